@@ -1,0 +1,48 @@
+"""Counterpoise: learning that holds up on the worst group."""
+
+from counterpoise.activations import (
+    Activation,
+    elu,
+    huber_relu,
+    identity,
+    leaky_relu,
+    relu,
+    softplus,
+)
+from counterpoise.algorithm import Progress
+from counterpoise.certificate import Certificate
+from counterpoise.divergences import KL, ChiSquare, Divergence, risk
+from counterpoise.dual import DualState, dual_step, extrapolate
+from counterpoise.metrics import group_risks, robust_risk, worst_group_risk
+from counterpoise.neuron import GroupDRONeuron
+from counterpoise.schedules import AdaptiveSteps, PaperSteps
+from counterpoise.solver import Solution, solve
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "KL",
+    "Activation",
+    "AdaptiveSteps",
+    "Certificate",
+    "ChiSquare",
+    "Divergence",
+    "DualState",
+    "GroupDRONeuron",
+    "PaperSteps",
+    "Progress",
+    "Solution",
+    "dual_step",
+    "elu",
+    "extrapolate",
+    "group_risks",
+    "huber_relu",
+    "identity",
+    "leaky_relu",
+    "relu",
+    "risk",
+    "robust_risk",
+    "softplus",
+    "solve",
+    "worst_group_risk",
+]

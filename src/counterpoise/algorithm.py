@@ -1,0 +1,156 @@
+"""Algorithm 1 of the paper: the primal-dual loop, in its line order.
+
+One read of the rows per iteration: losses and surrogate gradients at ``w_t`` serve the dual
+step, the slack account, the risk, and the next primal step.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from counterpoise.account import SlackAccount
+from counterpoise.dual import DualState, dual_step, extrapolate
+from counterpoise.engines.base import GroupEval
+from counterpoise.problem import Problem
+from counterpoise.schedules import Measurement, PaperSteps, ProblemScale, Schedule
+
+Array = np.ndarray
+logger = logging.getLogger("counterpoise")
+
+# Sums of step sizes grow geometrically; before they overflow, all are divided by this.
+RESCALE = 1e150
+# Iterations without progress after which the loop has converged.
+PATIENCE = 8
+
+
+class Progress(NamedTuple):
+    """What a callback sees after every iteration."""
+
+    iteration: int
+    risk: float
+    worst: float
+    step: float
+    slack: float
+    weights: Array
+
+
+@dataclass
+class PrimalDualResult:
+    """Where Algorithm 1 ended and what it kept of the way.
+
+    ``u`` is the last iterate (the one the theorem speaks of), ``best`` the one of lowest
+    risk; ``milestones`` are iterates 0, 1, 2, 4, 8, ... with their group weights.
+    """
+
+    u: Array
+    eval: GroupEval
+    best: Array
+    best_eval: GroupEval
+    dual: DualState
+    account: SlackAccount
+    history: dict[str, Array]
+    milestones: list[tuple[Array, Array]]
+    converged: bool
+    n_iter: int
+
+
+def primal_dual(
+    problem: Problem,
+    schedule: Schedule,
+    scale: ProblemScale,
+    *,
+    start: Array,
+    max_iter: int,
+    tol: float,
+    floor: float = 0.0,
+    extrapolation: bool = True,
+    callback: Callable[[Progress], None] | None = None,
+) -> PrimalDualResult:
+    """Run Algorithm 1 from ``start``.
+
+    Under :class:`PaperSteps` exactly ``max_iter`` iterations are made; otherwise the loop ends
+    when the best risk has improved by less than ``tol`` (relative; ``floor`` is the size below
+    which risks count as zero) for some iterations.
+    """
+    objective = problem.objective
+    nu, prior = objective.nu, objective.prior
+    c1, nu0 = schedule.sharpness(scale), schedule.starting_weight(scale)
+    account = SlackAccount(c1=c1, nu0=nu0, nu=nu)
+
+    u = start
+    ev = problem.evaluate(u, surrogate=True)
+    dual = DualState.start(prior)
+    unit = 1.0
+    best, best_eval, best_risk = u, ev, problem.risk(ev.loss_K)
+    milestones = [(u, dual.weights)]
+    log: dict[str, list] = {"risk": [], "worst": [], "step": [], "slack": [], "weights": []}
+    idle, converged = 0, False
+
+    for t in range(1, max_iter + 1):
+        # line 2: step size a_t, from measurements at w_{t-1}
+        spread = float(np.sqrt(np.sum((ev.grad_KD - ev.grad_KD.mean(axis=0)) ** 2, axis=1).max()))
+        now = Measurement(t, dual.total, dual.step, spread, unit)
+        step = schedule.step(scale, c1, nu0, now)
+        rho = unit + 0.5 * c1 * (dual.total + step)
+        # line 4: extrapolated weights
+        weights_bar = extrapolate(dual, dual.step / step if extrapolation else 0.0)
+        # line 5: primal step over the ball
+        u_next = problem.project(u - (step / rho) * (weights_bar @ ev.grad_KD))
+        ev_next = problem.evaluate(u_next, surrogate=True)
+        # line 6: dual step
+        dual_next = dual_step(
+            dual,
+            objective.excess(ev_next.loss_K),
+            step=step,
+            nu=nu,
+            nu0=nu0 * unit,
+            prior=prior,
+            divergence=objective.divergence,
+        )
+        account.enter(
+            objective, unit, rho, weights_bar, u_next - u, ev, ev_next, dual, dual_next
+        )
+        u, ev, dual = u_next, ev_next, dual_next
+
+        risk = problem.risk(ev.loss_K)
+        gain = best_risk - risk
+        idle = 0 if gain > tol * max(abs(risk), floor) / PATIENCE else idle + 1
+        if gain > 0:
+            best, best_eval, best_risk = u, ev, risk
+        log["risk"].append(risk)
+        log["worst"].append(float(ev.loss_K.max()))
+        log["step"].append(step / unit if unit > 0 else np.finfo(float).max)
+        log["slack"].append(account.slack / unit if unit > 0 else -np.finfo(float).max)
+        log["weights"].append(dual.weights)
+        if t & (t - 1) == 0:
+            milestones.append((u, dual.weights))
+        if callback is not None:
+            callback(Progress(t, *(log[k][-1] for k in ("risk", "worst", "step", "slack")),
+                              dual.weights))  # fmt: skip
+        logger.debug("iteration %d: risk %.6g, slack %.3g", t, risk, log["slack"][-1])
+        if idle >= PATIENCE and not isinstance(schedule, PaperSteps):
+            converged = True
+            break
+        if dual.total > RESCALE:
+            unit, dual = unit / RESCALE, _rescaled(dual)
+            account.rescale(RESCALE)
+
+    if milestones[-1][0] is not u:
+        milestones.append((u, dual.weights))
+    account.close(unit, dual)
+    history = {key: np.array(values) for key, values in log.items()}
+    return PrimalDualResult(
+        u, ev, best, best_eval, dual, account, history, milestones, converged,
+        len(log["risk"]),
+    )  # fmt: skip
+
+
+def _rescaled(dual: DualState) -> DualState:
+    return DualState(
+        dual.point, dual.previous, dual.step / RESCALE, dual.total / RESCALE, dual.iteration
+    )

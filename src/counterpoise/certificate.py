@@ -1,0 +1,220 @@
+"""The certificate: what was proved about one fit, and under which assumption.
+
+Notation: distances are measured in the solver's coordinates ``u``. After whitening,
+``||u - u'||^2`` is the mean squared difference of the two linear scores, averaged over groups.
+``w*`` stands for any minimiser of the risk, ``OPT`` for the largest group loss at ``w*``,
+``Lambda`` for the largest eigenvalue of any group's second moment (the paper's ``6B``).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.optimize import brentq
+
+from counterpoise.account import SlackAccount
+from counterpoise.objective import Objective
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What is known about a fit.
+
+    Attributes
+    ----------
+    risk : float
+        ``R`` at the returned coefficients.
+    duality_gap : float or None
+        For the identity activation, a proved bound on ``risk - min R``. None for other
+        activations: the problem is not convex and no such number exists.
+    running_slack : float
+        Sum of the steps' slacks at ``c1_assumed``; not positive means the theorem's bound
+        holds for this run with its own constants.
+    rho : float
+        ``rho_n = 1 + c1 A_n / 2``; large means the starting point is forgotten.
+    c1_assumed : float
+        Sharpness the step sizes were built with.
+    c1 : float
+        Sharpness the bounds below use.
+    c1_source : str
+        How ``c1`` was obtained.
+    opt_bound : float
+        An upper bound on ``OPT``, from the risk reached.
+    theorem_bound : float
+        Bound on ``||u_n - w*||`` for the last iterate of Algorithm 1, given ``c1``;
+        infinite when nothing can be said.
+    returned_bound : float
+        Bound on ``||u - w*||`` for the returned coefficients, given ``c1``.
+    """
+
+    risk: float
+    duality_gap: float | None
+    running_slack: float
+    rho: float
+    c1_assumed: float
+    c1: float
+    c1_source: str
+    opt_bound: float
+    theorem_bound: float
+    returned_bound: float
+    iterate_norm: float
+    metric: str
+    label_scale: float
+    constants: CertificateConstants
+
+    def at_sharpness(self, c1: float, source: str = "given") -> Certificate:
+        """The same certificate under another sharpness ``c1``."""
+        if not (math.isfinite(c1) and c1 > 0):
+            raise ValueError(f"c1 must be a positive number; got {c1!r}")
+        k = self.constants
+        return replace(
+            self,
+            c1=c1,
+            c1_source=source,
+            theorem_bound=k.theorem_distance(c1, self.opt_bound, self.iterate_norm),
+            returned_bound=k.returned_distance(c1, self.opt_bound, self.risk - k.risk_floor),
+        )
+
+    def __str__(self) -> str:
+        return " ".join(self._sentences())
+
+    def _sentences(self) -> list[str]:
+        out = [f"Risk {self.risk:.6g}."]
+        if self.duality_gap is not None:
+            share = self.duality_gap / abs(self.risk) if self.risk else 0.0
+            out.append(
+                f"The problem is convex and solved to a duality gap of {self.duality_gap:.2g} "
+                f"({share:.1g} of the risk): no coefficients have a risk below "
+                f"{self.risk - self.duality_gap:.6g}."
+            )
+        else:
+            out.append(
+                "The activation makes the problem nonconvex, so this is not a claim of global "
+                "optimality; what follows is the theorem's bound given a sharpness c1."
+            )
+        if self.running_slack <= 0:
+            out.append(
+                f"The running slack is {self.running_slack:.3g} <= 0: every step paid for its "
+                "errors, and the theorem's bound holds for this run with measured constants."
+            )
+        else:
+            out.append(
+                f"The running slack is {self.running_slack:.3g} > 0: not every step paid for its "
+                "errors; the excess is included in the bounds below."
+            )
+        out.append(f"Sharpness c1 = {self.c1:.3g} ({self.c1_source}).")
+        spread = math.sqrt(self.label_scale)
+        if math.isfinite(self.theorem_bound):
+            out.append(
+                f"Given it, the last iterate of Algorithm 1 lies within {self.theorem_bound:.3g} "
+                f"of any minimiser, and the returned coefficients within "
+                f"{self.returned_bound:.3g}, {self.metric} (the labels' own spread is "
+                f"{spread:.3g})."
+            )
+        elif math.isfinite(self.returned_bound):
+            out.append(
+                "The step sizes assumed a larger sharpness than was found, so the theorem's "
+                f"bound says nothing; the returned coefficients lie within "
+                f"{self.returned_bound:.3g} of any minimiser, {self.metric} (the labels' own "
+                f"spread is {spread:.3g})."
+            )
+        else:
+            out.append("No bound on the distance to a minimiser can be given.")
+        if min(self.theorem_bound, self.returned_bound) > 3 * spread:
+            out.append("That is wider than the labels vary: true, but not informative here.")
+        return out
+
+
+@dataclass(frozen=True)
+class CertificateConstants:
+    """The numbers the bounds are made of, free of any assumption on ``c1``."""
+
+    account: SlackAccount
+    beta: float
+    moment: float
+    dual_start: float
+    risk_floor: float
+    convex: bool
+
+    def slack(self, c1: float) -> float:
+        """Sum of slacks when the sharpness is ``c1`` (infinite if too small for the steps)."""
+        spare = c1 - 0.25 * self.account.c1
+        if spare <= 0:
+            return math.inf
+        return self.account.direct + self.account.coupling * 3.0 / (8.0 * spare)
+
+    def theorem_rhs(self, c1: float, opt: float, start_distance: float, dual_start: float) -> float:
+        """Right side of the theorem's inequality, for
+
+            rho_n/4 ||w* - w_n||^2 + (nu0 + nu A_n) D(lam*, lam_n) <= rhs,
+
+        with ``||w* - w_0|| <= start_distance`` and ``D(lam*, lam_0) <= dual_start``.
+
+        ``c1`` may differ from the one the steps assumed: of each ``c1 ||w* - w_{t-1}||^2`` that
+        sharpness gives, ``c1_steps/4`` pays for the growth of ``rho``, one third of the rest
+        for the linearisation (``2 beta sqrt(Lambda OPT) ||.||`` by Young) and two thirds for the
+        coupling. At ``c1 = c1_steps`` these are the shares of the paper's proof.
+        """
+        acc = self.account
+        spare = c1 - 0.25 * acc.c1
+        if spare <= 0:
+            return math.inf
+        noise = self.beta**2 * self.moment * opt * acc.total * (3.0 / spare + 2.0 / c1)
+        tail = acc.boundary**2 / acc.rho
+        start = acc.unit * (0.5 * start_distance**2 + acc.nu0 * dual_start)
+        return start + noise + max(self.slack(c1), 0.0) + tail
+
+    def theorem_distance(self, c1: float, opt: float, iterate_norm: float) -> float:
+        """Bound on ``||w* - w_n||``; ``||w* - w_0||`` is at most that plus ``||w_n - w_0||``."""
+        acc = self.account
+        fixed = self.theorem_rhs(c1, opt, 0.0, self.dual_start)
+        quarter, half = 0.25 * acc.rho, 0.5 * acc.unit
+        if not math.isfinite(fixed) or quarter <= half:
+            return math.inf
+        # quarter D^2 <= half (N + D)^2 + fixed, solved for D.
+        a, b, c = quarter - half, -2.0 * half * iterate_norm, -(half * iterate_norm**2 + fixed)
+        return (-b + math.sqrt(b * b - 4.0 * a * c)) / (2.0 * a)
+
+    def returned_distance(self, c1: float, opt: float, above: float) -> float:
+        """Bound on ``||u - w*||`` for a point whose risk is at most ``above`` over the minimum.
+
+        ``R(u) >= L(u, lam*)`` and sharpness give
+        ``c1 D^2 - 2 beta sqrt(Lambda OPT) D <= R(u) - R(w*)``. For the identity activation the
+        losses are convex, the cross term is not negative at a minimiser, and it drops.
+        """
+        slope = 0.0 if self.convex else self.beta * math.sqrt(self.moment * opt)
+        return (slope + math.sqrt(slope**2 + c1 * max(above, 0.0))) / c1
+
+
+def largest_loss_at_optimum(objective: Objective, risk: float, worst: float) -> float:
+    """An upper bound on ``OPT``: the largest loss any group can have at risk at most ``risk``.
+
+    Losses are not negative, so with all other losses zero the risk still grows with the
+    one left; the level at which it meets ``risk`` bounds it.
+    """
+    if objective.nu == 0:
+        return float(risk + objective.reference.max())
+    # The loosest group has the smallest prior, or the largest reference.
+    candidates = {int(np.argmin(objective.prior)), int(np.argmax(objective.reference))}
+    if len(set(objective.reference)) > 1 and len(set(objective.prior)) > 1:
+        candidates = set(range(objective.n_groups))
+    return max(_largest_loss(objective, i, risk, worst) for i in candidates)
+
+
+def _largest_loss(objective: Objective, group: int, risk: float, worst: float) -> float:
+    losses = np.zeros(objective.n_groups)
+
+    def excess(level: float) -> float:
+        losses[group] = level
+        return objective.risk(losses) - risk
+
+    if excess(0.0) > 0:
+        return 0.0
+    high = max(worst, abs(risk), np.finfo(float).tiny)
+    while excess(high) < 0:
+        high *= 2.0
+    return float(brentq(excess, 0.0, high, rtol=1e-12, xtol=1e-14 * high)) * (1 + 1e-10)

@@ -1,0 +1,137 @@
+"""Making a certificate out of a finished run: gap, sharpness, bounds."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from counterpoise.algorithm import PrimalDualResult
+from counterpoise.certificate import Certificate, CertificateConstants, largest_loss_at_optimum
+from counterpoise.divergences import SimplexPoint
+from counterpoise.polish import SECOND_ORDER_LIMIT
+from counterpoise.problem import Problem
+from counterpoise.schedules import ProblemScale
+
+Array = np.ndarray
+
+METRICS = {
+    "whiten": "as root mean square of the linear score, averaged over groups",
+    "scale": "in coefficients of features scaled to unit mean square",
+    "none": "in coefficients",
+}
+MEASURED = (
+    "measured between this run's iterates and the returned coefficients, which stand in for "
+    "the unknown minimiser"
+)
+
+
+def certify(
+    problem: Problem,
+    run: PrimalDualResult,
+    scale: ProblemScale,
+    *,
+    start: Array,
+    u: Array,
+    loss_K: Array,
+    point: SimplexPoint,
+    gap: float | None,
+    metric: str,
+) -> Certificate:
+    """The certificate of returned coefficients ``u`` after the run of Algorithm 1.
+
+    ``problem`` is the one Algorithm 1 ran on; ``gap`` the duality gap where there is one.
+    """
+    objective, account = problem.objective, run.account
+    risk = objective.risk(loss_K)
+    convex = gap is not None
+    constants = CertificateConstants(
+        account=account,
+        beta=scale.beta,
+        moment=scale.moment,
+        dual_start=objective.divergence.largest(objective.prior),
+        risk_floor=risk - gap if gap is not None else objective.risk(np.zeros_like(loss_K)),
+        convex=convex,
+    )
+    certificate = Certificate(
+        risk=risk,
+        duality_gap=gap,
+        running_slack=account.slack / account.unit if account.unit > 0 else -math.inf,
+        rho=account.rho / account.unit if account.unit > 0 else math.inf,
+        c1_assumed=account.c1,
+        c1=account.c1,
+        c1_source="assumed by the step sizes",
+        opt_bound=largest_loss_at_optimum(objective, risk, float(loss_K.max())),
+        theorem_bound=math.inf,
+        returned_bound=math.inf,
+        iterate_norm=float(np.linalg.norm(run.u - start)),
+        metric=METRICS[metric],
+        label_scale=scale.label_scale,
+        constants=constants,
+    )
+    sharpness = measured_sharpness(problem, run, u, point)
+    if sharpness is None:
+        return certificate.at_sharpness(account.c1, certificate.c1_source)
+    return certificate.at_sharpness(sharpness, MEASURED)
+
+
+def measured_sharpness(
+    problem: Problem, run: PrimalDualResult, u: Array, point: SimplexPoint
+) -> float | None:
+    """The smallest ``lam . mean (sigma(w_t.x) - sigma(w.x))^2 / ||w_t - w||^2`` along the way.
+
+    This is the sharpness the proof uses, at the weights where it uses it, with the returned
+    coefficients ``w`` in the place of the unknown minimiser. One read of the rows. None when
+    the iterates never left ``u``.
+    """
+    points = np.array([v for v, _ in run.milestones])
+    gaps = np.linalg.norm(points - u, axis=1)
+    far = gaps > 1e-6 * max(float(np.linalg.norm(u)), float(gaps.max()))
+    if not far.any():
+        return None
+    weights = np.array([lam for _, lam in run.milestones])[far]
+    separation = problem.separation(points[far], u)
+    mixed = np.minimum(np.sum(separation * weights, axis=1), separation @ point.weights)
+    return float((mixed / gaps[far] ** 2).min()) or None
+
+
+def duality_gap(problem: Problem, u: Array, point: SimplexPoint, matrices: Array | None) -> float:
+    """``R(u) - min_w L(w, lam)`` for quadratic losses, from the rows.
+
+    Written as ``[R(u) - L(u, lam)] + g.H^+.g / 2`` with ``g`` and ``H`` the gradient and matrix of
+    ``L(., lam)``: both parts are not negative and nothing cancels. A ball of multiplier ``m`` adds
+    ``m/2 (||coef||^2 - radius^2)`` to the Lagrangian; any ``m >= 0`` gives a valid bound.
+    """
+    objective, coordinates = problem.objective, problem.coordinates
+    if matrices is None and problem.size > SECOND_ORDER_LIMIT:
+        return math.inf
+    ev = problem.evaluate(u, surrogate=False)
+    gradient = point.weights @ ev.grad_KD
+    if matrices is not None:
+        curved = np.tensordot(point.weights, matrices, axes=1)
+    else:
+        curved = problem.curvature(u, point.weights)
+    inner = problem.risk(ev.loss_K) - objective.lagrangian(ev.loss_K, point.weights)
+    multipliers = [0.0]
+    if coordinates.radius is not None:
+        pulled = coordinates.coef_gram() @ u
+        size = float(pulled @ pulled)
+        if size > 0:
+            multipliers.append(max(0.0, -float(gradient @ pulled) / size))
+
+    def outer(multiplier: float) -> float:
+        room = 0.0
+        slope, matrix = gradient, curved
+        if multiplier:
+            gram = coordinates.coef_gram()
+            slope, matrix = gradient + multiplier * (gram @ u), curved + multiplier * gram
+            room = (coordinates.radius or 0.0) ** 2 - coordinates.coef_norm(u) ** 2
+        if not len(slope):
+            return 0.0
+        step = np.linalg.lstsq(matrix, slope, rcond=1e-13)[0]
+        miss = float(np.linalg.norm(matrix @ step - slope))
+        if miss > 1e-6 * float(np.linalg.norm(slope)):
+            return math.inf
+        return 0.5 * multiplier * room + 0.5 * float(slope @ step)
+
+    return max(inner, 0.0) + max(min(map(outer, multipliers)), 0.0)

@@ -1,0 +1,282 @@
+"""Divergences on the simplex: how far group weights stand from the prior, and best responses.
+
+Both divergences are ``d_f(weights, prior)`` of the paper. Everything a method needs of one
+is closed-form: its value ``phi``, the Bregman distance ``D`` of ``phi``, the weights that
+maximise a regularised linear function, and how those weights react to the losses.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+Array = np.ndarray
+
+
+class SimplexPoint(NamedTuple):
+    """Group weights and their logarithms.
+
+    The logarithms are kept beside the weights because a weight of ``1e-400`` is zero as
+    a number and still a group that can come back.
+    """
+
+    weights: Array
+    logs: Array
+
+    @classmethod
+    def of(cls, weights: Array) -> SimplexPoint:
+        weights = np.asarray(weights, dtype=float)
+        with np.errstate(divide="ignore"):
+            return cls(weights, np.log(weights))
+
+
+class Divergence:
+    """What the solver and the reweighter ask of a divergence ``phi``."""
+
+    name: str
+
+    def value(self, weights: Array, prior: Array) -> float:
+        """``phi(weights) = d_f(weights, prior)``."""
+        raise NotImplementedError(type(self).__name__)
+
+    def bregman(self, point: SimplexPoint, centre: SimplexPoint, prior: Array) -> float:
+        """``D(point, centre)``, the Bregman distance of ``phi``."""
+        raise NotImplementedError(type(self).__name__)
+
+    def largest(self, prior: Array) -> float:
+        """``max phi`` over the simplex, attained at its smallest-prior corner."""
+        raise NotImplementedError(type(self).__name__)
+
+    def respond(
+        self,
+        losses: Array,
+        prior: Array,
+        *,
+        nu: float,
+        kappa: float = 0.0,
+        centre: SimplexPoint | None = None,
+    ) -> SimplexPoint:
+        """``argmax_lam  lam.losses - nu phi(lam) - kappa D(lam, centre)`` over the simplex.
+
+        Needs ``nu + kappa > 0``.
+        """
+        raise NotImplementedError(type(self).__name__)
+
+    def sensitivity(self, point: SimplexPoint, prior: Array) -> tuple[Array, float]:
+        """``(s, f)`` with ``d respond / d losses = f/(nu+kappa) (diag(s) - s s^T / sum(s))``."""
+        raise NotImplementedError(type(self).__name__)
+
+    def risk(self, losses: Array, prior: Array, nu: float) -> float:
+        """``max_lam lam.losses - nu phi(lam)``."""
+        raise NotImplementedError(type(self).__name__)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+
+class KL(Divergence):
+    """Kullback-Leibler: ``phi(lam) = sum_i lam_i log(lam_i / prior_i)``.
+
+    >>> import numpy as np
+    >>> prior = np.array([0.5, 0.5])
+    >>> point = KL().respond(np.array([0.0, np.log(3.0)]), prior, nu=1.0)
+    >>> point.weights.round(12).tolist()
+    [0.25, 0.75]
+    """
+
+    name = "kl"
+
+    def value(self, weights: Array, prior: Array) -> float:
+        inside = weights > 0
+        w, p = weights[inside], prior[inside]
+        return max(0.0, float(np.sum(w * np.log(w / p))))
+
+    def bregman(self, point: SimplexPoint, centre: SimplexPoint, prior: Array) -> float:
+        # Each term mu - lam + lam d, with d = log(lam/mu), is >= 0; where lam is close to mu it
+        # is lam (e^-d - 1 + d), which does not cancel.
+        lam, mu = point.weights, centre.weights
+        d = np.where(lam > 0, point.logs - np.where(mu > 0, centre.logs, point.logs), 0.0)
+        near = np.abs(d) < 1.0
+        small = np.where(near, d, 0.0)
+        terms = np.where(near & (lam > 0), lam * (np.expm1(-small) + small), mu - lam + lam * d)
+        return float(np.sum(terms))
+
+    def largest(self, prior: Array) -> float:
+        return float(-np.log(prior.min()))
+
+    def respond(
+        self,
+        losses: Array,
+        prior: Array,
+        *,
+        nu: float,
+        kappa: float = 0.0,
+        centre: SimplexPoint | None = None,
+    ) -> SimplexPoint:
+        total = nu + kappa
+        with np.errstate(over="ignore"):
+            logs = np.maximum((losses - losses.max()) / total, -1e300)
+        if nu > 0:
+            logs += (nu / total) * np.log(prior)
+        if kappa > 0 and centre is not None:
+            logs += (kappa / total) * centre.logs
+        logs -= logs.max()
+        logs -= np.log(np.sum(np.exp(logs)))
+        weights = np.exp(logs)
+        return SimplexPoint(weights / weights.sum(), logs)
+
+    def sensitivity(self, point: SimplexPoint, prior: Array) -> tuple[Array, float]:
+        return point.weights, 1.0
+
+    def risk(self, losses: Array, prior: Array, nu: float) -> float:
+        top = float(losses.max())
+        if nu == 0:
+            return top
+        middle = float(prior @ losses)
+        if top - float(losses.min()) <= nu:
+            # Small spread: log1p and expm1 keep the digits that log(1 + tiny) would lose.
+            return middle + nu * float(np.log1p(prior @ np.expm1((losses - middle) / nu)))
+        with np.errstate(over="ignore"):
+            return top + nu * float(np.log(prior @ np.exp((losses - top) / nu)))
+
+
+class ChiSquare(Divergence):
+    """Chi-squared: ``phi(lam) = sum_i (lam_i - prior_i)^2 / prior_i``.
+
+    >>> import numpy as np
+    >>> prior = np.array([0.5, 0.5])
+    >>> ChiSquare().respond(np.array([0.0, 1.0]), prior, nu=1.0).weights.tolist()
+    [0.375, 0.625]
+    """
+
+    name = "chi2"
+
+    def value(self, weights: Array, prior: Array) -> float:
+        return float(np.sum((weights - prior) ** 2 / prior))
+
+    def bregman(self, point: SimplexPoint, centre: SimplexPoint, prior: Array) -> float:
+        return float(np.sum((point.weights - centre.weights) ** 2 / prior))
+
+    def largest(self, prior: Array) -> float:
+        return float(1.0 / prior.min() - 1.0)
+
+    def respond(
+        self,
+        losses: Array,
+        prior: Array,
+        *,
+        nu: float,
+        kappa: float = 0.0,
+        centre: SimplexPoint | None = None,
+    ) -> SimplexPoint:
+        # lam_i = prior_i (score_i - level)_+ / (nu + kappa), the level set by sum lam = 1.
+        scores = 0.5 * losses
+        if kappa > 0 and centre is not None:
+            scores = scores + kappa * centre.weights / prior
+        return SimplexPoint.of(_water_fill(scores, prior, nu + kappa))
+
+    def sensitivity(self, point: SimplexPoint, prior: Array) -> tuple[Array, float]:
+        return np.where(point.weights > 0, prior, 0.0), 0.5
+
+    def risk(self, losses: Array, prior: Array, nu: float) -> float:
+        top = float(losses.max())
+        if nu == 0:
+            return top
+        weights = self.respond(losses, prior, nu=nu).weights
+        return top - float(weights @ (top - losses)) - nu * self.value(weights, prior)
+
+
+def _water_fill(scores: Array, prior: Array, total: float) -> Array:
+    """Weights ``prior_i (height - depth_i)_+ / total`` that sum to one.
+
+    ``depth = max(scores) - scores``; working downwards from the maximum keeps full
+    relative accuracy however small ``total`` is.
+    """
+    depth = scores.max() - scores
+    order = np.argsort(depth, kind="stable")
+    d, p = depth[order], prior[order]
+    mass = np.cumsum(p)
+    heights = (total + np.cumsum(p * d)) / mass
+    # The support is the longest prefix whose last depth lies below its own water level.
+    last = int(np.nonzero(heights > d)[0][-1])
+    weights = prior * np.maximum(heights[last] - depth, 0.0)
+    return weights / weights.sum()
+
+
+NAMED: dict[str, type[Divergence]] = {"kl": KL, "chi2": ChiSquare}
+
+
+def get_divergence(divergence: str | Divergence) -> Divergence:
+    """The divergence a user means, by name or as an object."""
+    if isinstance(divergence, Divergence):
+        return divergence
+    if isinstance(divergence, str) and divergence in NAMED:
+        return NAMED[divergence]()
+    raise ValueError(
+        f"divergence={divergence!r} is not known; use one of {', '.join(map(repr, NAMED))}"
+    )
+
+
+def check_prior(prior: Array | None, n_groups: int) -> Array:
+    """A probability vector of positive entries; uniform when none is given."""
+    if prior is None:
+        return np.full(n_groups, 1.0 / n_groups)
+    p = np.asarray(prior, dtype=float)
+    if p.shape != (n_groups,):
+        raise ValueError(f"prior must hold one weight for each of {n_groups} groups; got {p.shape}")
+    if not np.isfinite(p).all() or (p <= 0).any():
+        bad = int(np.flatnonzero(~(np.isfinite(p) & (p > 0)))[0])
+        raise ValueError(
+            f"prior must be positive and finite; entry {bad} is {p[bad]!r}. "
+            "Leave the rows of a group out to give it no weight."
+        )
+    if abs(p.sum() - 1.0) > 1e-6:
+        raise ValueError(f"prior must sum to 1; it sums to {p.sum():.6g}. Divide it by its sum.")
+    return p / p.sum()
+
+
+def check_nu(nu: float) -> float:
+    """A finite number that is not negative."""
+    if isinstance(nu, bool) or not isinstance(nu, (int, float, np.integer, np.floating)):
+        raise ValueError(f"nu must be a number >= 0, in units of the loss; got {nu!r}")
+    if not (np.isfinite(nu) and nu >= 0):
+        raise ValueError(
+            f"nu must be finite and >= 0; got {nu!r}. nu = 0 is the worst group alone, "
+            "a large nu the plain average."
+        )
+    return float(nu)
+
+
+def risk(
+    losses: Array,
+    nu: float,
+    divergence: str | Divergence = "kl",
+    prior: Array | None = None,
+) -> float:
+    """The risk ``R = max_lam sum_i lam_i losses_i - nu d_f(lam, prior)`` over the simplex.
+
+    Parameters
+    ----------
+    losses : array of shape (K,)
+        One loss per group.
+    nu : float
+        Strength of the pull towards the prior, in units of the loss. Zero gives the
+        largest loss; a large value the prior-weighted mean.
+    divergence : {"kl", "chi2"} or Divergence
+    prior : array of shape (K,), optional
+        Uniform when None.
+
+    Examples
+    --------
+    >>> risk([1.0, 3.0], nu=0.0)
+    3.0
+    >>> round(risk([1.0, 3.0], nu=1e9), 6)
+    2.0
+    """
+    values = np.asarray(losses, dtype=float)
+    if values.ndim != 1 or values.size == 0:
+        raise ValueError(f"losses must be a vector with one entry per group; got {values.shape}")
+    if not np.isfinite(values).all():
+        raise ValueError("losses must be finite numbers")
+    return get_divergence(divergence).risk(values, check_prior(prior, values.size), check_nu(nu))

@@ -1,0 +1,25 @@
+"""Engines: who reads the rows.
+
+An engine knows rows and groups and nothing of group weights. It answers a handful of
+questions, each in one read of the rows, and counts the reads.
+"""
+
+from counterpoise.engines.base import Engine, GroupEval, RowEngine
+from counterpoise.engines.dense import DenseEngine
+from counterpoise.engines.quadratic import QuadraticEngine
+from counterpoise.engines.sparse import SparseEngine
+
+__all__ = [
+    "DenseEngine",
+    "Engine",
+    "GroupEval",
+    "QuadraticEngine",
+    "RowEngine",
+    "SparseEngine",
+    "make_engine",
+]
+
+
+def make_engine(data, activation):  # type: ignore[no-untyped-def]
+    """The in-memory engine that fits the storage of ``data``."""
+    return (SparseEngine if data.is_sparse else DenseEngine)(data, activation)

@@ -1,0 +1,54 @@
+"""A small thread pool for kernels that release the interpreter lock.
+
+Work is cut into the same pieces whatever the number of threads, and partial sums are
+added in order, so results do not depend on it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from functools import lru_cache
+from typing import TypeVar
+
+from threadpoolctl import ThreadpoolController
+
+T = TypeVar("T")
+
+
+def n_threads() -> int:
+    """Cores this process may use, or fewer if ``OMP_NUM_THREADS`` says so (joblib sets it)."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    asked = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
+    return max(1, min(cores or 1, int(asked) if asked.isdigit() and int(asked) > 0 else 1 << 10))
+
+
+@lru_cache(maxsize=4)
+def _pool(pid: int, threads: int) -> ThreadPoolExecutor:
+    # Keyed by process: a pool does not survive a fork.
+    return ThreadPoolExecutor(threads, thread_name_prefix="counterpoise")
+
+
+def over_ranges(work: Callable[[int, int], T], n_items: int) -> list[T]:
+    """``work(lo, hi)`` on contiguous ranges that cover ``range(n_items)``, one per thread."""
+    threads = min(n_threads(), n_items)
+    if threads <= 1:
+        return [work(0, n_items)]
+    cuts = [n_items * i // threads for i in range(threads + 1)]
+    futures = [
+        _pool(os.getpid(), n_threads()).submit(work, lo, hi)
+        for lo, hi in zip(cuts[:-1], cuts[1:], strict=True)
+    ]
+    return [f.result() for f in futures]
+
+
+@lru_cache(maxsize=1)
+def _controller() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def single_threaded_blas() -> AbstractContextManager[object]:
+    """Within this context BLAS uses one thread, so its sums have one order."""
+    return _controller().limit(limits=1, user_api="blas")

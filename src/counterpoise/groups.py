@@ -1,0 +1,179 @@
+"""GroupedData: rows sorted by group, checked once, never changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class GroupedData:
+    """Rows of one group after another.
+
+    Attributes
+    ----------
+    X : C-ordered float32 or float64 array, or CSR matrix, of shape (n, d)
+    y : float64 array of shape (n,)
+    labels : array of shape (K,)
+        The sorted group labels; group ``i`` owns rows ``offsets[i] : offsets[i+1]``.
+    row_weights : float64 array of shape (n,), or empty when all rows count alike
+    intercept : bool
+        Whether a constant feature is understood after the last column.
+    """
+
+    X: Any
+    y: Array
+    labels: Array
+    offsets: Array
+    row_weights: Array
+    intercept: bool = True
+    totals: Array = field(init=False)
+
+    def __post_init__(self) -> None:
+        sizes = np.diff(self.offsets).astype(float)
+        if self.row_weights.size:
+            sizes = np.add.reduceat(self.row_weights, self.offsets[:-1])
+        object.__setattr__(self, "totals", sizes)
+
+    @classmethod
+    def build(
+        cls,
+        X: Any,
+        y: Array,
+        groups: Any = None,
+        sample_weight: Array | None = None,
+        *,
+        intercept: bool = True,
+    ) -> GroupedData:
+        """Sort checked rows by group. Rows of zero weight are left out, as if not given.
+
+        ``X`` is copied only if its rows are not yet in group order or not C-ordered floats.
+        """
+        n = X.shape[0]
+        if len(y) != n:
+            raise ValueError(f"X has {n} rows but y has {len(y)}")
+        labels, codes = encode_groups(groups, n)
+        weights = None if sample_weight is None else np.asarray(sample_weight, dtype=float)
+        keep: Array | None = None
+        if weights is not None:
+            if weights.shape != (n,):
+                raise ValueError(f"sample_weight must have shape ({n},); got {weights.shape}")
+            if not np.isfinite(weights).all() or (weights < 0).any():
+                raise ValueError("sample_weight must be finite and not negative")
+            keep = np.flatnonzero(weights > 0)
+            if keep.size == 0:
+                raise ValueError("sample_weight is zero for every row; nothing to fit")
+            if keep.size == n:
+                keep = None
+            else:
+                present, codes = np.unique(codes[keep], return_inverse=True)
+                labels, weights = labels[present], weights[keep]
+            if np.ptp(weights) == 0:
+                weights = None
+        order = None
+        if (np.diff(codes) < 0).any():
+            order = np.argsort(codes.astype(np.min_scalar_type(len(labels))), kind="stable")
+        rows = keep if order is None else order if keep is None else keep[order]
+        take = slice(None) if rows is None else rows
+        if sparse.issparse(X):
+            X = X.tocsr() if rows is None else X.tocsr()[rows]
+            if X.dtype not in (np.float32, np.float64):
+                X = X.astype(float)
+        else:
+            X = np.asarray(X)
+            if X.dtype not in (np.float32, np.float64):
+                X = X.astype(float)
+            X = np.ascontiguousarray(X if rows is None else X[rows])
+        if weights is not None and order is not None:
+            weights = weights[order]
+        return cls(
+            X=X,
+            y=np.ascontiguousarray(np.asarray(y, dtype=float)[take]),
+            labels=labels,
+            offsets=np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=len(labels)))]),
+            row_weights=np.empty(0) if weights is None else np.ascontiguousarray(weights),
+            intercept=intercept,
+        )
+
+    @property
+    def is_sparse(self) -> bool:
+        return sparse.issparse(self.X)
+
+    @property
+    def n_groups(self) -> int:
+        return len(self.labels)
+
+    @property
+    def n_features(self) -> int:
+        return int(self.X.shape[1])
+
+    def weights_of(self, lo: int, hi: int) -> Array:
+        """Row weights of rows ``lo:hi``; ones when all rows count alike."""
+        return self.row_weights[lo:hi] if self.row_weights.size else np.ones(hi - lo)
+
+    def shift(self) -> Array:
+        """A centre for the features, from a spread of rows: second moments about it keep digits.
+
+        Zero without an intercept (nothing could absorb the shift) and for sparse rows.
+        """
+        if self.is_sparse or not self.intercept:
+            return np.zeros(self.n_features)
+        step = max(1, self.X.shape[0] // 4096)
+        return np.asarray(self.X[::step], dtype=float).mean(axis=0)
+
+    def group_mean(self, values: Array) -> Array:
+        """Weighted mean of a value per row within every group."""
+        if self.row_weights.size:
+            values = values * self.row_weights
+        return np.add.reduceat(values, self.offsets[:-1]) / self.totals
+
+
+def encode_groups(groups: Any, n: int) -> tuple[Array, Array]:
+    """Sorted distinct labels and, for every row, the index of its own."""
+    if groups is None:
+        return np.array([0]), np.zeros(n, dtype=np.intp)
+    values = np.asarray(groups)
+    if values.ndim == 2 and 1 in values.shape:
+        values = values.ravel()
+    if values.shape != (n,):
+        raise ValueError(
+            f"groups must hold one label for each of the {n} rows; got shape {values.shape}"
+        )
+    missing = _missing(values)
+    if missing.any():
+        where = int(np.flatnonzero(missing)[0])
+        raise ValueError(
+            f"groups is missing at {int(missing.sum())} row(s), first at row {where}. "
+            "Give these rows a label of their own, or leave them out."
+        )
+    try:
+        labels, codes = np.unique(values, return_inverse=True)
+    except TypeError as error:
+        kinds = sorted({type(v).__name__ for v in values.tolist()})
+        raise TypeError(
+            f"groups mixes labels that cannot be sorted together ({', '.join(kinds)}); "
+            "turn them into one kind, for example with str()"
+        ) from error
+    return labels, codes.reshape(-1)
+
+
+def _missing(values: Array) -> Array:
+    if values.dtype.kind in "fc":
+        return np.isnan(values)
+    if values.dtype.kind in "mM":
+        return np.isnat(values)
+    if values.dtype.kind == "O":
+        # None, NaN, pandas.NA and NaT: a missing value is not equal to itself, or says so.
+        return np.array([_is_missing(v) for v in values.tolist()], dtype=bool)
+    return np.zeros(values.shape, dtype=bool)
+
+
+def _is_missing(value: Any) -> bool:
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, float) and value != value

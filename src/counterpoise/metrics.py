@@ -1,0 +1,67 @@
+"""Scores by group, usable as scikit-learn metrics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_consistent_length
+
+from counterpoise.divergences import Divergence, risk
+from counterpoise.groups import encode_groups
+
+Array = np.ndarray
+
+
+def group_risks(
+    y_true: Array, y_pred: Array, *, groups: Any, sample_weight: Array | None = None
+) -> dict[Any, float]:
+    """Mean squared error of every group, as a mapping label -> error.
+
+    >>> group_risks([0.0, 1.0, 1.0], [0.0, 0.0, 1.0], groups=["a", "a", "b"])
+    {'a': 0.5, 'b': 0.0}
+    """
+    labels, means = _group_means(y_true, y_pred, groups, sample_weight)
+    return dict(zip(labels.tolist(), means.tolist(), strict=True))
+
+
+def worst_group_risk(
+    y_true: Array, y_pred: Array, *, groups: Any, sample_weight: Array | None = None
+) -> float:
+    """Mean squared error of the group where it is largest.
+
+    As a scorer: ``make_scorer(worst_group_risk, greater_is_better=False)
+    .set_score_request(groups=True)``.
+
+    >>> worst_group_risk([0.0, 1.0, 1.0], [0.0, 0.0, 1.0], groups=["a", "a", "b"])
+    0.5
+    """
+    return float(_group_means(y_true, y_pred, groups, sample_weight)[1].max())
+
+
+def robust_risk(
+    y_true: Array,
+    y_pred: Array,
+    *,
+    groups: Any,
+    nu: float,
+    divergence: str | Divergence = "kl",
+    sample_weight: Array | None = None,
+) -> float:
+    """The regularised risk ``R`` of predictions, with a uniform prior over groups."""
+    return risk(_group_means(y_true, y_pred, groups, sample_weight)[1], nu, divergence)
+
+
+def _group_means(
+    y_true: Array, y_pred: Array, groups: Any, sample_weight: Array | None
+) -> tuple[Array, Array]:
+    check_consistent_length(y_true, y_pred)
+    squares = (np.asarray(y_true, dtype=float) - np.asarray(y_pred, dtype=float)) ** 2
+    labels, codes = encode_groups(groups, len(squares))
+    weights = np.ones(len(squares)) if sample_weight is None else np.asarray(sample_weight)
+    totals = np.bincount(codes, weights=weights, minlength=len(labels))
+    if (totals <= 0).any():
+        raise ValueError(
+            f"sample_weight is zero on all rows of group {labels[int(np.argmin(totals))]!r}"
+        )
+    return labels, np.bincount(codes, weights=weights * squares, minlength=len(labels)) / totals

@@ -1,0 +1,183 @@
+"""Exact min-max over quadratics: ``min_u R(loss_1(u), ..., loss_K(u))`` with quadratic losses.
+
+This is the whole problem for the identity activation and the model problem of every
+polishing step. Newton steps on the risk, smoothed by a proximal term on the group weights
+that fades (the proximal point method on the dual), so that ``nu = 0`` needs no special case.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+from scipy.optimize import brentq
+
+from counterpoise.coordinates import Coordinates
+from counterpoise.divergences import SimplexPoint
+from counterpoise.engines.quadratic import QuadraticEngine
+from counterpoise.objective import Objective
+
+Array = np.ndarray
+
+
+class MinmaxResult(NamedTuple):
+    """Minimiser, its risk under the model, the weights, and what separates it from optimal.
+
+    ``value - gap`` is a lower bound on the minimum (damping included); ``multiplier`` is that
+    of the ball constraint ``(||coef||^2 - radius^2) / 2 <= 0``.
+    """
+
+    u: Array
+    value: float
+    point: SimplexPoint
+    gap: float
+    multiplier: float
+
+
+def minimise_quadratics(
+    model: QuadraticEngine,
+    objective: Objective,
+    *,
+    origin: Array,
+    coordinates: Coordinates,
+    damping: float = 0.0,
+    tol: float = 1e-12,
+    centre: SimplexPoint | None = None,
+) -> MinmaxResult:
+    """Minimise the risk of ``model`` over steps ``x`` from ``origin``.
+
+    ``damping / 2 ||x||^2`` is added, and ``origin + x`` kept in the ball of ``coordinates``.
+    """
+    size = model.n_coef
+
+    def at(multiplier: float) -> MinmaxResult:
+        extra, slope = damping * np.eye(size), np.zeros(size)
+        if multiplier:
+            gram = multiplier * coordinates.coef_gram()
+            extra, slope = extra + gram, gram @ origin
+        return _newton(model, objective, extra, slope, tol, centre)._replace(multiplier=multiplier)
+
+    free = at(0.0)
+    radius = coordinates.radius
+    if radius is None or coordinates.coef_norm(origin + free.u) <= radius:
+        return free
+    # The norm falls as the multiplier grows; find where it meets the radius.
+    unit = float(np.abs(model.hess).max()) / max(float(coordinates.coef_gram().max()), 1e-300)
+    low, high = 0.0, 1e-3 * unit
+
+    def excess(multiplier: float) -> float:
+        return coordinates.coef_norm(origin + at(multiplier).u) / radius - 1.0
+
+    while excess(high) > 0 and high < 1e12 * unit:
+        low, high = high, 10.0 * high
+    multiplier = brentq(excess, low, high, xtol=1e-14 * unit, rtol=1e-12, maxiter=100)
+    result = at(multiplier)
+    feasible = coordinates.project(origin + result.u)
+    x = feasible - origin
+    value = objective.risk(model.evaluate(x).loss_K) + 0.5 * damping * float(x @ x)
+    return result._replace(u=x, value=value)
+
+
+def _newton(
+    model: QuadraticEngine,
+    objective: Objective,
+    extra: Array,
+    slope: Array,
+    tol: float,
+    centre: SimplexPoint | None,
+) -> MinmaxResult:
+    """Minimise ``R(losses(x)) + x.extra.x / 2 + slope.x`` without constraint."""
+    x = np.zeros(model.n_coef)
+    loss, grad = model.evaluate(x)
+    centre = centre or SimplexPoint.of(objective.prior)
+    scale = max(float(np.abs(loss).max()), np.finfo(float).tiny)
+    excess = objective.excess(loss)
+    spread = float(excess.max() - excess.min())
+    # A strong enough divergence smooths the risk by itself; else start with a fading pull.
+    kappa = 0.0 if objective.nu > 0.1 * spread else 0.1 * spread
+    floor = 1e-7 * max(spread, 1e-3 * scale)
+    best_x, best_value = x, np.inf
+    best_point, best_bound = centre, -np.inf
+    idle = 0
+    for _stage in range(100):
+        x, loss, grad, point, left = _smooth_newton(
+            model, objective, extra, slope, x, kappa, centre, 0.1 * tol * scale
+        )
+        added = float(0.5 * x @ extra @ x + slope @ x)
+        value = objective.risk(loss) + added
+        bound = objective.lagrangian(loss, point.weights) + added - left
+        idle += 1
+        if value < best_value:
+            best_x, best_value = x, value
+        if bound > best_bound:
+            idle = idle if bound - best_bound < 0.01 * (best_value - bound) else 0
+            best_point, best_bound = point, bound
+        if kappa == 0.0 or best_value - best_bound <= tol * scale or idle > 4:
+            break
+        centre = point
+        kappa = max(0.2 * kappa, floor)
+        if kappa < 1e-3 * objective.nu:
+            kappa = 0.0
+    return MinmaxResult(best_x, best_value, best_point, max(best_value - best_bound, 0.0), 0.0)
+
+
+def _smooth_newton(
+    model: QuadraticEngine,
+    objective: Objective,
+    extra: Array,
+    slope: Array,
+    x: Array,
+    kappa: float,
+    centre: SimplexPoint,
+    tol: float,
+) -> tuple[Array, Array, Array, SimplexPoint, float]:
+    """Damped Newton at a fixed ``kappa``; the last entry bounds what is left to gain."""
+    loss, grad = model.evaluate(x)
+    point = objective.respond(loss, kappa=kappa, centre=centre)
+
+    def height(loss: Array, point: SimplexPoint, x: Array) -> float:
+        return objective.proximal_value(loss, point, kappa, centre) + float(
+            0.5 * x @ extra @ x + slope @ x
+        )
+
+    left = np.inf
+    for _ in range(100):
+        value = height(loss, point, x)
+        gradient = point.weights @ grad + extra @ x + slope
+        curved = model.mixture(point.weights) + extra
+        hessian = curved
+        if objective.nu + kappa > 0:
+            s, factor = objective.divergence.sensitivity(point, objective.prior)
+            mean = s @ grad / s.sum()
+            spread = np.sqrt(s)[:, None] * (grad - mean)
+            hessian = curved + (factor / (objective.nu + kappa)) * (spread.T @ spread)
+        direction = -_solve(hessian, gradient)
+        decrease = -float(gradient @ direction)
+        left = 0.5 * max(float(gradient @ _solve(curved, gradient)), decrease, 0.0)
+        if decrease <= max(tol, 1e-16 * abs(value)):
+            break
+        t = 1.0
+        while True:
+            trial = x + t * direction
+            new = model.evaluate(trial)
+            new_point = objective.respond(new.loss_K, kappa=kappa, centre=centre)
+            if height(new.loss_K, new_point, trial) <= value - 1e-4 * t * decrease:
+                break
+            t *= 0.5
+            if t < 1e-10:
+                return x, loss, grad, point, left
+        x, (loss, grad), point = trial, new, new_point
+    return x, loss, grad, point, left
+
+
+def _solve(matrix: Array, vector: Array) -> Array:
+    """Solve with a positive semidefinite matrix; a vanishing ridge settles flat directions."""
+    size = float(np.trace(matrix)) / len(matrix)
+    for ridge in (0.0, 1e-14, 1e-12, 1e-10, 1e-8):
+        try:
+            factor = cho_factor(matrix + ridge * size * np.eye(len(matrix)), check_finite=False)
+        except np.linalg.LinAlgError:
+            continue
+        return cho_solve(factor, vector, check_finite=False)
+    return np.linalg.lstsq(matrix, vector, rcond=1e-12)[0]

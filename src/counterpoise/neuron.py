@@ -1,0 +1,241 @@
+"""GroupDRONeuron: the scikit-learn estimator."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from counterpoise.activations import Activation, get_activation
+from counterpoise.divergences import Divergence
+from counterpoise.metrics import worst_group_risk
+from counterpoise.schedules import Schedule
+from counterpoise.solver import solve
+
+Array = np.ndarray
+
+
+class GroupDRONeuron(RegressorMixin, BaseEstimator):
+    """A single neuron ``sigma(w.x + b)`` that holds up on the worst group.
+
+    It minimises ``max_lam sum_i lam_i loss_i - nu d_f(lam, prior)`` over mixtures ``lam`` of the
+    groups, ``loss_i`` being the mean squared error of group ``i``: by a primal-dual method with
+    dual extrapolation that tolerates arbitrarily corrupted labels, followed by descent on the
+    risk itself.
+
+    Parameters
+    ----------
+    activation : str or Activation, default="relu"
+        "identity", "relu", "leaky_relu", "softplus", "elu", "huber_relu", or your own
+        :class:`Activation` with declared ``alpha`` and ``beta``.
+    divergence : {"kl", "chi2"}, default="kl"
+        What keeps the mixture near the prior.
+    nu : float >= 0 or "auto", default="auto"
+        How strongly, in units of the loss. 0 is the worst group alone; a large value the plain
+        average over groups. "auto" takes a tenth of the average fit's risk.
+    radius : float, optional
+        Largest norm of ``coef_``. None means no bound.
+    prior : array of shape (K,) or mapping group -> weight, optional
+        The mixture to stay near; uniform over groups when None.
+    reference : array of shape (K,) or mapping group -> risk, optional
+        Subtracted from each group's risk before the maximum, so that groups are compared by
+        what is avoidable (excess risk).
+    schedule : {"adaptive", "paper"}, AdaptiveSteps or PaperSteps, default="adaptive"
+        "paper" makes ``max_iter`` iterations of Algorithm 1 with its printed step sizes, in the
+        user's coordinates and with its truncation; exact, and far too slow for data. Without a
+        ``radius`` its constants use twice the norm of the average fit.
+    polish : bool, default=True
+        Whether to descend on the risk itself after Algorithm 1. Never raises the risk.
+    fit_intercept : bool, default=True
+    precondition : {"auto", "whiten", "scale", None}, default="auto"
+        Coordinates for the solver. "auto" whitens up to 512 coefficients and scales beyond.
+    truncate : float, optional
+        Labels are clipped to ``[-truncate, truncate]`` before the fit; all fitted risks are then
+        those of clipped labels.
+    max_iter : int, default=1000
+        Most iterations of Algorithm 1.
+    tol : float, default=1e-6
+        Relative change of the risk at which to stop.
+    verbose : int, default=0
+        1 logs milestones, 2 every iteration, to the logger "counterpoise".
+
+    Attributes
+    ----------
+    coef_ : array of shape (n_features,)
+    intercept_ : float
+    groups_ : array of shape (K,)
+        Group labels, sorted; the order of everything below.
+    group_weights_ : array of shape (K,)
+        The mixture found: large where the fit is hard.
+    group_risks_ : array of shape (K,)
+        Mean squared loss of every group.
+    risk_ : float
+        The risk minimised.
+    nu_ : float
+    n_iter_ : int
+        Iterations of Algorithm 1.
+    n_passes_ : int
+        Reads of the rows, preparation, polish and certificate included.
+    status_ : str
+        How the fit ended, as a sentence.
+    history_ : dict of arrays
+        "risk", "worst", "step", "slack" (running) and "weights" (T, K), one entry per iteration.
+    certificate_ : Certificate
+        What was proved about this fit; prints as a paragraph.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X, groups = rng.normal(size=(600, 3)), np.repeat(["a", "b", "c"], 200)
+    >>> slope = {"a": 1.0, "b": 1.2, "c": 2.0}
+    >>> y = np.maximum(0.0, X[:, 0] * [slope[g] for g in groups])
+    >>> model = GroupDRONeuron(activation="relu", nu=0.0).fit(X, y, groups=groups)
+    >>> bool(np.ptp(model.group_risks_[[0, 2]]) < 1e-3)
+    True
+    """
+
+    def __init__(
+        self,
+        activation: str | Activation = "relu",
+        *,
+        divergence: str | Divergence = "kl",
+        nu: float | str = "auto",
+        radius: float | None = None,
+        prior: Array | Mapping[Any, float] | None = None,
+        reference: Array | Mapping[Any, float] | None = None,
+        schedule: str | Schedule = "adaptive",
+        polish: bool = True,
+        fit_intercept: bool = True,
+        precondition: str | None = "auto",
+        truncate: float | None = None,
+        max_iter: int = 1000,
+        tol: float = 1e-6,
+        verbose: int = 0,
+    ) -> None:
+        self.activation = activation
+        self.divergence = divergence
+        self.nu = nu
+        self.radius = radius
+        self.prior = prior
+        self.reference = reference
+        self.schedule = schedule
+        self.polish = polish
+        self.fit_intercept = fit_intercept
+        self.precondition = precondition
+        self.truncate = truncate
+        self.max_iter = max_iter
+        self.tol = tol
+        self.verbose = verbose
+
+    def fit(
+        self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None
+    ) -> GroupDRONeuron:
+        """Fit the neuron.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame of shape (n, d)
+            float32 and float64 are read as they are; all sums are double precision.
+        y : array of shape (n,)
+        groups : array of shape (n,), optional
+            A sortable label per row; None means one group.
+        sample_weight : array of shape (n,), optional
+            Weights of rows within their group.
+        """
+        X, y = validate_data(
+            self, X, y, accept_sparse="csr", dtype=(np.float64, np.float32), y_numeric=True
+        )
+        for name in ("polish", "fit_intercept"):
+            if not isinstance(getattr(self, name), (bool, np.bool_)):
+                raise ValueError(f"{name} must be True or False; got {getattr(self, name)!r}")
+        if not isinstance(self.verbose, (Integral, np.bool_)):
+            raise ValueError(f"verbose must be 0, 1 or 2; got {self.verbose!r}")
+        if sample_weight is not None:
+            sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64)
+        with _logging(int(self.verbose)):
+            found = solve(
+                X,
+                y,
+                groups,
+                sample_weight,
+                activation=self.activation,
+                divergence=self.divergence,
+                nu=self.nu,
+                radius=self.radius,
+                prior=self.prior,
+                reference=self.reference,
+                schedule=self.schedule,
+                polish=bool(self.polish),
+                fit_intercept=bool(self.fit_intercept),
+                precondition=self.precondition,
+                truncate=self.truncate,
+                max_iter=self.max_iter,
+                tol=self.tol,
+            )
+        self.coef_ = found.coef
+        self.intercept_ = found.intercept
+        self.groups_ = found.labels
+        self.group_weights_ = found.weights
+        self.group_risks_ = found.losses
+        self.risk_ = found.risk
+        self.nu_ = found.nu
+        self.n_iter_ = found.n_iter
+        self.n_passes_ = found.n_passes
+        self.status_ = found.status
+        self.history_ = dict(found.history)
+        self.certificate_ = found.certificate
+        if not found.converged:
+            warnings.warn(found.status, ConvergenceWarning, stacklevel=2)
+        return self
+
+    def predict(self, X: Any) -> Array:
+        """``sigma(X @ coef_ + intercept_)``."""
+        check_is_fitted(self)
+        X = validate_data(
+            self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=False
+        )
+        return get_activation(self.activation).value(X @ self.coef_ + self.intercept_)
+
+    def worst_group_risk(
+        self, X: Any, y: Any, groups: Any, sample_weight: Any = None
+    ) -> float:
+        """Mean squared error of the worst group among the given rows."""
+        return worst_group_risk(y, self.predict(X), groups=groups, sample_weight=sample_weight)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        # Most activations bound their output from below: labels of both signs fit poorly.
+        tags.regressor_tags.poor_score = self.activation != "identity"
+        return tags
+
+
+@contextmanager
+def _logging(verbose: int) -> Iterator[None]:
+    """Show the library's log on standard error while fitting, if asked and not yet shown."""
+    logger = logging.getLogger("counterpoise")
+    if not verbose:
+        yield
+        return
+    level, handler = logger.level, None
+    logger.setLevel(logging.DEBUG if verbose > 1 else logging.INFO)
+    if not logger.hasHandlers():
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("[counterpoise] %(message)s"))
+        logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        if handler is not None:
+            logger.removeHandler(handler)

@@ -1,0 +1,239 @@
+"""Polish: descent on the risk itself, from where Algorithm 1 ended.
+
+The surrogate gradient gets past bad stationary points, but its fixed point does not minimise
+the risk. From there each step solves a model exactly: every group's loss is replaced by its
+Gauss-Newton quadratic (exact for piecewise linear activations as long as no row changes its
+piece) and the min-max over these quadratics is solved by :mod:`counterpoise.minmax`. Only
+decreases of the risk are accepted.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.optimize import minimize
+
+from counterpoise.divergences import SimplexPoint
+from counterpoise.engines.base import GroupEval
+from counterpoise.engines.quadratic import QuadraticEngine
+from counterpoise.minmax import minimise_quadratics
+from counterpoise.problem import Problem
+
+Array = np.ndarray
+logger = logging.getLogger("counterpoise")
+
+# Above this many coefficients a matrix of their squares is too dear: first-order descent.
+SECOND_ORDER_LIMIT = 512
+# Group matrices kept at once: at most this many groups and this many numbers.
+MATRIX_GROUPS, MATRIX_NUMBERS = 512, 1 << 25
+# A kink makes the risk rugged on the scale of single rows. Descending first with the kink
+# rounded, over these shares of the scores' size, passes over minima that only few rows make.
+ROUNDING = (0.5, 0.2)
+ROUNDED_TOL, ROUNDED_STEPS = 1e-5, 15
+
+
+@dataclass(frozen=True)
+class PolishResult:
+    """The point reached, its losses and weights, and whether the tolerance was met."""
+
+    u: Array
+    loss_K: Array
+    point: SimplexPoint
+    risk: float
+    n_iter: int
+    converged: bool
+
+
+def keeps_group_matrices(n_groups: int, size: int) -> bool:
+    """Whether a (D, D) matrix for every group fits the budget."""
+    return n_groups <= MATRIX_GROUPS and n_groups * size * size <= MATRIX_NUMBERS
+
+
+def polish(
+    problem: Problem,
+    u: Array,
+    weights: SimplexPoint,
+    *,
+    tol: float,
+    floor: float = 0.0,
+    max_iter: int = 100,
+    matrices: Array | None = None,
+) -> PolishResult:
+    """Minimise the risk locally from ``u``.
+
+    ``matrices`` are the groups' curvatures where they do not depend on ``u`` (identity
+    activation). ``weights`` is where the search for group weights starts.
+    """
+    ev = problem.evaluate(u, surrogate=False)
+    risk = problem.risk(ev.loss_K)
+    if problem.size == 0:  # no feature varies: nothing to choose
+        return PolishResult(u, ev.loss_K, weights, risk, 0, True)
+    descend = _first_order if problem.size > SECOND_ORDER_LIMIT else _second_order
+    first, point = u, weights
+    if problem.engine.activation.has_kink:
+        for share in ROUNDING:
+            smooth = problem.rounded(share, u)
+            rough = descend(smooth, first, None, point, tol=ROUNDED_TOL, floor=floor,
+                            max_iter=ROUNDED_STEPS, matrices=None)  # fmt: skip
+            first, point = rough.u, rough.point
+    start = None if first is not u else ev
+    result = descend(problem, first, start, point, tol=tol, floor=floor, max_iter=max_iter,
+                     matrices=matrices)  # fmt: skip
+    if result.risk > risk:  # rounding led astray: descend from where we stood
+        result = descend(problem, u, ev, weights, tol=tol, floor=floor, max_iter=max_iter,
+                         matrices=matrices)  # fmt: skip
+    return result
+
+
+def _second_order(
+    problem: Problem,
+    u: Array,
+    ev: GroupEval | None,
+    point: SimplexPoint,
+    *,
+    tol: float,
+    floor: float,
+    max_iter: int,
+    matrices: Array | None,
+) -> PolishResult:
+    """Min-max over Gauss-Newton quadratics, damped until the step keeps its promise."""
+    objective = problem.objective
+    ev = ev or problem.evaluate(u, surrogate=False)
+    per_group = matrices is not None or keeps_group_matrices(objective.n_groups, problem.size)
+    risk = problem.risk(ev.loss_K)
+    damping = 0.0
+    fresh: Array | None = matrices
+    converged = False
+    n_iter = 0
+    for n_iter in range(1, max_iter + 1):  # noqa: B007
+        if fresh is None:
+            fresh = (
+                problem.curvature(u, None)
+                if per_group
+                else problem.curvature(u, point.weights)[None]
+            )
+        model = QuadraticEngine(ev.loss_K, ev.grad_KD, fresh)
+        inner = minimise_quadratics(
+            model,
+            objective,
+            origin=u,
+            coordinates=problem.coordinates,
+            damping=damping,
+            tol=min(1e-11, 0.01 * tol),
+            centre=_interior(point, objective.prior),
+        )
+        size = max(abs(risk), floor)
+        predicted = risk - problem.risk(model.evaluate(inner.u).loss_K)
+        if predicted <= tol * size:
+            converged, point = True, inner.point
+            break
+        trial = problem.evaluate(u + inner.u, surrogate=False)
+        trial_risk = problem.risk(trial.loss_K)
+        gain = (risk - trial_risk) / predicted
+        logger.debug("polish %d: risk %.9g, gain %.2g of predicted", n_iter, trial_risk, gain)
+        unit = float(np.trace(model.mixture(inner.point.weights))) / problem.size
+        if gain > 1e-3:
+            u, ev, risk, point = u + inner.u, trial, trial_risk, inner.point
+            fresh = matrices
+            if gain > 0.75:
+                damping = damping / 2.0 if damping > 0.02 * unit else 0.0
+            elif gain < 0.4:
+                damping = max(2.0 * damping, 0.1 * unit)
+        else:
+            damping = max(4.0 * damping, 0.3 * unit)
+            if not per_group:
+                point, fresh = inner.point, None
+            if damping > 1e8 * unit:
+                break
+    return PolishResult(u, ev.loss_K, point, risk, n_iter, converged)
+
+
+def _interior(point: SimplexPoint, prior: Array) -> SimplexPoint:
+    """The weights moved a little towards the prior, so that no group is out of reach."""
+    return SimplexPoint.of(0.99 * point.weights + 0.01 * prior)
+
+
+def _first_order(
+    problem: Problem,
+    u: Array,
+    ev: GroupEval | None,
+    point: SimplexPoint,
+    *,
+    tol: float,
+    floor: float,
+    max_iter: int,
+    matrices: Array | None,
+) -> PolishResult:
+    """Quasi-Newton descent on the risk, the maximum of ``nu = 0`` smoothed ever less."""
+    ev = ev or problem.evaluate(u, surrogate=False)
+    risk, loss = problem.risk(ev.loss_K), ev.loss_K
+    size = max(abs(risk), floor)
+    n_iter, converged = 0, False
+    for kappa in (1e-1, 1e-2, 1e-3):
+        smooth = max(kappa * size, problem.objective.nu)
+        objective = replace(problem.objective, nu=smooth)
+        result = _descend(replace(problem, objective=objective), u, tol, size, 4 * max_iter)
+        n_iter += int(result.nit)
+        converged = bool(result.success)
+        candidate = problem.evaluate(problem.project(result.x), surrogate=False)
+        value = problem.risk(candidate.loss_K)
+        if value < risk:
+            u, loss, risk = problem.project(result.x), candidate.loss_K, value
+            point = objective.respond(loss)
+        if smooth == problem.objective.nu:
+            break
+    return PolishResult(u, loss, point, risk, n_iter, converged)
+
+
+def _descend(problem: Problem, u: Array, tol: float, size: float, max_iter: int):  # type: ignore[no-untyped-def]
+    """L-BFGS, or projected gradient steps of spectral length when there is a ball."""
+
+    def value_and_gradient(x: Array) -> tuple[float, Array]:
+        ev = problem.evaluate(x, surrogate=False)
+        weights = problem.objective.respond(ev.loss_K).weights
+        return problem.risk(ev.loss_K) / size, (weights @ ev.grad_KD) / size
+
+    if problem.coordinates.radius is None:
+        options = {"maxiter": max_iter, "ftol": tol, "gtol": 1e-10, "maxcor": 20}
+        return minimize(value_and_gradient, u, jac=True, method="L-BFGS-B", options=options)
+    return _spectral_projected(value_and_gradient, problem.project, u, tol, max_iter)
+
+
+@dataclass(frozen=True)
+class _Descent:
+    x: Array
+    nit: int
+    success: bool
+
+
+def _spectral_projected(value_and_gradient, project, x, tol, max_iter):  # type: ignore[no-untyped-def]
+    """Nonmonotone projected gradient with Barzilai-Borwein steps (Birgin et al., 2000)."""
+    value, grad = value_and_gradient(x)
+    best, best_value = x, value
+    recent = [value]
+    length = 1.0 / max(float(np.abs(grad).max()), 1e-300)
+    quiet = 0
+    nit = 0
+    for nit in range(1, max_iter + 1):  # noqa: B007
+        direction = project(x - length * grad) - x
+        slope = float(grad @ direction)
+        t = 1.0
+        while True:
+            trial = x + t * direction
+            new_value, new_grad = value_and_gradient(trial)
+            if new_value <= max(recent) + 1e-4 * t * slope or t < 1e-10:
+                break
+            t *= 0.5
+        s, g = trial - x, new_grad - grad
+        curve = float(s @ g)
+        length = float(s @ s) / curve if curve > 0 else 10.0 * length
+        quiet = quiet + 1 if best_value - new_value < tol else 0
+        x, value, grad = trial, new_value, new_grad
+        recent = [*recent[-9:], value]
+        if value < best_value:
+            best, best_value = x, value
+        if quiet >= 10:
+            break
+    return _Descent(best, nit, quiet >= 10)

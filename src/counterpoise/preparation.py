@@ -1,0 +1,116 @@
+"""Before the first step: coordinates, second moments, the average fit, the labels' scale."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from counterpoise import coordinates as coords
+from counterpoise.engines import RowEngine
+from counterpoise.groups import GroupedData
+from counterpoise.polish import SECOND_ORDER_LIMIT, keeps_group_matrices
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Coordinates, and the second moments measured to build them.
+
+    ``moment`` is the largest eigenvalue of any group's second moment and ``mean_moment`` the mean
+    eigenvalue of their average, in solver coordinates; ``matrices`` holds twice the groups'
+    second moments where they fit in memory.
+    """
+
+    coordinates: coords.Coordinates
+    kind: str
+    moment: float
+    mean_moment: float
+    matrices: Array | None
+
+    @classmethod
+    def measure(
+        cls, engine: RowEngine, prior: Array, precondition: str | None, radius: float | None
+    ) -> Frame:
+        """Read the rows once (and a few times more when matrices would not fit)."""
+        p, intercept = engine.n_coef, engine.data.intercept
+        if precondition == "auto":
+            precondition = "whiten" if p <= SECOND_ORDER_LIMIT else "scale"
+        if precondition is None:
+            engine.shift = np.zeros(engine.n_features)
+        full = precondition == "whiten" or p <= SECOND_ORDER_LIMIT
+        per_group = full and keeps_group_matrices(engine.n_groups, p)
+        raw, average = None, np.empty((0, 0))
+        if full:
+            raw = engine.curvature(None, None if per_group else prior)
+            average = 0.5 * (np.tensordot(prior, raw, axes=1) if per_group else raw)
+            diagonal = np.diag(average).copy()
+        else:
+            diagonal = engine.mean_squares(prior)
+        if precondition == "whiten":
+            frame = coords.whitened(average, engine.shift, intercept, radius)
+        elif precondition == "scale":
+            frame = coords.scaled(diagonal, engine.shift, intercept, radius)
+        else:
+            frame = coords.plain(engine.n_features, intercept, radius)
+        matrices = frame.pull_curvature(raw) if per_group and raw is not None else None
+        mean = float(np.mean(frame.basis**2 * diagonal)) if frame.basis.ndim == 1 else 1.0
+        if matrices is None:
+            top = largest_moment(engine, frame)
+        else:
+            top = 0.5 * float(np.linalg.eigvalsh(matrices).max(initial=0.0))
+        return cls(frame, precondition or "none", max(top, mean) or 1.0, mean or 1.0, matrices)
+
+
+def largest_moment(engine: RowEngine, frame: coords.Coordinates, rounds: int = 12) -> float:
+    """Largest eigenvalue of any group's second moment, by power iteration on all at once.
+
+    Power iteration ends below the truth, so a tenth is added.
+    """
+    directions = np.random.default_rng(0).normal(size=(engine.n_groups, frame.size))
+    values = np.zeros(engine.n_groups)
+    for _ in range(rounds):
+        norms = np.linalg.norm(directions, axis=1, keepdims=True)
+        directions = directions / np.where(norms > 0, norms, 1.0)
+        directions = frame.pull(engine.apply_moments(frame.to_user(directions)))
+        values = np.linalg.norm(directions, axis=1)
+    return 1.1 * float(values.max())
+
+
+def average_fit(engine: RowEngine, frame: Frame, prior: Array, beta: float) -> tuple[Array, float]:
+    """The neuron of the prior-weighted average loss, by surrogate gradient steps, and its loss.
+
+    This is the limit of large ``nu``; a loss within a thousandth is enough here.
+    """
+    coordinates = frame.coordinates
+    if frame.kind == "whiten":
+        top = 1.0
+    elif frame.matrices is not None:
+        top = 0.5 * float(np.linalg.eigvalsh(np.tensordot(prior, frame.matrices, axes=1))[-1])
+    else:
+        top = frame.moment
+    u = np.zeros(coordinates.size)
+    best, best_loss, idle = u, math.inf, 0
+    for _ in range(100):
+        loss, grad = engine.evaluate(coordinates.to_user(u), surrogate=True)
+        value = float(prior @ loss)
+        idle = 0 if value < (1.0 - 1e-3) * best_loss else idle + 1
+        if value < best_loss:
+            best, best_loss = u, value
+        if idle >= 2 or value == 0.0:
+            break
+        step = coordinates.pull(prior @ grad) / (2.0 * beta**2 * max(top, 1e-300))
+        u = coordinates.project(u - step)
+    return best, best_loss
+
+
+def label_scale(data: GroupedData, prior: Array) -> float:
+    """Mean squared deviation of the labels (about zero without an intercept), never zero."""
+    centre = float(prior @ data.group_mean(data.y)) if data.intercept else 0.0
+    square = float(prior @ data.group_mean((data.y - centre) ** 2))
+    whole = float(prior @ data.group_mean(data.y**2))
+    if square > 1e-20 * whole:
+        return square
+    return whole if whole > 0 else 1.0

@@ -1,0 +1,71 @@
+"""Problem: an engine, coordinates and an objective, as the solver sees them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from counterpoise.coordinates import Coordinates
+from counterpoise.engines.base import GroupEval
+from counterpoise.objective import Objective
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Group losses as functions of solver coordinates ``u``, and the risk over them."""
+
+    engine: Any
+    coordinates: Coordinates
+    objective: Objective
+
+    @property
+    def size(self) -> int:
+        return self.coordinates.size
+
+    def evaluate(self, u: Array, *, surrogate: bool) -> GroupEval:
+        loss, grad = self.engine.evaluate(self.coordinates.to_user(u), surrogate=surrogate)
+        return GroupEval(loss, self.coordinates.pull(grad))
+
+    def curvature(self, u: Array | None, weights_K: Array | None) -> Array:
+        w = None if u is None else self.coordinates.to_user(u)
+        return self.coordinates.pull_curvature(self.engine.curvature(w, weights_K))
+
+    def separation(self, points: Array, u: Array) -> Array:
+        to_user = self.coordinates.to_user
+        return self.engine.separation(to_user(points), to_user(u))
+
+    def rounded(self, share: float, u: Array) -> Problem:
+        """The problem with the activation's kink rounded over ``share`` of the scores at ``u``.
+
+        The size of the scores is read off the neuron's own output, one read of the rows.
+        """
+        squares = self.separation(np.zeros((1, self.size)), u)[0]
+        width = share * float(np.sqrt(2.0 * self.objective.prior @ squares))
+        if width == 0.0:
+            return self
+        sigma = self.engine.activation.rounded(width)
+        return replace(self, engine=self.engine.variant(activation=sigma))
+
+    def risk(self, losses: Array) -> float:
+        return self.objective.risk(losses)
+
+    def project(self, u: Array) -> Array:
+        return self.coordinates.project(u)
+
+
+@dataclass(frozen=True)
+class QuadraticProblem(Problem):
+    """The same once group losses are quadratics already written in ``u``: no rows are read."""
+
+    def evaluate(self, u: Array, *, surrogate: bool) -> GroupEval:
+        return self.engine.evaluate(u)
+
+    def curvature(self, u: Array | None, weights_K: Array | None) -> Array:
+        return self.engine.curvature(u, weights_K)
+
+    def separation(self, points: Array, u: Array) -> Array:
+        return self.engine.separation(points, u)

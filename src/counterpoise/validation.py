@@ -1,0 +1,70 @@
+"""Checks of arguments: each error names the argument, the value and the remedy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from counterpoise.divergences import check_nu
+
+Array = np.ndarray
+
+PRECONDITIONS = ("auto", "whiten", "scale", None)
+
+
+def per_group(values: Any, labels: Array, name: str) -> Array | None:
+    """An array in the order of ``labels``, from an array or a mapping label -> value."""
+    if values is None or not isinstance(values, Mapping):
+        return values
+    known = {label: i for i, label in enumerate(labels.tolist())}
+    unknown = [key for key in values if key not in known]
+    if unknown:
+        raise ValueError(
+            f"{name} names groups that are not in the data: {unknown[:5]!r}; "
+            f"known groups are {list(known)[:10]!r}"
+        )
+    missing = [key for key in known if key not in values]
+    if missing:
+        raise ValueError(f"{name} has no value for group(s) {missing[:5]!r}; give one to each")
+    return np.array([values[key] for key in known], dtype=float)
+
+
+def check_reference(reference: Array | None, n_groups: int) -> Array:
+    if reference is None:
+        return np.zeros(n_groups)
+    r = np.asarray(reference, dtype=float)
+    if r.shape != (n_groups,):
+        raise ValueError(
+            f"reference must hold one risk for each of {n_groups} groups; got shape {r.shape}"
+        )
+    if not np.isfinite(r).all():
+        raise ValueError("reference risks must be finite numbers")
+    return r
+
+
+def check_options(
+    nu: Any, radius: Any, precondition: Any, truncate: Any, max_iter: Any, tol: Any
+) -> None:
+    if isinstance(nu, str):
+        if nu != "auto":
+            raise ValueError(f"nu must be a number >= 0 or 'auto'; got {nu!r}")
+    else:
+        check_nu(nu)
+    for name, value in (("radius", radius), ("truncate", truncate)):
+        if value is not None and not (_is_number(value) and value > 0 and math.isfinite(value)):
+            raise ValueError(f"{name} must be None or a positive finite number; got {value!r}")
+    if precondition not in PRECONDITIONS:
+        raise ValueError(
+            f"precondition={precondition!r} is not known; use 'auto', 'whiten', 'scale' or None"
+        )
+    if not isinstance(max_iter, (int, np.integer)) or isinstance(max_iter, bool) or max_iter < 1:
+        raise ValueError(f"max_iter must be a positive integer; got {max_iter!r}")
+    if not (_is_number(tol) and tol >= 0 and math.isfinite(tol)):
+        raise ValueError(f"tol must be a number >= 0; got {tol!r}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
