@@ -112,9 +112,7 @@ def primal_dual(
             prior=prior,
             divergence=objective.divergence,
         )
-        account.enter(
-            objective, unit, rho, weights_bar, u_next - u, ev, ev_next, dual, dual_next
-        )
+        account.enter(objective, unit, rho, weights_bar, u_next - u, ev, ev_next, dual, dual_next)
         u, ev, dual = u_next, ev_next, dual_next
 
         risk = problem.risk(ev.loss_K)
@@ -130,8 +128,8 @@ def primal_dual(
         if t & (t - 1) == 0:
             milestones.append((u, dual.weights))
         if callback is not None:
-            callback(Progress(t, *(log[k][-1] for k in ("risk", "worst", "step", "slack")),
-                              dual.weights))  # fmt: skip
+            worst, slack = log["worst"][-1], log["slack"][-1]
+            callback(Progress(t, risk, worst, log["step"][-1], slack, dual.weights))
         logger.debug("iteration %d: risk %.6g, slack %.3g", t, risk, log["slack"][-1])
         if idle >= PATIENCE and not isinstance(schedule, PaperSteps):
             converged = True

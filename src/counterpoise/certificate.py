@@ -29,8 +29,9 @@ class Certificate:
     risk : float
         ``R`` at the returned coefficients.
     duality_gap : float or None
-        For the identity activation, a proved bound on ``risk - min R``. None for other
-        activations: the problem is not convex and no such number exists.
+        For the identity activation, a proved bound on ``risk - min R`` (infinite above 4,096
+        coefficients, where it is not computed). None for other activations: the problem is
+        not convex and no such number exists.
     running_slack : float
         Sum of the steps' slacks at ``c1_assumed``; not positive means the theorem's bound
         holds for this run with its own constants.
@@ -84,7 +85,9 @@ class Certificate:
 
     def _sentences(self) -> list[str]:
         out = [f"Risk {self.risk:.6g}."]
-        if self.duality_gap is not None:
+        if self.duality_gap is not None and math.isinf(self.duality_gap):
+            out.append("The problem is convex, but too wide for a duality gap to be computed.")
+        elif self.duality_gap is not None:
             share = self.duality_gap / abs(self.risk) if self.risk else 0.0
             out.append(
                 f"The problem is convex and solved to a duality gap of {self.duality_gap:.2g} "
@@ -111,19 +114,22 @@ class Certificate:
         if math.isfinite(self.theorem_bound):
             out.append(
                 f"Given it, the last iterate of Algorithm 1 lies within {self.theorem_bound:.3g} "
-                f"of any minimiser, and the returned coefficients within "
-                f"{self.returned_bound:.3g}, {self.metric} (the labels' own spread is "
-                f"{spread:.3g})."
+                "of any minimiser of the risk,"
             )
-        elif math.isfinite(self.returned_bound):
+        elif self.c1 <= 0.25 * self.c1_assumed:
             out.append(
-                "The step sizes assumed a larger sharpness than was found, so the theorem's "
-                f"bound says nothing; the returned coefficients lie within "
-                f"{self.returned_bound:.3g} of any minimiser, {self.metric} (the labels' own "
-                f"spread is {spread:.3g})."
+                f"The step sizes assumed {self.c1_assumed:.3g}, too much for the theorem's bound "
+                "to say anything about the last iterate of Algorithm 1;"
             )
         else:
-            out.append("No bound on the distance to a minimiser can be given.")
+            out.append(
+                f"Algorithm 1 stopped early (rho = {self.rho:.3g}, not above 2), before its "
+                "starting point was forgotten, so the theorem does not bound its last iterate;"
+            )
+        out.append(
+            f"the returned coefficients lie within {self.returned_bound:.3g}, {self.metric} "
+            f"(the labels' own spread is {spread:.3g})."
+        )
         if min(self.theorem_bound, self.returned_bound) > 3 * spread:
             out.append("That is wider than the labels vary: true, but not informative here.")
         return out

@@ -9,7 +9,7 @@ import numpy as np
 from counterpoise.algorithm import PrimalDualResult
 from counterpoise.certificate import Certificate, CertificateConstants, largest_loss_at_optimum
 from counterpoise.divergences import SimplexPoint
-from counterpoise.polish import SECOND_ORDER_LIMIT
+from counterpoise.minmax import solve_semidefinite
 from counterpoise.problem import Problem
 from counterpoise.schedules import ProblemScale
 
@@ -20,6 +20,8 @@ METRICS = {
     "scale": "in coefficients of features scaled to unit mean square",
     "none": "in coefficients",
 }
+# Above this many coefficients the matrix of the duality gap is too large.
+GAP_LIMIT = 4096
 MEASURED = (
     "measured between this run's iterates and the returned coefficients, which stand in for "
     "the unknown minimiser"
@@ -103,7 +105,7 @@ def duality_gap(problem: Problem, u: Array, point: SimplexPoint, matrices: Array
     ``m/2 (||coef||^2 - radius^2)`` to the Lagrangian; any ``m >= 0`` gives a valid bound.
     """
     objective, coordinates = problem.objective, problem.coordinates
-    if matrices is None and problem.size > SECOND_ORDER_LIMIT:
+    if matrices is None and problem.size > GAP_LIMIT:
         return math.inf
     ev = problem.evaluate(u, surrogate=False)
     gradient = point.weights @ ev.grad_KD
@@ -128,7 +130,7 @@ def duality_gap(problem: Problem, u: Array, point: SimplexPoint, matrices: Array
             room = (coordinates.radius or 0.0) ** 2 - coordinates.coef_norm(u) ** 2
         if not len(slope):
             return 0.0
-        step = np.linalg.lstsq(matrix, slope, rcond=1e-13)[0]
+        step = solve_semidefinite(matrix, slope)
         miss = float(np.linalg.norm(matrix @ step - slope))
         if miss > 1e-6 * float(np.linalg.norm(slope)):
             return math.inf

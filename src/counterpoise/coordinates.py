@@ -120,7 +120,9 @@ def plain(n_features: int, intercept: bool, radius: float | None) -> Coordinates
     )
 
 
-def scaled(second_moment: Array, shift: Array, intercept: bool, radius: float | None) -> Coordinates:
+def scaled(
+    second_moment: Array, shift: Array, intercept: bool, radius: float | None
+) -> Coordinates:
     """Every feature divided by the root of its mean square; ``second_moment`` is a diagonal."""
     return Coordinates(1.0 / _sizes(second_moment, shift), shift, intercept, radius)
 

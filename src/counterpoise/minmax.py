@@ -89,7 +89,7 @@ def _newton(
 ) -> MinmaxResult:
     """Minimise ``R(losses(x)) + x.extra.x / 2 + slope.x`` without constraint."""
     x = np.zeros(model.n_coef)
-    loss, grad = model.evaluate(x)
+    loss = model.loss_K
     centre = centre or SimplexPoint.of(objective.prior)
     scale = max(float(np.abs(loss).max()), np.finfo(float).tiny)
     excess = objective.excess(loss)
@@ -101,7 +101,7 @@ def _newton(
     best_point, best_bound = centre, -np.inf
     idle = 0
     for _stage in range(100):
-        x, loss, grad, point, left = _smooth_newton(
+        x, loss, point, left = _smooth_newton(
             model, objective, extra, slope, x, kappa, centre, 0.1 * tol * scale
         )
         added = float(0.5 * x @ extra @ x + slope @ x)
@@ -131,7 +131,7 @@ def _smooth_newton(
     kappa: float,
     centre: SimplexPoint,
     tol: float,
-) -> tuple[Array, Array, Array, SimplexPoint, float]:
+) -> tuple[Array, Array, SimplexPoint, float]:
     """Damped Newton at a fixed ``kappa``; the last entry bounds what is left to gain."""
     loss, grad = model.evaluate(x)
     point = objective.respond(loss, kappa=kappa, centre=centre)
@@ -152,9 +152,9 @@ def _smooth_newton(
             mean = s @ grad / s.sum()
             spread = np.sqrt(s)[:, None] * (grad - mean)
             hessian = curved + (factor / (objective.nu + kappa)) * (spread.T @ spread)
-        direction = -_solve(hessian, gradient)
+        direction = -solve_semidefinite(hessian, gradient)
         decrease = -float(gradient @ direction)
-        left = 0.5 * max(float(gradient @ _solve(curved, gradient)), decrease, 0.0)
+        left = 0.5 * max(float(gradient @ solve_semidefinite(curved, gradient)), decrease, 0.0)
         if decrease <= max(tol, 1e-16 * abs(value)):
             break
         t = 1.0
@@ -166,12 +166,12 @@ def _smooth_newton(
                 break
             t *= 0.5
             if t < 1e-10:
-                return x, loss, grad, point, left
+                return x, loss, point, left
         x, (loss, grad), point = trial, new, new_point
-    return x, loss, grad, point, left
+    return x, loss, point, left
 
 
-def _solve(matrix: Array, vector: Array) -> Array:
+def solve_semidefinite(matrix: Array, vector: Array) -> Array:
     """Solve with a positive semidefinite matrix; a vanishing ridge settles flat directions."""
     size = float(np.trace(matrix)) / len(matrix)
     for ridge in (0.0, 1e-14, 1e-12, 1e-10, 1e-8):

@@ -104,6 +104,9 @@ class GroupDRONeuron(RegressorMixin, BaseEstimator):
     True
     """
 
+    coef_: Array
+    intercept_: float
+
     def __init__(
         self,
         activation: str | Activation = "relu",
@@ -137,9 +140,7 @@ class GroupDRONeuron(RegressorMixin, BaseEstimator):
         self.tol = tol
         self.verbose = verbose
 
-    def fit(
-        self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None
-    ) -> GroupDRONeuron:
+    def fit(self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None) -> GroupDRONeuron:
         """Fit the neuron.
 
         Parameters
@@ -201,14 +202,11 @@ class GroupDRONeuron(RegressorMixin, BaseEstimator):
     def predict(self, X: Any) -> Array:
         """``sigma(X @ coef_ + intercept_)``."""
         check_is_fitted(self)
-        X = validate_data(
-            self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=False
-        )
-        return get_activation(self.activation).value(X @ self.coef_ + self.intercept_)
+        X = validate_data(self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=False)
+        scores = X @ self.coef_ + self.intercept_
+        return get_activation(self.activation).value(scores)
 
-    def worst_group_risk(
-        self, X: Any, y: Any, groups: Any, sample_weight: Any = None
-    ) -> float:
+    def worst_group_risk(self, X: Any, y: Any, groups: Any, sample_weight: Any = None) -> float:
         """Mean squared error of the worst group among the given rows."""
         return worst_group_risk(y, self.predict(X), groups=groups, sample_weight=sample_weight)
 

@@ -107,7 +107,7 @@ def _second_order(
     fresh: Array | None = matrices
     converged = False
     n_iter = 0
-    for n_iter in range(1, max_iter + 1):  # noqa: B007
+    for n_iter in range(1, max_iter + 1):
         if fresh is None:
             fresh = (
                 problem.curvature(u, None)

@@ -204,9 +204,7 @@ def _working_problem(problem: Problem, frame: Frame, sigma: Activation) -> Probl
     return QuadraticProblem(engine, problem.coordinates, problem.objective)
 
 
-def _status(
-    run: PrimalDualResult, polished: PolishResult | None, paper: bool
-) -> tuple[bool, str]:
+def _status(run: PrimalDualResult, polished: PolishResult | None, paper: bool) -> tuple[bool, str]:
     """Whether the fit is done, and a sentence that says what to do if not."""
     if polished is not None:
         if polished.converged:

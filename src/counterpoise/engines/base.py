@@ -241,7 +241,7 @@ class RowEngine:
     def _blockwise(self, work):  # type: ignore[no-untyped-def]
         """Results of ``work(segment, lo, hi)`` on every block, in the order of the rows."""
 
-        def per_range(first: int, last: int) -> list:  # type: ignore[type-arg]
+        def per_range(first: int, last: int) -> list:
             return [
                 work(s, a, b)
                 for s in range(first, last)

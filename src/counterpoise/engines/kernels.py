@@ -36,9 +36,8 @@ def activate(code, parameters, t):
         e = math.exp(-abs(t))
         value = max(t, 0.0) + math.log1p(e) - LOG2
         slope = 1.0 / (1.0 + e) if t >= 0.0 else e / (1.0 + e)
-    elif code == ELU:
-        if t < 0.0:
-            value, slope = math.expm1(t), math.exp(t)
+    elif code == ELU and t < 0.0:
+        value, slope = math.expm1(t), math.exp(t)
     return value, slope
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import lru_cache
+from itertools import pairwise
 from typing import TypeVar
 
 from threadpoolctl import ThreadpoolController
@@ -37,10 +38,7 @@ def over_ranges(work: Callable[[int, int], T], n_items: int) -> list[T]:
     if threads <= 1:
         return [work(0, n_items)]
     cuts = [n_items * i // threads for i in range(threads + 1)]
-    futures = [
-        _pool(os.getpid(), n_threads()).submit(work, lo, hi)
-        for lo, hi in zip(cuts[:-1], cuts[1:], strict=True)
-    ]
+    futures = [_pool(os.getpid(), n_threads()).submit(work, lo, hi) for lo, hi in pairwise(cuts)]
     return [f.result() for f in futures]
 
 
