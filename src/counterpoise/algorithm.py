@@ -75,7 +75,7 @@ def primal_dual(
 
     Under :class:`PaperSteps` exactly ``max_iter`` iterations are made; otherwise the loop ends
     when the best risk has improved by less than ``tol`` (relative; ``floor`` is the size below
-    which risks count as zero) for some iterations.
+    which risks count as zero) for some iterations; with ``tol = 0``, never early.
     """
     objective = problem.objective
     nu, prior = objective.nu, objective.prior
@@ -131,7 +131,7 @@ def primal_dual(
             worst, slack = log["worst"][-1], log["slack"][-1]
             callback(Progress(t, risk, worst, log["step"][-1], slack, dual.weights))
         logger.debug("iteration %d: risk %.6g, slack %.3g", t, risk, log["slack"][-1])
-        if idle >= PATIENCE and not isinstance(schedule, PaperSteps):
+        if idle >= PATIENCE and tol > 0 and not isinstance(schedule, PaperSteps):
             converged = True
             break
         if dual.total > RESCALE:

@@ -49,7 +49,8 @@ class Certificate:
         Bound on ``||u_n - w*||`` for the last iterate of Algorithm 1, given ``c1``;
         infinite when nothing can be said.
     returned_bound : float
-        Bound on ``||u - w*||`` for the returned coefficients, given ``c1``.
+        Bound on ``||u - w*||`` for the returned coefficients: given ``c1``, or for the identity
+        activation from the duality gap with no assumption.
     """
 
     risk: float
@@ -72,12 +73,16 @@ class Certificate:
         if not (math.isfinite(c1) and c1 > 0):
             raise ValueError(f"c1 must be a positive number; got {c1!r}")
         k = self.constants
+        if self.duality_gap is None:
+            returned = k.returned_distance(c1, self.opt_bound, self.risk - k.risk_floor)
+        else:
+            returned = k.convex_distance(self.duality_gap)
         return replace(
             self,
             c1=c1,
             c1_source=source,
             theorem_bound=k.theorem_distance(c1, self.opt_bound, self.iterate_norm),
-            returned_bound=k.returned_distance(c1, self.opt_bound, self.risk - k.risk_floor),
+            returned_bound=returned,
         )
 
     def __str__(self) -> str:
@@ -126,9 +131,11 @@ class Certificate:
                 f"Algorithm 1 stopped early (rho = {self.rho:.3g}, not above 2), before its "
                 "starting point was forgotten, so the theorem does not bound its last iterate;"
             )
+        if self.duality_gap is not None:
+            out.append("from the duality gap, with no assumption,")
         out.append(
-            f"the returned coefficients lie within {self.returned_bound:.3g}, {self.metric} "
-            f"(the labels' own spread is {spread:.3g})."
+            f"the returned coefficients lie within {self.returned_bound:.3g} of any minimiser, "
+            f"{self.metric} (the labels' own spread is {spread:.3g})."
         )
         if min(self.theorem_bound, self.returned_bound) > 3 * spread:
             out.append("That is wider than the labels vary: true, but not informative here.")
@@ -144,7 +151,7 @@ class CertificateConstants:
     moment: float
     dual_start: float
     risk_floor: float
-    convex: bool
+    mixture_sharpness: float = 0.0
 
     def slack(self, c1: float) -> float:
         """Sum of slacks when the sharpness is ``c1`` (infinite if too small for the steps)."""
@@ -189,11 +196,21 @@ class CertificateConstants:
         """Bound on ``||u - w*||`` for a point whose risk is at most ``above`` over the minimum.
 
         ``R(u) >= L(u, lam*)`` and sharpness give
-        ``c1 D^2 - 2 beta sqrt(Lambda OPT) D <= R(u) - R(w*)``. For the identity activation the
-        losses are convex, the cross term is not negative at a minimiser, and it drops.
+        ``c1 D^2 - 2 beta sqrt(Lambda OPT) D <= R(u) - R(w*)``.
         """
-        slope = 0.0 if self.convex else self.beta * math.sqrt(self.moment * opt)
+        slope = self.beta * math.sqrt(self.moment * opt)
         return (slope + math.sqrt(slope**2 + c1 * max(above, 0.0))) / c1
+
+    def convex_distance(self, gap: float) -> float:
+        """Bound on ``||u - w*||`` for quadratic losses and a duality gap, with no assumption.
+
+        ``R(v) >= L(v, lam) >= R(u) - gap + s ||v - m||^2``, where ``m`` minimises ``L(., lam)`` and
+        ``s`` is the smallest eigenvalue of the second moment mixed by ``lam``. Both ``u`` and
+        ``w*`` have risk at most ``R(u)``, so both lie within ``sqrt(gap / s)`` of ``m``.
+        """
+        if self.mixture_sharpness <= 0:
+            return math.inf
+        return 2.0 * math.sqrt(gap / self.mixture_sharpness)
 
 
 def largest_loss_at_optimum(objective: Objective, risk: float, worst: float) -> float:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
 from counterpoise.algorithm import PrimalDualResult
 from counterpoise.certificate import Certificate, CertificateConstants, largest_loss_at_optimum
 from counterpoise.divergences import SimplexPoint
+from counterpoise.engines.quadratic import QuadraticEngine
 from counterpoise.minmax import solve_semidefinite
 from counterpoise.problem import Problem
 from counterpoise.schedules import ProblemScale
@@ -28,6 +30,17 @@ MEASURED = (
 )
 
 
+EXACT = "exact: the smallest eigenvalue of any group's second moment"
+
+
+class DualityGap(NamedTuple):
+    """A proved bound on ``R(u) - min R``, and the smallest eigenvalue of the second moment mixed
+    by the weights that prove it."""
+
+    value: float
+    sharpness: float
+
+
 def certify(
     problem: Problem,
     run: PrimalDualResult,
@@ -37,7 +50,7 @@ def certify(
     u: Array,
     loss_K: Array,
     point: SimplexPoint,
-    gap: float | None,
+    gap: DualityGap | None,
     metric: str,
 ) -> Certificate:
     """The certificate of returned coefficients ``u`` after the run of Algorithm 1.
@@ -46,18 +59,17 @@ def certify(
     """
     objective, account = problem.objective, run.account
     risk = objective.risk(loss_K)
-    convex = gap is not None
     constants = CertificateConstants(
         account=account,
         beta=scale.beta,
         moment=scale.moment,
         dual_start=objective.divergence.largest(objective.prior),
-        risk_floor=risk - gap if gap is not None else objective.risk(np.zeros_like(loss_K)),
-        convex=convex,
+        risk_floor=objective.risk(np.zeros_like(loss_K)),
+        mixture_sharpness=gap.sharpness if gap is not None else 0.0,
     )
     certificate = Certificate(
         risk=risk,
-        duality_gap=gap,
+        duality_gap=None if gap is None else gap.value,
         running_slack=account.slack / account.unit if account.unit > 0 else -math.inf,
         rho=account.rho / account.unit if account.unit > 0 else math.inf,
         c1_assumed=account.c1,
@@ -71,6 +83,10 @@ def certify(
         label_scale=scale.label_scale,
         constants=constants,
     )
+    if isinstance(problem.engine, QuadraticEngine):
+        exact = 0.5 * float(np.linalg.eigvalsh(problem.engine.hess)[:, :1].min(initial=np.inf))
+        if 1e-9 * scale.moment < exact < np.inf:
+            return certificate.at_sharpness(exact, EXACT)
     sharpness = measured_sharpness(problem, run, u, point)
     if sharpness is None:
         return certificate.at_sharpness(account.c1, certificate.c1_source)
@@ -97,7 +113,9 @@ def measured_sharpness(
     return float((mixed / gaps[far] ** 2).min()) or None
 
 
-def duality_gap(problem: Problem, u: Array, point: SimplexPoint, matrices: Array | None) -> float:
+def duality_gap(
+    problem: Problem, u: Array, point: SimplexPoint, matrices: Array | None
+) -> DualityGap:
     """``R(u) - min_w L(w, lam)`` for quadratic losses, from the rows.
 
     Written as ``[R(u) - L(u, lam)] + g.H^+.g / 2`` with ``g`` and ``H`` the gradient and matrix of
@@ -106,7 +124,7 @@ def duality_gap(problem: Problem, u: Array, point: SimplexPoint, matrices: Array
     """
     objective, coordinates = problem.objective, problem.coordinates
     if matrices is None and problem.size > GAP_LIMIT:
-        return math.inf
+        return DualityGap(math.inf, 0.0)
     ev = problem.evaluate(u, surrogate=False)
     gradient = point.weights @ ev.grad_KD
     if matrices is not None:
@@ -136,4 +154,7 @@ def duality_gap(problem: Problem, u: Array, point: SimplexPoint, matrices: Array
             return math.inf
         return 0.5 * multiplier * room + 0.5 * float(slope @ step)
 
-    return max(inner, 0.0) + max(min(map(outer, multipliers)), 0.0)
+    gap = max(inner, 0.0) + max(min(map(outer, multipliers)), 0.0)
+    gap += 8 * np.finfo(float).eps * float(np.abs(ev.loss_K).max())  # rounding of the risk itself
+    smallest = 0.5 * float(np.linalg.eigvalsh(curved)[0]) if len(u) else 0.0
+    return DualityGap(gap, smallest)

@@ -126,11 +126,13 @@ def _second_order(
         )
         size = max(abs(risk), floor)
         predicted = risk - problem.risk(model.evaluate(inner.u).loss_K)
-        if predicted <= tol * size:
-            converged, point = True, inner.point
-            break
         trial = problem.evaluate(u + inner.u, surrogate=False)
         trial_risk = problem.risk(trial.loss_K)
+        if predicted <= tol * size:
+            converged, point = True, inner.point
+            if trial_risk < risk:
+                u, ev, risk = u + inner.u, trial, trial_risk
+            break
         gain = (risk - trial_risk) / predicted
         logger.debug("polish %d: risk %.9g, gain %.2g of predicted", n_iter, trial_risk, gain)
         unit = float(np.trace(model.mixture(inner.point.weights))) / problem.size

@@ -1,0 +1,165 @@
+"""Every claim of a certificate, against problems whose best neuron is known."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from problems import group_losses, linear_with_known_minimiser, neuron_data, realisable
+
+from counterpoise import AdaptiveSteps, solve
+from counterpoise.certificate import largest_loss_at_optimum
+from counterpoise.divergences import KL, ChiSquare
+from counterpoise.objective import Objective
+
+OBJECTIVES = [("kl", 0.1), ("kl", 0.0), ("chi2", 0.1), ("chi2", 0.0)]
+
+
+def distance(X, coef, w, groups):
+    """The whitened metric: root mean square score difference, averaged over groups."""
+    return math.sqrt(group_losses(X @ coef, X @ w, groups).mean())
+
+
+@pytest.mark.parametrize(("divergence", "nu"), OBJECTIVES)
+@pytest.mark.parametrize("polish", [True, False])
+def test_identity_claims_against_a_known_minimiser(divergence, nu, polish):
+    X, y, g, w, levels = linear_with_known_minimiser(K=4, n=200, d=5)
+    found = solve(
+        X, y, g, activation="identity", divergence=divergence, nu=nu, fit_intercept=False,
+        polish=polish, tol=1e-9 if polish else 1e-4,
+    )  # fmt: skip
+    claim = found.certificate
+    best = Objective({"kl": KL(), "chi2": ChiSquare()}[divergence], nu, np.full(4, 0.25),
+                     np.zeros(4)).risk(levels)  # fmt: skip
+    assert found.risk >= best * (1 - 1e-12)
+    assert claim.duality_gap is not None
+    assert found.risk - claim.duality_gap <= best * (1 + 1e-12)
+    assert claim.opt_bound >= levels.max() * (1 - 1e-9)
+    assert claim.returned_bound >= distance(X, found.coef, w, g)
+    assert claim.theorem_bound >= distance(X, found.coef, w, g) or polish
+    if polish:
+        assert claim.duality_gap <= 1e-7 * best
+        assert claim.returned_bound < 1e-3
+    assert claim.running_slack <= 0
+
+
+@pytest.mark.parametrize("activation", ["relu", "leaky_relu", "softplus", "elu", "huber_relu"])
+@pytest.mark.parametrize(("divergence", "nu"), OBJECTIVES)
+def test_claims_for_realisable_labels(activation, divergence, nu):
+    """The labels' own neuron has risk zero: it is a minimiser, and OPT = 0."""
+    X, y, g, w = realisable(activation=activation)
+    rough = solve(
+        X, y, g, activation=activation, divergence=divergence, nu=nu, fit_intercept=False,
+        polish=False, tol=0.0, max_iter=3,
+    )  # fmt: skip
+    claim = rough.certificate
+    assert claim.duality_gap is None
+    gap = distance(X, rough.coef, w, g)
+    assert gap > 1e-3, "a finished fit would make the test empty"
+    assert claim.opt_bound >= 0
+    sharp = sharpness_to(X, rough, w, g, activation)
+    assert claim.at_sharpness(sharp).returned_bound >= gap
+    fine = solve(X, y, g, activation=activation, divergence=divergence, nu=nu, fit_intercept=False)
+    assert fine.risk <= 1e-8 * np.mean(y**2)
+    assert distance(X, fine.coef, w, g) <= fine.certificate.returned_bound + 1e-9
+
+
+def sharpness_to(X, found, w, groups, activation):
+    from counterpoise.activations import NAMED
+
+    sigma = NAMED[activation]().value
+    apart = group_losses(sigma(X @ found.coef), sigma(X @ w), groups)
+    return float(apart.min() / group_losses(X @ found.coef, X @ w, groups).mean())
+
+
+@pytest.mark.parametrize(("divergence", "nu"), OBJECTIVES)
+def test_theorem_bound_covers_the_last_iterate(divergence, nu):
+    X, y, g, w = realisable(activation="relu")
+    y = y + 0.3 * np.random.default_rng(0).normal(size=len(y))
+    long = solve(
+        X, y, g, divergence=divergence, nu=nu, fit_intercept=False, polish=False, tol=0.0,
+        max_iter=300,
+    )  # fmt: skip
+    assert math.isfinite(long.certificate.theorem_bound)
+    best = solve(X, y, g, divergence=divergence, nu=nu, fit_intercept=False)
+    assert distance(X, long.coef, best.coef, g) <= long.certificate.theorem_bound
+    assert distance(X, best.coef, w, g) <= best.certificate.returned_bound
+
+
+@pytest.mark.parametrize("radius", [0.3, 1.0])
+@pytest.mark.parametrize("nu", [0.0, 0.2])
+def test_duality_gap_inside_a_ball(radius, nu):
+    cp = pytest.importorskip("cvxpy")
+    X, y, g = neuron_data(K=4, n=80, d=5, activation="identity")
+    found = solve(X, y, g, activation="identity", nu=nu, radius=radius, tol=1e-10)
+    w, b = cp.Variable(5), cp.Variable()
+    losses = [cp.sum_squares(X[g == i] @ w + b - y[g == i]) / 80 for i in range(4)]
+    if nu:
+        goal = nu * cp.log_sum_exp(cp.hstack(losses) / nu) - nu * np.log(4)
+    else:
+        goal = cp.max(cp.hstack(losses))
+    exact = cp.Problem(cp.Minimize(goal), [cp.norm(w) <= radius]).solve(solver="CLARABEL")
+    assert np.linalg.norm(found.coef) <= radius * (1 + 1e-12)
+    assert found.risk == pytest.approx(exact, rel=1e-6)
+    assert found.risk - found.certificate.duality_gap <= exact * (1 + 1e-6)
+    assert found.certificate.duality_gap <= 1e-4 * exact
+
+
+def test_certificate_speaks_plainly():
+    X, y, g = neuron_data(K=4, n=80, d=5)
+    text = str(solve(X, y, g, nu=0.1).certificate)
+    assert "not a claim of global optimality" in text
+    assert "duality gap" not in text
+    assert "Sharpness c1 =" in text
+    assert "\n" not in text
+    convex = str(solve(X, y, g, activation="identity", nu=0.1).certificate)
+    assert "duality gap" in convex
+    assert "nonconvex" not in convex
+
+
+def test_certificate_says_why_it_does_not_bound():
+    X, y, g = neuron_data(K=4, n=80, d=5)
+    early = solve(X, y, g, nu=0.1, polish=False, max_iter=2, tol=0.0).certificate
+    assert math.isinf(early.theorem_bound)
+    assert "stopped early" in str(early)
+    greedy = solve(
+        X, y, g, nu=0.1, polish=False, max_iter=60, tol=0.0, schedule=AdaptiveSteps(c1=1.9)
+    ).certificate
+    assert greedy.c1 < 0.25 * 1.9 or math.isfinite(greedy.theorem_bound)
+    weak = greedy.at_sharpness(0.1)
+    assert math.isinf(weak.theorem_bound)
+    assert "assumed 1.9" in str(weak)
+
+
+def test_positive_slack_enters_the_bound():
+    """Labels of pure noise: the surrogate raises the loss, and the account says so."""
+    X, _, g = neuron_data(K=4, n=60, d=20)
+    y = np.random.default_rng(0).normal(size=len(X))
+    noisy = solve(X, y, g, nu=0.1, polish=False, max_iter=200, tol=0.0).certificate
+    assert noisy.running_slack > 0
+    assert "not every step paid" in str(noisy)
+    k = noisy.constants
+    assert k.slack(k.account.c1) == pytest.approx(noisy.running_slack)
+    assert k.theorem_rhs(k.account.c1, 0.0, 0.0, 0.0) >= noisy.running_slack
+
+
+def test_at_sharpness_rejects_nonsense():
+    X, y, g = neuron_data(K=2, n=40, d=3)
+    certificate = solve(X, y, g, nu=0.1).certificate
+    with pytest.raises(ValueError, match="c1 must be a positive number"):
+        certificate.at_sharpness(0.0)
+
+
+@pytest.mark.parametrize("divergence", [KL(), ChiSquare()], ids=["kl", "chi2"])
+@pytest.mark.parametrize("nu", [0.0, 1e-3, 0.3, 1e3])
+def test_largest_loss_at_optimum_is_a_bound(divergence, nu):
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        prior = rng.dirichlet(np.ones(4))
+        reference = rng.uniform(0, 0.5, size=4) * rng.integers(0, 2)
+        objective = Objective(divergence, nu, prior, reference)
+        losses = rng.exponential(size=4)
+        worse = objective.risk(losses) + rng.exponential()
+        bound = largest_loss_at_optimum(objective, worse, float(losses.max()))
+        assert bound >= losses.max() * (1 - 1e-9)
