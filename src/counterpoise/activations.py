@@ -83,7 +83,10 @@ class Activation:
                 f"activation {self.name!r}: need 0 < alpha <= beta, "
                 f"got alpha={self.alpha!r}, beta={self.beta!r}"
             )
-        t = _probe_points()
+        with np.errstate(over="ignore", under="ignore"):  # exp() of far probe points
+            self._check_shape(_probe_points())
+
+    def _check_shape(self, t: Array) -> None:
         s = np.asarray(self.value(t), dtype=float)
         if s.shape != t.shape:
             raise ValueError(

@@ -1,0 +1,259 @@
+"""solve(): scales, degenerate data, options, determinism."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from problems import group_losses, neuron_data
+from scipy import sparse
+
+from counterpoise import AdaptiveSteps, PaperSteps, risk, solve
+from counterpoise.activations import NAMED, Activation
+
+ACTIVATIONS = ["identity", "relu", "leaky_relu", "softplus", "elu", "huber_relu"]
+
+
+def check_finite(found):
+    assert np.isfinite(found.coef).all()
+    assert np.isfinite(found.intercept)
+    assert np.isfinite(found.risk)
+    assert found.weights.sum() == pytest.approx(1.0)
+    assert (found.weights >= 0).all()
+    assert all(np.isfinite(v).all() for v in found.history.values())
+    assert str(found.certificate)
+
+
+@pytest.mark.parametrize("activation", ["identity", "relu", "leaky_relu"])
+@pytest.mark.parametrize("nu", ["auto", 0.0, 0.3])
+@pytest.mark.parametrize(("sx", "sy"), [(1e-8, 1), (1e8, 1), (1, 1e-8), (1, 1e8), (1e8, 1e-8)])
+def test_scales_change_nothing_but_units(activation, nu, sx, sy):
+    X, y, g = neuron_data(K=3, n=80, d=4, activation=activation)
+    base = solve(X, y, g, activation=activation, nu=nu)
+    scaled_nu = nu if isinstance(nu, str) else nu * sy**2
+    with np.errstate(all="raise", under="ignore"):
+        found = solve(sx * X, sy * y, g, activation=activation, nu=scaled_nu)
+    check_finite(found)
+    assert found.risk / sy**2 == pytest.approx(base.risk, rel=1e-4)
+    assert found.nu == pytest.approx(base.nu * sy**2, rel=1e-9)
+    np.testing.assert_allclose(found.coef * sx / sy, base.coef, rtol=2e-2, atol=2e-3)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("nu", [0.0, 1e-9, 1e6])
+@pytest.mark.parametrize("divergence", ["kl", "chi2"])
+def test_extreme_nu(activation, nu, divergence):
+    X, y, g = neuron_data(K=4, n=50, d=3, activation=activation)
+    found = solve(X, y, g, activation=activation, nu=nu, divergence=divergence)
+    check_finite(found)
+    limit = found.losses.max() if nu < 1 else found.losses.mean()
+    assert found.risk == pytest.approx(limit, rel=1e-5)
+
+
+DEGENERATE = {
+    "constant column": lambda X, y, g: (np.c_[X, np.full(len(X), 7.1)], y, g),
+    "zero column": lambda X, y, g: (np.c_[X, np.zeros(len(X))], y, g),
+    "duplicate columns": lambda X, y, g: (np.c_[X, X[:, :2]], y, g),
+    "far from zero": lambda X, y, g: (X + 1e6, y, g),
+    "one row in a group": lambda X, y, g: (X, y, np.where(np.arange(len(y)) == 3, 99, g)),
+    "fewer rows than features": lambda X, y, g: (X[::12], y[::12], g[::12]),
+    "one group": lambda X, y, g: (X, y, None),
+    "one row": lambda X, y, g: (X[:1], y[:1], g[:1]),
+    "constant labels": lambda X, y, g: (X, np.full(len(y), 3.0), g),
+    "negative labels": lambda X, y, g: (X, -np.abs(y) - 1, g),
+    "zero labels": lambda X, y, g: (X, np.zeros(len(y)), g),
+    "zero features": lambda X, y, g: (0 * X, y, g),
+    "every row its own group": lambda X, y, g: (X, y, np.arange(len(y))),
+    "float32": lambda X, y, g: (X.astype(np.float32), y, g),
+    "sparse": lambda X, y, g: (sparse.csr_matrix(np.where(X > 0.5, X, 0.0)), y, g),
+}
+
+
+@pytest.mark.parametrize("case", DEGENERATE)
+@pytest.mark.parametrize("activation", ["identity", "relu", "softplus"])
+@pytest.mark.parametrize("nu", ["auto", 0.0])
+@pytest.mark.parametrize("intercept", [True, False])
+def test_degenerate_data(case, activation, nu, intercept):
+    X, y, g = DEGENERATE[case](*neuron_data(K=3, n=40, d=5))
+    with np.errstate(all="raise", under="ignore"):
+        found = solve(X, y, g, activation=activation, nu=nu, fit_intercept=intercept)
+    check_finite(found)
+    dense = X.toarray() if sparse.issparse(X) else X
+    groups = np.zeros(len(y)) if g is None else g
+    predicted = NAMED[activation]().value(dense @ found.coef + found.intercept)
+    scale = np.mean(y**2) + 1e-12
+    np.testing.assert_allclose(
+        found.losses, group_losses(predicted, y, groups), rtol=1e-5, atol=1e-8 * scale
+    )
+    assert found.risk == pytest.approx(risk(found.losses, found.nu), rel=1e-6, abs=1e-12 * scale)
+    zero = group_losses(0 * y, y, groups)
+    assert found.risk <= risk(zero, found.nu) * (1 + 1e-12)
+
+
+def test_duplicate_columns_share_the_coefficient():
+    X, y, g = neuron_data(K=3, n=60, d=3)
+    found = solve(np.c_[X, X], y, g, nu=0.1)
+    np.testing.assert_allclose(found.coef[:3], found.coef[3:], atol=1e-8)
+
+
+def test_auto_nu_is_a_tenth_of_the_average_fit():
+    X, y, g = neuron_data(K=4, n=200, d=4, activation="identity")
+    found = solve(X, y, g, activation="identity")
+    design, weight = np.c_[X, np.ones(len(X))], 1.0  # equal groups: the average is least squares
+    w = np.linalg.lstsq(design * weight, y, rcond=None)[0]
+    assert found.nu == pytest.approx(0.1 * np.mean((design @ w - y) ** 2), rel=2e-3)
+
+
+@pytest.mark.parametrize("kind", ["array", "mapping"])
+def test_prior_and_reference_by_array_or_mapping(kind):
+    X, y, g = neuron_data(K=3, n=60, d=3)
+    names = np.array(["a", "b", "c"])[g]
+    prior, reference = np.array([0.2, 0.5, 0.3]), np.array([0.0, 0.4, 0.1])
+    given = (prior, reference)
+    if kind == "mapping":
+        given = (
+            {"c": 0.3, "a": 0.2, "b": 0.5},
+            {"b": 0.4, "a": 0.0, "c": 0.1},
+        )
+    found = solve(X, y, names, nu=0.1, prior=given[0], reference=given[1])
+    assert found.risk == pytest.approx(risk(found.losses - reference, 0.1, "kl", prior), rel=1e-9)
+    expected = prior * np.exp((found.losses - reference) / 0.1)
+    np.testing.assert_allclose(found.weights, expected / expected.sum(), rtol=1e-9)
+
+
+def test_reference_risks_move_weight_to_avoidable_loss():
+    X, y, g = neuron_data(K=3, n=300, d=3, noise=(0.1, 0.1), seed=1)
+    y = y + np.where(g == 0, 3.0, 0.0) * np.random.default_rng(0).normal(size=len(y))
+    plain = solve(X, y, g, nu=0.0)
+    assert plain.weights[0] > 0.99  # the noisy group takes all
+    alone = [solve(X[g == i], y[g == i], nu=0.0).risk for i in range(3)]
+    excess = solve(X, y, g, nu=0.0, reference=alone)
+    assert excess.weights[0] < 0.9
+    assert excess.losses[1:].max() < plain.losses[1:].max()
+
+
+def test_truncation_clips_labels():
+    X, y, g = neuron_data(K=3, n=60, d=3)
+    y[5] = 1e6
+    found = solve(X, y, g, nu=0.1, truncate=2.0)
+    same = solve(X, np.clip(y, -2, 2), g, nu=0.1)
+    np.testing.assert_array_equal(found.coef, same.coef)
+    assert found.truncation == 2.0
+
+
+def test_zero_vector_is_returned_where_it_is_better():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 3))
+    found = solve(X, -np.abs(rng.normal(size=40)), nu=0.0, fit_intercept=False)
+    assert (found.coef == 0).all()
+
+
+def test_paper_schedule_without_a_radius_takes_one_from_the_data():
+    X, y, g = neuron_data(K=3, n=60, d=3)
+    found = solve(X, y, g, schedule="paper", nu=0.1, max_iter=5, polish=False)
+    assert found.radius is None
+    assert found.truncation > 0
+    assert "paper's step sizes" in found.status
+
+
+def test_paper_schedule_with_polish_reaches_the_adaptive_risk():
+    X, y, g = neuron_data(K=3, n=200, d=3)
+    slow = solve(X, y, g, schedule=PaperSteps(), nu=0.1, radius=10.0, max_iter=10)
+    fast = solve(X, y, g, nu=0.1)
+    assert slow.risk <= fast.risk * (1 + 1e-2)
+
+
+def test_sample_weight_counts_rows():
+    X, y, g = neuron_data(K=3, n=60, d=3)
+    weights = np.random.default_rng(0).integers(0, 4, size=len(y))
+    weighted = solve(X, y, g, weights, nu=0.1)
+    repeated = solve(*(np.repeat(v, weights, axis=0) for v in (X, y, g)), nu=0.1)
+    np.testing.assert_allclose(weighted.coef, repeated.coef, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(weighted.losses, repeated.losses, rtol=1e-7)
+
+
+def test_row_order_does_not_matter():
+    X, y, g = neuron_data(K=3, n=60, d=3)
+    order = np.random.default_rng(0).permutation(len(y))
+    a, b = solve(X, y, g, nu=0.1), solve(X[order], y[order], g[order], nu=0.1)
+    np.testing.assert_allclose(a.coef, b.coef, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("make", [np.asarray, sparse.csr_matrix], ids=["dense", "sparse"])
+@pytest.mark.parametrize("nu", ["auto", 0.0])
+def test_bits_do_not_depend_on_the_number_of_threads(make, nu, monkeypatch):
+    X, y, g = neuron_data(K=7, n=900, d=12)
+    results = []
+    for threads in (1, 2, 3, 8):
+        monkeypatch.setattr("counterpoise.engines.threads.n_threads", lambda t=threads: t)
+        found = solve(make(X), y, g, nu=nu)
+        results.append((found.coef.tobytes(), found.weights.tobytes(), found.n_passes))
+    assert len(set(results)) == 1
+
+
+def test_inputs_are_not_changed():
+    X, y, g = neuron_data(K=3, n=60, d=3)
+    order = np.random.default_rng(0).permutation(len(y))
+    inputs = [X[order], y[order], g[order], np.full(len(y), 2.0)]
+    inputs[3][0] = 3.0
+    copies = [v.copy() for v in inputs]
+    for v in inputs:
+        v.setflags(write=False)
+    prior = np.full(3, 1 / 3)
+    prior.setflags(write=False)
+    solve(*inputs, nu=0.1, prior=prior, reference=prior, truncate=1.0)
+    for v, copy in zip(inputs, copies, strict=True):
+        np.testing.assert_array_equal(v, copy)
+
+
+def test_float32_rows_are_read_as_they_are():
+    X, y, g = neuron_data(K=3, n=200, d=4)
+    single = X.astype(np.float32)
+    a = solve(single, y, g, nu=0.1)
+    b = solve(single.astype(float), y, g, nu=0.1)
+    np.testing.assert_allclose(a.coef, b.coef, rtol=1e-6, atol=1e-9)
+
+
+def test_sparse_equals_dense():
+    X, y, g = neuron_data(K=3, n=200, d=6)
+    X = np.where(np.abs(X) > 0.8, X, 0.0)
+    a, b = solve(X, y, g, nu=0.1), solve(sparse.csr_matrix(X), y, g, nu=0.1)
+    assert a.risk == pytest.approx(b.risk, rel=1e-5)
+    np.testing.assert_allclose(a.coef, b.coef, atol=5e-3)
+
+
+@pytest.mark.parametrize("precondition", ["whiten", "scale", None])
+def test_preconditions_agree(precondition):
+    X, y, g = neuron_data(K=3, n=200, d=6, activation="softplus", cond=30.0)
+    X = X + 0.5
+    base = solve(X, y, g, activation="softplus", nu=0.1, tol=1e-10)
+    found = solve(X, y, g, activation="softplus", nu=0.1, precondition=precondition, tol=1e-10)
+    assert found.risk == pytest.approx(base.risk, rel=1e-6)
+
+
+def test_ten_thousand_groups():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30_000, 6))
+    y = np.maximum(X[:, 0] - X[:, 1], 0) + 0.3 * rng.normal(size=30_000)
+    g = rng.integers(0, 10_000, size=30_000)
+    found = solve(X, y, g)
+    check_finite(found)
+    assert found.weights.shape == (len(np.unique(g)),)
+    assert found.history["weights"].shape == (found.n_iter, len(found.weights))
+
+
+def test_custom_activation_equals_the_named_one():
+    X, y, g = neuron_data(K=3, n=200, d=4, activation="softplus")
+    own = Activation(
+        lambda t: np.logaddexp(0, t) - np.log(2), lambda t: 1 / (1 + np.exp(-t)), 0.5, 1.0
+    )
+    a = solve(X, y, g, activation=own, nu=0.1, tol=1e-9)
+    b = solve(X, y, g, activation="softplus", nu=0.1, tol=1e-9)
+    np.testing.assert_allclose(a.coef, b.coef, atol=1e-6)
+
+
+def test_not_converged_is_said():
+    X, y, g = neuron_data(K=3, n=60, d=3)
+    found = solve(X, y, g, nu=0.1, polish=False, max_iter=3, schedule=AdaptiveSteps())
+    assert not found.converged
+    assert "max_iter=3" in found.status
+    assert "raise max_iter" in found.status
