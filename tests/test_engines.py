@@ -65,11 +65,11 @@ def make(tmp_path, storage="float64", K=7, intercept=True, weighted=False, d=5, 
 
 def mean_by_group(rows, per_row):
     """Weighted mean of every group, one group after the other."""
+    edges = np.cumsum([0, *sizes_of(rows.K)])
     return np.array(
         [
-            np.tensordot(rows.w[rows.codes == i], per_row[rows.codes == i], axes=1)
-            / rows.w[rows.codes == i].sum()
-            for i in range(rows.K)
+            np.tensordot(rows.w[a:b], per_row[a:b], axes=1) / rows.w[a:b].sum()
+            for a, b in zip(edges[:-1], edges[1:], strict=True)
         ]
     )
 
@@ -97,8 +97,8 @@ LAYOUTS = [
     pytest.param(storage, K, intercept, weighted, id=f"{storage}-K{K}-{int(intercept)}{weighted:d}")
     for storage in STORAGES
     for K in (1, 7, 200)
-    for intercept in (True, False)
-    for weighted in (False, True)
+    for intercept, weighted in ((True, True), (False, False), (True, False), (False, True))
+    if storage in ("float64", "csr") or intercept == weighted
 ]
 
 
@@ -161,7 +161,7 @@ def test_every_named_activation_against_naive_sums(tmp_path, storage, sigma):
 
 
 @pytest.mark.parametrize("sigma", NAMED, ids=lambda s: s.name)
-@pytest.mark.parametrize("storage", ["float64", "float32", "csr"])
+@pytest.mark.parametrize("storage", ["float64", "csr32"])
 def test_a_custom_activation_gives_the_sums_of_the_named_one(tmp_path, storage, sigma):
     data, rows = make(tmp_path, storage, weighted=True)
     own = Activation(sigma.value, sigma.slope, sigma.alpha, sigma.beta)
@@ -367,7 +367,7 @@ def answers(engine):
 
 
 @pytest.mark.parametrize("storage", ["float64", "float32", "csr"])
-@pytest.mark.parametrize("K", [7, 200])
+@pytest.mark.parametrize("K", [7, 40])
 def test_results_do_not_depend_on_the_number_of_threads(monkeypatch, tmp_path, storage, K):
     data, _ = make(tmp_path, storage, K, weighted=True)
     runs = []
@@ -383,7 +383,7 @@ def test_results_do_not_depend_on_the_number_of_threads(monkeypatch, tmp_path, s
 
 
 def test_custom_activations_do_not_depend_on_the_number_of_threads(monkeypatch, tmp_path):
-    data, _ = make(tmp_path, K=200)
+    data, _ = make(tmp_path, K=40)
     own = Activation(relu().value, relu().slope, 1.0, 1.0)
     runs = []
     for count in (1, 2, 5):

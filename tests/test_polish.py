@@ -107,9 +107,8 @@ def test_identity_equals_the_exact_solution(divergence, nu, intercept):
         goal = nu * cp.log_sum_exp(excess / nu + np.log(prior))
     else:
         level = cp.Variable()
-        goal = level - nu + cp.sum(cp.multiply(prior, cp.square(cp.pos(excess - level + 2 * nu)))) / (
-            4 * nu
-        )  # fmt: skip
+        over = cp.square(cp.pos(excess - level + 2 * nu))
+        goal = level - nu + cp.sum(cp.multiply(prior, over)) / (4 * nu)
     exact = cp.Problem(cp.Minimize(goal)).solve(solver="CLARABEL")
     assert found.risk == pytest.approx(exact, rel=1e-6)
     np.testing.assert_allclose(found.coef, w.value, atol=5e-4)

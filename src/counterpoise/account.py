@@ -27,6 +27,9 @@ from counterpoise.objective import Objective
 Array = np.ndarray
 
 
+DUST = 32 * np.finfo(float).eps
+
+
 @dataclass
 class SlackAccount:
     """Running sums of ``E_t`` and ``Q_t``, and the size of the last boundary term.
@@ -72,7 +75,10 @@ class SlackAccount:
         slope = float((weights_bar + dlam) @ (before.grad_KD @ dw))
         distance = objective.divergence.bregman(dual_next.point, dual.point, objective.prior)
         pull = self.nu0 * unit + self.nu * dual.total
-        self.direct += a * (rise - slope) - 0.5 * rho * float(dw @ dw) - pull * distance
+        error = rise - slope
+        if abs(error) <= DUST * float(dual_next.weights @ np.abs(after.loss_K)):
+            error = 0.0  # the losses' own rounding, which a huge step would blow up
+        self.direct += a * error - 0.5 * rho * float(dw @ dw) - pull * distance
         turn = dlam @ (after.grad_KD - before.grad_KD)
         self.coupling += a * float(turn @ turn)
         # P_n of the proof is bounded by a_n ||dlam V(w_{n-1})|| ||w* - w_n||.

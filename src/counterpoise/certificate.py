@@ -102,12 +102,12 @@ class Certificate:
         else:
             out.append(
                 "The activation makes the problem nonconvex, so this is not a claim of global "
-                "optimality; what follows is the theorem's bound given a sharpness c1."
+                "optimality; what follows is what the theorem gives for a sharpness c1."
             )
         if self.running_slack <= 0:
             out.append(
                 f"The running slack is {self.running_slack:.3g} <= 0: every step paid for its "
-                "errors, and the theorem's bound holds for this run with measured constants."
+                "errors, and the theorem's inequality holds for this run with measured constants."
             )
         else:
             out.append(
@@ -119,7 +119,7 @@ class Certificate:
         if math.isfinite(self.theorem_bound):
             out.append(
                 f"Given it, the last iterate of Algorithm 1 lies within {self.theorem_bound:.3g} "
-                "of any minimiser of the risk,"
+                "of any minimiser of the risk;"
             )
         elif self.c1 <= 0.25 * self.c1_assumed:
             out.append(
@@ -129,10 +129,10 @@ class Certificate:
         else:
             out.append(
                 f"Algorithm 1 stopped early (rho = {self.rho:.3g}, not above 2), before its "
-                "starting point was forgotten, so the theorem does not bound its last iterate;"
+                "starting point was forgotten, so the inequality says little of its last iterate;"
             )
         if self.duality_gap is not None:
-            out.append("from the duality gap, with no assumption,")
+            out.append("by the duality gap, with no assumption,")
         out.append(
             f"the returned coefficients lie within {self.returned_bound:.3g} of any minimiser, "
             f"{self.metric} (the labels' own spread is {spread:.3g})."

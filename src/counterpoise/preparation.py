@@ -19,14 +19,15 @@ Array = np.ndarray
 class Frame:
     """Coordinates, and the second moments measured to build them.
 
-    ``moment`` is the largest eigenvalue of any group's second moment and ``mean_moment`` the mean
-    eigenvalue of their average, in solver coordinates; ``matrices`` holds twice the groups'
-    second moments where they fit in memory.
+    In solver coordinates, ``moment`` is the largest eigenvalue of any group's second moment,
+    ``average_moment`` and ``mean_moment`` the largest and the mean eigenvalue of their average;
+    ``matrices`` holds twice the groups' second moments where they fit in memory.
     """
 
     coordinates: coords.Coordinates
     kind: str
     moment: float
+    average_moment: float
     mean_moment: float
     matrices: Array | None
 
@@ -56,12 +57,18 @@ class Frame:
         else:
             frame = coords.plain(engine.n_features, intercept, radius)
         matrices = frame.pull_curvature(raw) if per_group and raw is not None else None
-        mean = float(np.mean(frame.basis**2 * diagonal)) if frame.basis.ndim == 1 else 1.0
+        mean = top_average = 1.0
+        if frame.basis.ndim == 1:
+            mean = float(np.mean(frame.basis**2 * diagonal)) or 1.0
+            top_average = mean
+            if full:
+                top_average = float(np.linalg.eigvalsh(frame.pull_curvature(average))[-1]) or 1.0
         if matrices is None:
             top = largest_moment(engine, frame)
         else:
             top = 0.5 * float(np.linalg.eigvalsh(matrices).max(initial=0.0))
-        return cls(frame, precondition or "none", max(top, mean) or 1.0, mean or 1.0, matrices)
+        kind = precondition or "none"
+        return cls(frame, kind, max(top, mean), top_average, mean, matrices)
 
 
 def largest_moment(engine: RowEngine, frame: coords.Coordinates, rounds: int = 12) -> float:
@@ -85,12 +92,8 @@ def average_fit(engine: RowEngine, frame: Frame, prior: Array, beta: float) -> t
     This is the limit of large ``nu``; a loss within a thousandth is enough here.
     """
     coordinates = frame.coordinates
-    if frame.kind == "whiten":
-        top = 1.0
-    elif frame.matrices is not None:
-        top = 0.5 * float(np.linalg.eigvalsh(np.tensordot(prior, frame.matrices, axes=1))[-1])
-    else:
-        top = frame.moment
+    wide = coordinates.size > SECOND_ORDER_LIMIT  # then only a bound is known
+    top = frame.moment if wide else frame.average_moment
     u = np.zeros(coordinates.size)
     best, best_loss, idle = u, math.inf, 0
     for _ in range(100):
@@ -101,7 +104,7 @@ def average_fit(engine: RowEngine, frame: Frame, prior: Array, beta: float) -> t
             best, best_loss = u, value
         if idle >= 2 or value == 0.0:
             break
-        step = coordinates.pull(prior @ grad) / (2.0 * beta**2 * max(top, 1e-300))
+        step = coordinates.pull(prior @ grad) / (2.0 * beta**2 * top)
         u = coordinates.project(u - step)
     return best, best_loss
 

@@ -21,7 +21,7 @@ class ProblemScale(NamedTuple):
     moment : float
         Largest eigenvalue of any group's second moment, in the solver's coordinates.
     mean_moment : float
-        Mean eigenvalue of the average second moment; one after scaling or whitening.
+        Mean eigenvalue of the groups' average second moment; one after scaling or whitening.
     label_scale : float
         Mean squared deviation of the labels.
     """
@@ -71,7 +71,8 @@ class AdaptiveSteps:
     ----------
     c1 : float or None
         Sharpness assumed, in the solver's coordinates. None takes ``0.2`` of the mean
-        eigenvalue of the features' second moment. The iterates hardly depend on it.
+        eigenvalue of the features' second moment. The iterates hardly depend on it, but a much
+        larger one lets the steps outgrow the progress.
     nu0 : float or None
         Weight of the distance to the starting weights. None takes ``0.2`` of the labels'
         mean squared deviation, in units of squared coefficients.

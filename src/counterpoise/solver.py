@@ -30,7 +30,7 @@ Array = np.ndarray
 logger = logging.getLogger("counterpoise")
 
 # With a polish to follow, Algorithm 1 need not be run to the last digit.
-SURROGATE_TOL = 1e-3
+SURROGATE_TOL = 5e-3
 # Risks below this share of the labels' mean square are rounding.
 RISK_FLOOR = 1e-14
 
