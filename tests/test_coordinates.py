@@ -111,6 +111,22 @@ def test_directions_without_variation_are_left_out(case, intercept):
     assert np.isfinite(coordinates.to_user(np.ones(size))).all()
 
 
+@pytest.mark.parametrize("case", ["scaled duplicate", "fewer rows than features"])
+@INTERCEPT
+def test_coefficients_have_no_component_where_the_features_do_not_vary(case, intercept):
+    """Such a component changes no score and only uses up the ball ``||coef|| <= radius``."""
+    X = DEGENERATE[case][0](features())
+    shift = X.mean(axis=0) if intercept else np.zeros(X.shape[1])
+    coordinates = whitened(moment(X, shift, intercept), shift, intercept, None)
+    _, sizes, directions = np.linalg.svd(X - shift, full_matrices=False)
+    directions = directions[sizes > 1e-9 * sizes.max()]
+    for u in np.random.default_rng(10).normal(size=(3, coordinates.size)):
+        coef = coordinates.to_user(u)[: X.shape[1]]
+        np.testing.assert_allclose(
+            directions.T @ (directions @ coef), coef, atol=1e-7 * np.abs(coef).max()
+        )
+
+
 def test_a_duplicated_column_shares_its_coefficient():
     X = features()
     twice = np.column_stack([X, X[:, 1]])

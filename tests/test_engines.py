@@ -1,6 +1,7 @@
 """Engines against naive sums over rows: every storage, weighting and group layout."""
 
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -69,7 +70,7 @@ def mean_by_group(rows, per_row):
     return np.array(
         [
             np.tensordot(rows.w[a:b], per_row[a:b], axes=1) / rows.w[a:b].sum()
-            for a, b in zip(edges[:-1], edges[1:], strict=True)
+            for a, b in pairwise(edges)
         ]
     )
 
@@ -223,7 +224,7 @@ def test_wide_rows_are_cut_into_several_blocks(tmp_path):
 
 
 def test_integer_coefficients_are_understood(tmp_path):
-    data, rows = make(tmp_path, K=7)
+    data, _ = make(tmp_path, K=7)
     w = np.array([1, -1, 2, 0, 1, 3])
     a = DenseEngine(data, relu()).evaluate(w, surrogate=True)
     b = DenseEngine(data, relu()).evaluate(w.astype(float), surrogate=True)

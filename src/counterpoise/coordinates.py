@@ -146,7 +146,13 @@ def whitened(
     correlation[dead, :] = correlation[:, dead] = 0.0
     values, vectors = np.linalg.eigh(0.5 * (correlation + correlation.T))
     keep = values > RANK_TOLERANCE * max(values[-1], np.finfo(float).tiny)
-    basis = (vectors[:, keep] / np.sqrt(values[keep])) / size[:, None]
+    vectors = vectors[:, keep]
+    basis = (vectors / np.sqrt(values[keep])) / size[:, None]
+    if vectors.shape[1] < d:
+        # Keep to the row space of the features: what is outside changes no score, but would
+        # count in the norm of the coefficients.
+        rows = np.linalg.qr(size[:, None] * vectors)[0]
+        basis = rows @ (rows.T @ basis)
     if intercept:
         rank = basis.shape[1]
         whole = np.zeros((d + 1, rank + 1))

@@ -88,15 +88,14 @@ class KL(Divergence):
     name = "kl"
 
     def value(self, weights: Array, prior: Array) -> float:
-        inside = weights > 0
-        w, p = weights[inside], prior[inside]
-        return max(0.0, float(np.sum(w * np.log(w / p))))
+        return self.bregman(SimplexPoint.of(weights), SimplexPoint.of(prior), prior)
 
     def bregman(self, point: SimplexPoint, centre: SimplexPoint, prior: Array) -> float:
         # Each term mu - lam + lam d, with d = log(lam/mu), is >= 0; where lam is close to mu it
         # is lam (e^-d - 1 + d), which does not cancel.
         lam, mu = point.weights, centre.weights
-        d = np.where(lam > 0, point.logs - np.where(mu > 0, centre.logs, point.logs), 0.0)
+        d = np.zeros_like(lam)
+        np.subtract(point.logs, centre.logs, out=d, where=lam > 0)
         near = np.abs(d) < 1.0
         small = np.where(near, d, 0.0)
         terms = np.where(near & (lam > 0), lam * (np.expm1(-small) + small), mu - lam + lam * d)
@@ -183,6 +182,10 @@ class ChiSquare(Divergence):
         top = float(losses.max())
         if nu == 0:
             return top
+        middle = float(prior @ losses)
+        if middle - float(losses.min()) <= 2.0 * nu:
+            # Every group keeps weight: mean plus variance / (4 nu), free of nu times rounding.
+            return middle + 0.25 * float(prior @ (losses - middle) ** 2) / nu
         weights = self.respond(losses, prior, nu=nu).weights
         return top - float(weights @ (top - losses)) - nu * self.value(weights, prior)
 
@@ -197,10 +200,11 @@ def _water_fill(scores: Array, prior: Array, total: float) -> Array:
     order = np.argsort(depth, kind="stable")
     d, p = depth[order], prior[order]
     mass = np.cumsum(p)
-    heights = (total + np.cumsum(p * d)) / mass
-    # The support is the longest prefix whose last depth lies below its own water level.
-    last = int(np.nonzero(heights > d)[0][-1])
-    weights = prior * np.maximum(heights[last] - depth, 0.0)
+    # Water needed to reach each depth; only sums of what is not negative, so none cancels.
+    needed = np.concatenate([[0.0], np.cumsum(mass[:-1] * np.diff(d))])
+    last = int(np.nonzero(needed < total)[0][-1])
+    above = (total - needed[last]) / mass[last]
+    weights = prior * np.maximum(above + (d[last] - depth), 0.0)
     return weights / weights.sum()
 
 

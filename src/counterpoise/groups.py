@@ -58,13 +58,9 @@ class GroupedData:
         if len(y) != n:
             raise ValueError(f"X has {n} rows but y has {len(y)}")
         labels, codes = encode_groups(groups, n)
-        weights = None if sample_weight is None else np.asarray(sample_weight, dtype=float)
+        weights = check_weights(sample_weight, n)
         keep: Array | None = None
         if weights is not None:
-            if weights.shape != (n,):
-                raise ValueError(f"sample_weight must have shape ({n},); got {weights.shape}")
-            if not np.isfinite(weights).all() or (weights < 0).any():
-                raise ValueError("sample_weight must be finite and not negative")
             keep = np.flatnonzero(weights > 0)
             if keep.size == 0:
                 raise ValueError("sample_weight is zero for every row; nothing to fit")
@@ -137,7 +133,7 @@ def encode_groups(groups: Any, n: int) -> tuple[Array, Array]:
     """Sorted distinct labels and, for every row, the index of its own."""
     if groups is None:
         return np.array([0]), np.zeros(n, dtype=np.intp)
-    values = np.asarray(groups)
+    values = _as_labels(groups)
     if values.ndim == 2 and 1 in values.shape:
         values = values.ravel()
     if values.shape != (n,):
@@ -162,6 +158,33 @@ def encode_groups(groups: Any, n: int) -> tuple[Array, Array]:
     return labels, codes.reshape(-1)
 
 
+def check_weights(sample_weight: Any, n: int) -> Array | None:
+    """One finite weight per row, none negative; None stays None."""
+    if sample_weight is None:
+        return None
+    weights = np.asarray(sample_weight, dtype=float)
+    if weights.shape != (n,):
+        raise ValueError(f"sample_weight must have shape ({n},); got {weights.shape}")
+    bad = ~(np.isfinite(weights) & (weights >= 0))
+    if bad.any():
+        where = int(np.flatnonzero(bad)[0])
+        raise ValueError(
+            f"sample_weight must be finite and not negative; it is {weights[where]} at row {where}"
+        )
+    return weights
+
+
+def _as_labels(groups: Any) -> Array:
+    """An array of labels; of a list, without turning numbers or missing values into text."""
+    values = np.asarray(groups)
+    if isinstance(groups, (list, tuple)) and values.dtype.kind in "US":
+        kinds = {str, np.str_} if values.dtype.kind == "U" else {bytes, np.bytes_}
+        if not {type(v) for v in groups} <= kinds:
+            values = np.empty(len(groups), dtype=object)
+            values[:] = groups
+    return values
+
+
 def _missing(values: Array) -> Array:
     if values.dtype.kind in "fc":
         return np.isnan(values)
@@ -176,4 +199,4 @@ def _missing(values: Array) -> Array:
 def _is_missing(value: Any) -> bool:
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
-    return isinstance(value, float) and value != value
+    return isinstance(value, (float, np.datetime64, np.timedelta64)) and bool(value != value)

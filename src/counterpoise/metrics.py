@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.utils.validation import check_consistent_length
 
 from counterpoise.divergences import Divergence, risk
-from counterpoise.groups import encode_groups
+from counterpoise.groups import check_weights, encode_groups
 
 Array = np.ndarray
 
@@ -58,10 +58,11 @@ def _group_means(
     check_consistent_length(y_true, y_pred)
     squares = (np.asarray(y_true, dtype=float) - np.asarray(y_pred, dtype=float)) ** 2
     labels, codes = encode_groups(groups, len(squares))
-    weights = np.ones(len(squares)) if sample_weight is None else np.asarray(sample_weight)
+    weights = check_weights(sample_weight, len(squares))
+    if weights is None:
+        weights = np.ones(len(squares))
     totals = np.bincount(codes, weights=weights, minlength=len(labels))
     if (totals <= 0).any():
-        raise ValueError(
-            f"sample_weight is zero on all rows of group {labels[int(np.argmin(totals))]!r}"
-        )
+        empty = labels[[int(np.argmin(totals))]].tolist()[0]
+        raise ValueError(f"sample_weight is zero on all rows of group {empty!r}")
     return labels, np.bincount(codes, weights=weights * squares, minlength=len(labels)) / totals

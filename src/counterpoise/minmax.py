@@ -72,6 +72,8 @@ def minimise_quadratics(
     while excess(high) > 0 and high < 1e12 * unit:
         low, high = high, 10.0 * high
     multiplier = brentq(excess, low, high, xtol=1e-14 * unit, rtol=1e-12, maxiter=100)
+    if excess(multiplier) > 1e-9:  # a jump (flat losses): its far side is inside the ball
+        multiplier = max(multiplier * (1 + 1e-11), multiplier + 4e-14 * unit)
     result = at(multiplier)
     feasible = coordinates.project(origin + result.u)
     x = feasible - origin
@@ -92,11 +94,9 @@ def _newton(
     loss = model.loss_K
     centre = centre or SimplexPoint.of(objective.prior)
     scale = max(float(np.abs(loss).max()), np.finfo(float).tiny)
-    excess = objective.excess(loss)
-    spread = float(excess.max() - excess.min())
+    spread = float(np.ptp(objective.excess(loss)))
     # A strong enough divergence smooths the risk by itself; else start with a fading pull.
     kappa = 0.0 if objective.nu > 0.1 * spread else 0.1 * spread
-    floor = 1e-7 * max(spread, 1e-3 * scale)
     best_x, best_value = x, np.inf
     best_point, best_bound = centre, -np.inf
     idle = 0
@@ -107,7 +107,8 @@ def _newton(
         added = float(0.5 * x @ extra @ x + slope @ x)
         value = objective.risk(loss) + added
         bound = objective.lagrangian(loss, point.weights) + added - left
-        idle += 1
+        spread = float(np.ptp(objective.excess(loss)))
+        idle = idle + 1 if kappa <= 1e-2 * spread else 0
         if value < best_value:
             best_x, best_value = x, value
         if bound > best_bound:
@@ -115,8 +116,9 @@ def _newton(
             best_point, best_bound = point, bound
         if kappa == 0.0 or best_value - best_bound <= tol * scale or idle > 4:
             break
+        # The pull fades, and stays small beside what still separates the groups.
         centre = point
-        kappa = max(0.2 * kappa, floor)
+        kappa = max(min(0.2 * kappa, 0.1 * spread), 1e-7 * spread, 1e-12 * scale)
         if kappa < 1e-3 * objective.nu:
             kappa = 0.0
     return MinmaxResult(best_x, best_value, best_point, max(best_value - best_bound, 0.0), 0.0)

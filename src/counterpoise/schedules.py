@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 from typing import NamedTuple
 
 
@@ -46,14 +47,10 @@ class Measurement(NamedTuple):
     unit: float = 1.0
 
 
-def _positive(owner: str, **values: float | None) -> None:
+def _positive(owner: str, **values: object) -> None:
     for name, value in values.items():
-        if value is not None and not (
-            isinstance(value, (int, float))
-            and not isinstance(value, bool)
-            and math.isfinite(value)
-            and value > 0
-        ):
+        number = isinstance(value, Real) and not isinstance(value, bool)
+        if not (number and math.isfinite(value) and value > 0):  # type: ignore[arg-type,operator]
             raise ValueError(f"{owner}: {name} must be a positive number; got {value!r}")
 
 
@@ -82,7 +79,8 @@ class AdaptiveSteps:
     nu0: float | None = None
 
     def __post_init__(self) -> None:
-        _positive("AdaptiveSteps", c1=self.c1, nu0=self.nu0)
+        given = {"c1": self.c1, "nu0": self.nu0}
+        _positive("AdaptiveSteps", **{k: v for k, v in given.items() if v is not None})
 
     def sharpness(self, scale: ProblemScale) -> float:
         ceiling = self._curvature(scale)
@@ -167,11 +165,12 @@ class PaperSteps:
         inner = 6.0 * beta**2 + self.C_M**2 * B * self.log_term(beta, radius) ** 2
         cw = 2.0 * math.sqrt(3.0) * math.sqrt(inner) * beta * radius * B
         t = now.iteration
-        primal = math.exp((t - 1) * math.log1p(c1 / (8.0 * c4))) / (4.0 * c4)
+        # In logarithms: the dual factor may pass what a double can hold long before it counts.
+        primal = (t - 1) * math.log1p(c1 / (8.0 * c4)) - math.log(4.0 * c4)
         growth = math.log1p(math.sqrt(c1 * scale.nu) / (4.0 * math.sqrt(2.0) * cw))
-        dual = math.exp((t - 1) * growth) * math.sqrt(nu0) / (4.0 * cw)
-        linear = c1 * nu0 / (4.0 * math.sqrt(2.0) * cw) ** 2 * t
-        return min(primal, max(dual, linear)) * now.unit
+        dual = (t - 1) * growth + math.log(math.sqrt(nu0) / (4.0 * cw))
+        linear = math.log(c1 * nu0 * t) - 2.0 * math.log(4.0 * math.sqrt(2.0) * cw)
+        return math.exp(min(primal, max(dual, linear))) * now.unit
 
 
 Schedule = AdaptiveSteps | PaperSteps

@@ -39,4 +39,5 @@ class QuadraticEngine:
 
     def separation(self, points: Array, w: Array) -> Array:
         gaps = points - w
-        return 0.5 * np.einsum("ti,kij,tj->tk", gaps, self.hess, gaps, optimize=True)
+        apart = 0.5 * np.einsum("ti,kij,tj->tk", gaps, self.hess, gaps, optimize=True)
+        return np.broadcast_to(apart, (len(points), self.n_groups))

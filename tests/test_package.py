@@ -1,0 +1,73 @@
+"""The package as a newcomer meets it: imports, README, example."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from problems import neuron_data
+
+import counterpoise
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_import_is_light():
+    """Heavy or optional packages are imported when they are needed, not before.
+
+    What scikit-learn imports by itself does not count.
+    """
+    code = (
+        "import sys, sklearn.base; before = set(sys.modules); import counterpoise; "
+        "print([m for m in ('torch', 'dask', 'matplotlib', 'pandas', 'polars', 'numba', 'cvxpy') "
+        "if m in sys.modules and m not in before])"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "[]"
+
+
+def test_public_names_exist_and_are_documented():
+    for name in counterpoise.__all__:
+        assert getattr(counterpoise, name).__doc__, name
+    assert (Path(counterpoise.__file__).parent / "py.typed").exists()
+    assert re.fullmatch(r"\d+\.\d+\.\d+", counterpoise.__version__)
+
+
+def test_readme_snippets_run(monkeypatch):
+    import sklearn
+
+    X, y, g = neuron_data(K=3, n=60, d=3)
+    scope = {"X": X, "y": y, "carrier": np.array(["a", "b", "c"])[g]}
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    assert len(blocks) == 2
+    with sklearn.config_context():
+        for block in blocks:
+            exec(block, scope)
+    assert scope["model"].group_risks_.shape == (3,)
+    assert scope["search"].best_params_["nu"] in (0.0, 0.01, 0.1, 1.0)
+
+
+@pytest.fixture
+def flights():
+    spec = importlib.util.spec_from_file_location("flights", ROOT / "examples" / "flights.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_example_draws_and_tabulates(flights, tmp_path, capsys):
+    X, y, g = neuron_data(K=4, n=200, d=4)
+    groups = np.array(["North Air", "East", "South", "West"])[g]
+    sizes = dict(zip(*np.unique(groups, return_counts=True), strict=True))
+    errors, robust, seconds = flights.compare(X, y + 3, groups)
+    flights.show(errors, robust, sizes, seconds)
+    table = capsys.readouterr().out
+    assert all(name in table for name in sizes)
+    assert "Certificate. Risk" in table
+    flights.draw(errors, sizes, tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").read_bytes()[:4] == b"\x89PNG"
