@@ -72,7 +72,7 @@ def polish(
         return PolishResult(u, ev.loss_K, weights, risk, 0, True)
     descend = _first_order if problem.size > SECOND_ORDER_LIMIT else _second_order
     first, point = u, weights
-    if problem.engine.activation.has_kink:
+    if problem.has_kink:
         for share in ROUNDING:
             smooth = problem.rounded(share, u)
             rough = descend(smooth, first, None, point, tol=ROUNDED_TOL, floor=floor,

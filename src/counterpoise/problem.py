@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from counterpoise.coordinates import Coordinates
-from counterpoise.engines.base import GroupEval
+from counterpoise.engines.base import Engine, GroupEval, RowEngine
+from counterpoise.engines.quadratic import QuadraticEngine
 from counterpoise.objective import Objective
 
 Array = np.ndarray
@@ -18,7 +18,7 @@ Array = np.ndarray
 class Problem:
     """Group losses as functions of solver coordinates ``u``, and the risk over them."""
 
-    engine: Any
+    engine: Engine
     coordinates: Coordinates
     objective: Objective
 
@@ -38,11 +38,17 @@ class Problem:
         to_user = self.coordinates.to_user
         return self.engine.separation(to_user(points), to_user(u))
 
+    @property
+    def has_kink(self) -> bool:
+        """Whether the neuron's slope jumps, so that :meth:`rounded` has something to round."""
+        return isinstance(self.engine, RowEngine) and self.engine.activation.has_kink
+
     def rounded(self, share: float, u: Array) -> Problem:
         """The problem with the activation's kink rounded over ``share`` of the scores at ``u``.
 
         The size of the scores is read off the neuron's own output, one read of the rows.
         """
+        assert isinstance(self.engine, RowEngine)
         squares = self.separation(np.zeros((1, self.size)), u)[0]
         width = share * float(np.sqrt(2.0 * self.objective.prior @ squares))
         if width == 0.0:
@@ -60,6 +66,8 @@ class Problem:
 @dataclass(frozen=True)
 class QuadraticProblem(Problem):
     """The same once group losses are quadratics already written in ``u``: no rows are read."""
+
+    engine: QuadraticEngine
 
     def evaluate(self, u: Array, *, surrogate: bool) -> GroupEval:
         return self.engine.evaluate(u)

@@ -4,10 +4,12 @@ An engine knows rows and groups and nothing of group weights. It answers a handf
 questions, each in one read of the rows, and counts the reads.
 """
 
+from counterpoise.activations import Activation
 from counterpoise.engines.base import Engine, GroupEval, RowEngine
 from counterpoise.engines.dense import DenseEngine
 from counterpoise.engines.quadratic import QuadraticEngine
 from counterpoise.engines.sparse import SparseEngine
+from counterpoise.groups import GroupedData
 
 __all__ = [
     "DenseEngine",
@@ -20,6 +22,6 @@ __all__ = [
 ]
 
 
-def make_engine(data, activation):  # type: ignore[no-untyped-def]
+def make_engine(data: GroupedData, activation: Activation) -> RowEngine:
     """The in-memory engine that fits the storage of ``data``."""
     return (SparseEngine if data.is_sparse else DenseEngine)(data, activation)

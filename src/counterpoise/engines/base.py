@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
@@ -13,6 +13,7 @@ from counterpoise.engines.threads import over_ranges
 from counterpoise.groups import GroupedData
 
 Array = np.ndarray
+BlockWork = Callable[[int, int], Array]
 
 # Work pieces per data set. Fixed, so that sums have one order whatever the thread count.
 N_CHUNKS = 64
@@ -30,9 +31,13 @@ class GroupEval(NamedTuple):
 class Engine(Protocol):
     """The questions a solver may ask; ``D`` counts the intercept as the last coefficient."""
 
-    passes: int
     n_groups: int
     n_coef: int
+
+    @property
+    def passes(self) -> int:
+        """Reads of the rows so far."""
+        ...
 
     def evaluate(self, w: Array, *, surrogate: bool) -> GroupEval:
         """Losses and gradients at ``w``: ``2 beta mean (sigma - y) x`` if ``surrogate``,
@@ -43,6 +48,11 @@ class Engine(Protocol):
         """Gauss-Newton matrices ``2 mean sigma'(w.x)^2 x x^T`` in coordinates shifted by
         ``shift``: one per group, or their sum weighted by ``weights_K``. With ``w=None``
         the slope is taken as one. One read."""
+        ...
+
+    def separation(self, points: Array, w: Array) -> Array:
+        """``mean_i (sigma(p.x) - sigma(w.x))^2`` for every point ``p``: shape (points, K).
+        One read."""
         ...
 
 
@@ -126,15 +136,15 @@ class RowEngine:
 
     def evaluate(self, w: Array, *, surrogate: bool) -> GroupEval:
         if self.activation.code == CUSTOM:
-            loss_S, grad_S = self._python_sums(w, surrogate)
+            loss, grad = self._python_means(w, surrogate)
         else:
             loss_S, grad_S = self._buffers()
             coef, bias = self._split(w)
             self._sums(coef[None, :], np.array([bias]), None, code=self.activation.code,
                        labels=True, true_slope=not surrogate, loss_S=loss_S,
                        grad_S=grad_S)  # fmt: skip
+            loss, grad = self._merge(loss_S), self._merge(grad_S)
         self.counter.count += 1
-        loss, grad = self._merge(loss_S), self._merge(grad_S)
         grad *= 2.0 * (self.activation.beta if surrogate else 1.0)
         return GroupEval(loss, grad[:, : self.n_coef])
 
@@ -149,38 +159,29 @@ class RowEngine:
         return self._merge(grad_S)[:, : self.n_coef]
 
     def separation(self, points: Array, w: Array) -> Array:
-        """``mean_i (sigma(p.x) - sigma(w.x))^2`` for every point ``p``: shape (points, K)."""
         stacked = np.vstack([points, w])
         coefs, biases = stacked[:, : self.n_features].T, np.zeros(len(stacked))
         if self.data.intercept:
             biases = stacked[:, -1]
 
-        def per_block(seg: int, lo: int, hi: int) -> tuple[int, Array]:
+        def apart(lo: int, hi: int) -> Array:
             values = self.activation.value(self._rows(lo, hi) @ coefs + biases)
-            return seg, self.data.weights_of(lo, hi) @ (values[:, :-1] - values[:, -1:]) ** 2
+            return self.data.weights_of(lo, hi) @ (values[:, :-1] - values[:, -1:]) ** 2
 
-        out = np.zeros((len(self.segments.starts), len(points)))
-        for seg, part in self._blockwise(per_block):
-            out[seg] += part
         self.counter.count += 1
-        return self._merge(out).T
+        return self._group_means(apart, (len(points),)).T
 
     def mean_squares(self, weights_K: Array) -> Array:
         """Mean square of every shifted feature (one for the intercept), groups weighted."""
 
-        def per_block(seg: int, lo: int, hi: int) -> tuple[int, Array]:
-            return seg, self._squares(lo, hi, self.data.weights_of(lo, hi))
+        def squares(lo: int, hi: int) -> Array:
+            return self._squares(lo, hi, self.data.weights_of(lo, hi))
 
-        out = np.zeros((len(self.segments.starts), self.n_features))
-        for seg, part in self._blockwise(per_block):
-            out[seg] += part
         self.counter.count += 1
-        squares = weights_K @ self._merge(out)
-        return np.append(squares, 1.0) if self.data.intercept else squares
+        means = weights_K @ self._group_means(squares, (self.n_features,))
+        return np.append(means, 1.0) if self.data.intercept else means
 
     def curvature(self, w: Array | None, weights_K: Array | None) -> Array:
-        p, per_group = self.n_coef, weights_K is None
-
         def scale(lo: int, hi: int) -> Array:
             c = 2.0 * self.data.weights_of(lo, hi)
             if w is not None:
@@ -188,35 +189,20 @@ class RowEngine:
                 c = c * self.activation.derivative(self._rows(lo, hi) @ coef + bias) ** 2
             return c
 
-        if per_group:
-            out = np.zeros((len(self.segments.starts), p, p))
-            for seg, part in self._blockwise(lambda s, a, b: (s, self._gram(a, b, scale(a, b)))):
-                out[seg] += part
-            result = self._merge(out)
-        else:
-            assert weights_K is not None
-            per_row = np.repeat(
-                weights_K / self.data.totals, np.diff(self.data.offsets)
-            )  # K x n_i means, weighted
-            chunks = self.segments.chunks
-            starts, stops = self.segments.starts, self.segments.stops
-
-            def per_range(first: int, last: int) -> list[Array]:
-                parts = []
-                for c in range(first, last):
-                    lo, hi = int(starts[chunks[c]]), int(stops[chunks[c + 1] - 1])
-                    total = np.zeros((p, p))
-                    for a, b in self._blocks(lo, hi):
-                        total += self._gram(a, b, scale(a, b) * per_row[a:b])
-                    parts.append(total)
-                return parts
-
-            result = np.zeros((p, p))
-            for parts in over_ranges(per_range, len(chunks) - 1):
-                for part in parts:
-                    result += part
         self.counter.count += 1
-        return result
+        shape = (self.n_coef, self.n_coef)
+        if weights_K is None:
+            return self._group_means(lambda a, b: self._gram(a, b, scale(a, b)), shape)
+        # One matrix for all groups: rows weighted by their group, cut at chunks instead.
+        share = np.repeat(weights_K / self.data.totals, np.diff(self.data.offsets))
+        borders = np.append(self.segments.starts, self.segments.stops[-1])[self.segments.chunks]
+        sums = self._sum_blocks(
+            borders[:-1],
+            borders[1:],
+            lambda a, b: self._gram(a, b, scale(a, b) * share[a:b]),
+            shape,
+        )
+        return sums.sum(axis=0)
 
     # -- shared machinery ------------------------------------------------------------------
 
@@ -233,40 +219,38 @@ class RowEngine:
         totals = self.data.totals.reshape((-1,) + (1,) * (sums_S.ndim - 1))
         return np.add.reduceat(sums_S, self._first, axis=0) / totals
 
-    def _blocks(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:
+    def _group_means(self, work: BlockWork, shape: tuple[int, ...]) -> Array:
+        """Group means of what ``work(lo, hi)`` sums over rows ``lo:hi``: shape (K, *shape)."""
+        return self._merge(self._sum_blocks(self.segments.starts, self.segments.stops, work, shape))
+
+    def _sum_blocks(
+        self, starts: Array, stops: Array, work: BlockWork, shape: tuple[int, ...]
+    ) -> Array:
+        """``work`` summed over each run of rows, a block at a time: shape (runs, *shape)."""
         size = max(64, 8 * BLOCK_BYTES // (8 * max(1, self.n_features)))
-        for a in range(lo, hi, size):
-            yield a, min(a + size, hi)
+        out = np.zeros((len(starts), *shape))
 
-    def _blockwise(self, work):  # type: ignore[no-untyped-def]
-        """Results of ``work(segment, lo, hi)`` on every block, in the order of the rows."""
+        def per_range(first: int, last: int) -> None:
+            for run in range(first, last):
+                stop = int(stops[run])
+                for lo in range(int(starts[run]), stop, size):
+                    out[run] += work(lo, min(lo + size, stop))
 
-        def per_range(first: int, last: int) -> list:
-            return [
-                work(s, a, b)
-                for s in range(first, last)
-                for a, b in self._blocks(int(self.segments.starts[s]), int(self.segments.stops[s]))
-            ]
+        over_ranges(per_range, len(starts))
+        return out
 
-        for part in over_ranges(per_range, len(self.segments.starts)):
-            yield from part
-
-    def _python_sums(self, w: Array, surrogate: bool) -> tuple[Array, Array]:
-        """The kernel's sums for an activation that only Python can evaluate."""
+    def _python_means(self, w: Array, surrogate: bool) -> tuple[Array, Array]:
+        """Loss and gradient means for an activation that only Python can evaluate."""
         coef, bias = self._split(w)
         sigma = self.activation
 
-        def per_block(seg: int, lo: int, hi: int) -> tuple[int, float, Array, float]:
+        def sums(lo: int, hi: int) -> Array:
             rows = self._rows(lo, hi)
             z = rows @ coef + bias
             residual = sigma.value(z) - self.data.y[lo:hi]
             weighted = self.data.weights_of(lo, hi) * residual
             c = weighted if surrogate else weighted * sigma.derivative(z)
-            return seg, float(weighted @ residual), c @ rows, float(c.sum())
+            return np.concatenate([[weighted @ residual], c @ rows, [c.sum()]])
 
-        loss_S, grad_S = self._buffers()
-        for seg, loss, grad, total in self._blockwise(per_block):
-            loss_S[seg] += loss
-            grad_S[seg, :-1] += grad
-            grad_S[seg, -1] += total
-        return loss_S, grad_S
+        means = self._group_means(sums, (self.n_features + 2,))
+        return means[:, 0], means[:, 1:]

@@ -20,7 +20,7 @@ class QuadraticEngine:
     def __init__(self, loss_K: Array, grad_KD: Array, hess: Array) -> None:
         self.loss_K, self.grad_KD, self.hess = loss_K, grad_KD, hess
         self.n_groups, self.n_coef = grad_KD.shape
-        self.passes = 0
+        self.passes = 0  # there are no rows
 
     def evaluate(self, w: Array, *, surrogate: bool = False) -> GroupEval:
         """Exact for both gradients: with a unit slope they are the same."""
