@@ -464,3 +464,21 @@ def test_the_quadratic_engine_reproduces_the_rows_under_the_identity(tmp_path):
     close(b.loss_K, a.loss_K)
     close(b.grad_KD, a.grad_KD)
     close(model.separation(points, w), engine.separation(points, w))
+
+
+def test_overlapping_fits_leave_blas_as_it_was():
+    """One context entered while another is open, left in the other order."""
+    from threadpoolctl import threadpool_info
+
+    def blas_threads():
+        return [lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"]
+
+    before = blas_threads()
+    first, second = single_threaded_blas(), single_threaded_blas()
+    first.__enter__()
+    second.__enter__()
+    assert set(blas_threads()) == {1}
+    first.__exit__(None, None, None)
+    assert set(blas_threads()) == {1}
+    second.__exit__(None, None, None)
+    assert blas_threads() == before

@@ -7,6 +7,7 @@ added in order, so results do not depend on it.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -47,6 +48,36 @@ def _controller() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def single_threaded_blas() -> AbstractContextManager[object]:
+class _SingleThreadedBlas:
+    """Counts who is inside: the first to enter sets the limit, the last to leave lifts it.
+
+    Limits are per process. If every fit set and restored them by itself, two overlapping fits
+    could leave the other's limit behind.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._limit: AbstractContextManager[object] | None = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._inside == 0:
+                self._limit = _controller().limit(limits=1, user_api="blas")
+                self._limit.__enter__()
+            self._inside += 1
+
+    def __exit__(self, *exc: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0 and self._limit is not None:
+                self._limit.__exit__(None, None, None)
+                self._limit = None
+
+
+_blas = _SingleThreadedBlas()
+
+
+def single_threaded_blas() -> AbstractContextManager[None]:
     """Within this context BLAS uses one thread, so its sums have one order."""
-    return _controller().limit(limits=1, user_api="blas")
+    return _blas
