@@ -1,6 +1,8 @@
 """Activations: hand formulas, the class check, and the compiled twin of every named one."""
 
+import copy
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -173,7 +175,20 @@ def test_which_activations_have_a_kink():
 
 
 def test_only_the_identity_is_the_identity():
-    assert [s.name for s in ALL if s.is_identity] == ["identity"]
+    assert {s.name for s in ALL if s.is_identity} == {"identity"}
+    assert leaky_relu(1.0).is_identity
+
+
+@pytest.mark.parametrize("sigma", ALL, ids=lambda s: s.name)
+def test_named_activations_survive_pickling_and_copying(sigma):
+    t = np.linspace(-3, 3, 61)
+    for twin in (pickle.loads(pickle.dumps(sigma)), copy.deepcopy(sigma)):
+        assert (twin.name, twin.alpha, twin.parameters) == (
+            sigma.name,
+            sigma.alpha,
+            sigma.parameters,
+        )
+        np.testing.assert_array_equal(twin.value(t), sigma.value(t))
 
 
 # -- the class check -----------------------------------------------------------------------

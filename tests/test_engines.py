@@ -269,8 +269,8 @@ def test_every_question_is_one_pass(tmp_path, storage, custom):
 
 def test_variants_share_the_counter_and_the_shift(tmp_path):
     data, rows = make(tmp_path, K=7)
-    engine = DenseEngine(data, relu())
-    engine.shift = np.full(5, 0.25)
+    engine = DenseEngine(data, relu(), centred=False)
+    assert not engine.shift.any()
     smooth = engine.variant(activation=softplus())
     clipped = engine.variant(labels=np.clip(data.y, -0.1, 0.1))
     w = point(rows)

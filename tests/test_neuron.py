@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import pickle
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pandas as pd
@@ -26,6 +29,7 @@ from counterpoise import (
     GroupDRONeuron,
     PaperSteps,
     group_risks,
+    leaky_relu,
     risk,
     worst_group_risk,
 )
@@ -306,3 +310,48 @@ def test_verbose_logs_and_cleans_up(data, capsys):
     assert "polish:" in quiet.err
     assert chatty.err.count("\n") > quiet.err.count("\n") + 5
     assert (logger.level, list(logger.handlers)) == before
+
+
+def test_prior_as_a_series_is_read_by_its_index(data):
+    X, y, g = data
+    weights = {"west": 0.1, "north": 0.4, "south": 0.3, "east": 0.2}
+    by_name = GroupDRONeuron(nu=0.1, prior=weights).fit(X, y, groups=g)
+    series = GroupDRONeuron(nu=0.1, prior=pd.Series(weights)).fit(X, y, groups=g)
+    np.testing.assert_array_equal(by_name.coef_, series.coef_)
+
+
+def test_prior_keyed_by_dates():
+    X, y, g = neuron_data(K=2, n=40, d=3)
+    days = pd.to_datetime(["2020-01-01", "2020-01-02"]).to_numpy()
+    m = GroupDRONeuron(nu=0.1, prior={days[0]: 0.25, days[1]: 0.75}).fit(X, y, groups=days[g])
+    assert m.groups_.tolist() == days.tolist()
+    assert list(group_risks(y, m.predict(X), groups=days[g])) == list(days)
+
+
+def test_fitted_models_keep_their_activation_and_pickle(data):
+    X, y, g = data
+    m = GroupDRONeuron(leaky_relu(0.1), nu=0.1).fit(X, y, groups=g)
+    before = m.predict(X)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(m)).predict(X), before)
+    m.set_params(activation="identity")
+    np.testing.assert_array_equal(m.predict(X), before)
+
+
+def test_fits_in_threads_leave_blas_as_it_was(data):
+    from threadpoolctl import threadpool_info
+
+    def blas_threads():
+        return [lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"]
+
+    X, y, g = data
+    before = blas_threads()
+    alone = GroupDRONeuron(nu=0.1).fit(X, y, groups=g).coef_
+
+    def fit(i):
+        time.sleep(0.003 * i)
+        return GroupDRONeuron(nu=0.1).fit(X, y, groups=g).coef_
+
+    with ThreadPoolExecutor(6) as pool:
+        for coef in pool.map(fit, range(12)):
+            np.testing.assert_array_equal(coef, alone)
+    assert blas_threads() == before

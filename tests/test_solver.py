@@ -9,6 +9,8 @@ from scipy import sparse
 
 from counterpoise import AdaptiveSteps, PaperSteps, risk, solve
 from counterpoise.activations import NAMED, Activation
+from counterpoise.engines import make_engine
+from counterpoise.groups import GroupedData
 
 ACTIVATIONS = ["identity", "relu", "leaky_relu", "softplus", "elu", "huber_relu"]
 
@@ -257,3 +259,78 @@ def test_not_converged_is_said():
     assert not found.converged
     assert "max_iter=3" in found.status
     assert "raise max_iter" in found.status
+
+
+@pytest.mark.parametrize("scales", [(1e5, 1e-5), (1e4, 1e-2), (1e3, 1e-3)])
+@pytest.mark.parametrize("radius", [0.5, 1e-3, 1e-4])
+@pytest.mark.parametrize("precondition", ["auto", "scale"])
+@pytest.mark.parametrize("activation", ["identity", "relu"])
+def test_radius_holds_whatever_the_columns_scale(scales, radius, precondition, activation):
+    X, y, g = neuron_data(K=3, n=80, d=2)
+    found = solve(
+        X * np.array(scales), y, g, activation=activation, nu=0.1, radius=radius,
+        precondition=precondition,
+    )  # fmt: skip
+    assert np.linalg.norm(found.coef) <= radius * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("radius", "size"), [(1e-13, 1.0), (1e-6, 1e8)])
+def test_tiny_radius_is_met(radius, size):
+    X, y, g = neuron_data(K=3, n=80, d=3)
+    found = solve(X, size * y, g, activation="identity", nu=0.1, radius=radius)
+    assert np.linalg.norm(found.coef) == pytest.approx(radius, rel=1e-6)
+
+
+@pytest.mark.parametrize("constant", [3.7, 10.1, 1000.0, 1e7])
+@pytest.mark.parametrize("activation", ["identity", "relu", "softplus"])
+@pytest.mark.parametrize("precondition", ["scale", "whiten"])
+def test_a_constant_column_gets_no_coefficient(constant, activation, precondition):
+    X, y, g = neuron_data(K=3, n=80, d=3)
+    options = dict(activation=activation, nu=0.1, precondition=precondition)
+    found = solve(np.c_[X, np.full(len(X), constant)], y, g, **options)
+    assert found.coef[-1] == 0.0
+    assert found.risk == pytest.approx(solve(X, y, g, **options).risk, rel=1e-4)
+
+
+def test_auto_nu_does_not_depend_on_the_precondition():
+    X, y, g = neuron_data(K=3, n=200, d=5, activation="identity")
+    X = X * np.geomspace(1, 1e-3, 5)
+    nus = [solve(X, y, g, activation="identity", precondition=p).nu
+           for p in ("whiten", "scale", None)]  # fmt: skip
+    assert max(nus) <= 1.01 * min(nus)
+
+
+def test_wide_problems_with_nu_zero_reach_their_tolerance():
+    X, y, g = neuron_data(K=3, n=150, d=20, activation="identity", seed=2)
+    wide = np.hstack([X, np.zeros((len(X), 560))])
+    found = solve(wide, y, g, activation="identity", nu=0.0)
+    exact = solve(X, y, g, activation="identity", nu=0.0)
+    assert found.risk <= exact.risk * (1 + 1e-3)
+    if found.converged:
+        assert found.certificate.duality_gap <= 1e-4 * found.risk
+
+
+@pytest.mark.parametrize("largest", [1e307, 1e-307])
+def test_sample_weights_of_any_size(largest):
+    X, y, g = neuron_data(K=3, n=60, d=3)
+    weights = np.random.default_rng(0).uniform(0.5, 1.0, size=len(y))
+    a, b = solve(X, y, g, weights, nu=0.1), solve(X, y, g, largest * weights, nu=0.1)
+    np.testing.assert_allclose(a.coef, b.coef, rtol=1e-6)
+
+
+def test_solve_refuses_bad_rows():
+    X, y, g = neuron_data(K=3, n=60, d=3)
+    with pytest.raises(ValueError, match="NaN"):
+        solve(np.where(X > 2, np.nan, X), y, g)
+    with pytest.raises(ValueError, match="1d array"):
+        solve(X, np.c_[y, y], g)
+    assert solve(X.tolist(), y.tolist(), g.tolist(), nu=0.1).risk > 0
+
+
+def test_curvature_keeps_to_its_memory(monkeypatch):
+    X, y, g = neuron_data(K=3, n=400, d=6)
+    whole = make_engine(GroupedData.build(X, y, g), NAMED["relu"]())
+    full = whole.curvature(np.ones(7), np.array([0.2, 0.3, 0.5]))
+    monkeypatch.setattr("counterpoise.engines.base.MATRIX_BYTES", 1)
+    tight = whole.curvature(np.ones(7), np.array([0.2, 0.3, 0.5]))
+    np.testing.assert_allclose(tight, full, rtol=1e-12)

@@ -45,7 +45,6 @@ class SlackAccount:
     boundary: float = 0.0
     unit: float = 1.0
     total: float = 0.0
-    ended: bool = False
 
     @property
     def slack(self) -> float:
@@ -85,6 +84,15 @@ class SlackAccount:
         last = dlam @ before.grad_KD
         self.boundary = a * float(np.sqrt(last @ last))
 
+    @staticmethod
+    def in_first_unit(value: float, unit: float) -> float:
+        """A figure of a rescaled run in the unit it began with; the largest double if beyond."""
+        if value == 0.0 or unit == 1.0:
+            return value
+        largest = float(np.finfo(float).max)
+        whole = value / unit if unit > 0 else float(np.copysign(np.inf, value))
+        return float(np.clip(whole, -largest, largest))
+
     def rescale(self, factor: float) -> None:
         """Divide every figure, as the bound allows: it is homogeneous in them."""
         self.direct /= factor
@@ -92,4 +100,4 @@ class SlackAccount:
         self.boundary /= factor
 
     def close(self, unit: float, dual: DualState) -> None:
-        self.unit, self.total, self.ended = unit, dual.total, True
+        self.unit, self.total = unit, dual.total

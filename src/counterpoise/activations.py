@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -59,6 +60,14 @@ class Activation:
             return self.slope(t)
         h = 1e-6 * (1.0 + np.abs(t))
         return (self.value(t + h) - self.value(t - h)) / (2.0 * h)
+
+    def __reduce__(self) -> Any:
+        """Named activations are copied and stored by name; one's own by its functions."""
+        if self.code == PIECEWISE:
+            return _piecewise, (self.name, *self.parameters, self.alpha)
+        if self.code != CUSTOM:
+            return NAMED[self.name], ()
+        return Activation, (self.value, self.slope, self.alpha, self.beta, self.name)
 
     @property
     def is_identity(self) -> bool:
@@ -179,6 +188,8 @@ def leaky_relu(negative_slope: float = 0.01) -> Activation:
     """``sigma(t) = t`` for ``t >= 0`` and ``negative_slope * t`` below."""
     if not 0.0 <= negative_slope <= 1.0:
         raise ValueError(f"negative_slope must lie in [0, 1]; got {negative_slope!r}")
+    if negative_slope == 1.0:
+        return identity()
     name = "relu" if negative_slope == 0 else "leaky_relu"
     return _piecewise(name, float(negative_slope), 0.0, 0.0)
 

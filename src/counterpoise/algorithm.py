@@ -44,7 +44,8 @@ class PrimalDualResult:
     """Where Algorithm 1 ended and what it kept of the way.
 
     ``u`` is the last iterate (the one the theorem speaks of), ``best`` the one of lowest
-    risk; ``milestones`` are iterates 0, 1, 2, 4, 8, ... with their group weights.
+    risk; ``milestones`` are iterates 0, 1, 3, 7, ... with the group weights one step later, and
+    the last iterate with its own.
     """
 
     u: Array
@@ -87,7 +88,7 @@ def primal_dual(
     dual = DualState.start(prior)
     unit = 1.0
     best, best_eval, best_risk = u, ev, problem.risk(ev.loss_K)
-    milestones = [(u, dual.weights)]
+    milestones: list[tuple[Array, Array]] = []
     log: dict[str, list] = {"risk": [], "worst": [], "step": [], "slack": [], "weights": []}
     idle, converged = 0, False
 
@@ -113,6 +114,8 @@ def primal_dual(
             divergence=objective.divergence,
         )
         account.enter(objective, unit, rho, weights_bar, u_next - u, ev, ev_next, dual, dual_next)
+        if t & (t - 1) == 0:
+            milestones.append((u, dual_next.weights))  # w_{t-1} and lam_t, as the proof pairs them
         u, ev, dual = u_next, ev_next, dual_next
 
         risk = problem.risk(ev.loss_K)
@@ -122,11 +125,9 @@ def primal_dual(
             best, best_eval, best_risk = u, ev, risk
         log["risk"].append(risk)
         log["worst"].append(float(ev.loss_K.max()))
-        log["step"].append(step / unit if unit > 0 else np.finfo(float).max)
-        log["slack"].append(account.slack / unit if unit > 0 else -np.finfo(float).max)
+        log["step"].append(account.in_first_unit(step, unit))
+        log["slack"].append(account.in_first_unit(account.slack, unit))
         log["weights"].append(dual.weights)
-        if t & (t - 1) == 0:
-            milestones.append((u, dual.weights))
         if callback is not None:
             worst, slack = log["worst"][-1], log["slack"][-1]
             callback(Progress(t, risk, worst, log["step"][-1], slack, dual.weights))
@@ -138,8 +139,7 @@ def primal_dual(
             unit, dual = unit / RESCALE, _rescaled(dual)
             account.rescale(RESCALE)
 
-    if milestones[-1][0] is not u:
-        milestones.append((u, dual.weights))
+    milestones.append((u, dual.weights))
     account.close(unit, dual)
     history = {key: np.array(values) for key, values in log.items()}
     return PrimalDualResult(

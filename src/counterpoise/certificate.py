@@ -12,7 +12,6 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import brentq
 
 from counterpoise.account import SlackAccount
 from counterpoise.objective import Objective
@@ -51,6 +50,17 @@ class Certificate:
     returned_bound : float
         Bound on ``||u - w*||`` for the returned coefficients: given ``c1``, or for the identity
         activation from the duality gap with no assumption.
+    iterate_norm : float
+        Distance from the first to the last iterate of Algorithm 1.
+    metric : str
+        How distances are measured, in words.
+    label_scale : float
+        Mean squared deviation of the labels, to compare with.
+    dropped : int
+        Directions left out because the features hardly vary there; the claims are about
+        coefficients without a component in them.
+    constants : CertificateConstants
+        What the bounds are made of.
     """
 
     risk: float
@@ -66,6 +76,7 @@ class Certificate:
     iterate_norm: float
     metric: str
     label_scale: float
+    dropped: int
     constants: CertificateConstants
 
     def at_sharpness(self, c1: float, source: str = "given") -> Certificate:
@@ -73,10 +84,9 @@ class Certificate:
         if not (math.isfinite(c1) and c1 > 0):
             raise ValueError(f"c1 must be a positive number; got {c1!r}")
         k = self.constants
+        returned = self.returned_bound
         if self.duality_gap is None:
             returned = k.returned_distance(c1, self.opt_bound, self.risk - k.risk_floor)
-        else:
-            returned = k.convex_distance(self.duality_gap)
         return replace(
             self,
             c1=c1,
@@ -88,6 +98,11 @@ class Certificate:
     def __str__(self) -> str:
         return " ".join(self._sentences())
 
+    def _kept(self) -> str:
+        if not self.dropped:
+            return ""
+        return f" without a component in the {self.dropped} direction(s) where features hardly vary"
+
     def _sentences(self) -> list[str]:
         out = [f"Risk {self.risk:.6g}."]
         if self.duality_gap is not None and math.isinf(self.duality_gap):
@@ -96,7 +111,7 @@ class Certificate:
             share = self.duality_gap / abs(self.risk) if self.risk else 0.0
             out.append(
                 f"The problem is convex and solved to a duality gap of {self.duality_gap:.2g} "
-                f"({share:.1g} of the risk): no coefficients have a risk below "
+                f"({share:.1g} of the risk): no coefficients{self._kept()} have a risk below "
                 f"{self.risk - self.duality_gap:.6g}."
             )
         else:
@@ -106,15 +121,18 @@ class Certificate:
             )
         if self.running_slack <= 0:
             out.append(
-                f"The running slack is {self.running_slack:.3g} <= 0: every step paid for its "
-                "errors, and the theorem's inequality holds for this run with measured constants."
+                f"The running slack is {self.running_slack:.3g} <= 0: taken together, the steps "
+                "paid for their errors, and the theorem's inequality holds for this run with its "
+                f"own constants if the sharpness is at least {self.c1_assumed:.3g}."
             )
         else:
             out.append(
-                f"The running slack is {self.running_slack:.3g} > 0: not every step paid for its "
-                "errors; the excess is included in the bounds below."
+                f"The running slack is {self.running_slack:.3g} > 0: the steps did not pay for all "
+                "their errors; the excess is included in the bounds below."
             )
         out.append(f"Sharpness c1 = {self.c1:.3g} ({self.c1_source}).")
+        if not self.constants.moment_exact:
+            out.append("The features' largest second moment was estimated by power iteration.")
         spread = math.sqrt(self.label_scale)
         if math.isfinite(self.theorem_bound):
             out.append(
@@ -133,10 +151,14 @@ class Certificate:
             )
         if self.duality_gap is not None:
             out.append("by the duality gap, with no assumption,")
-        out.append(
-            f"the returned coefficients lie within {self.returned_bound:.3g} of any minimiser, "
-            f"{self.metric} (the labels' own spread is {spread:.3g})."
-        )
+        if math.isfinite(self.returned_bound):
+            out.append(
+                f"the returned coefficients lie within {self.returned_bound:.3g} of any "
+                f"minimiser{self._kept()}, {self.metric} (the labels' own spread is {spread:.3g})."
+            )
+        else:
+            out.append("no bound on the distance from the returned coefficients can be given.")
+            return out
         if min(self.theorem_bound, self.returned_bound) > 3 * spread:
             out.append("That is wider than the labels vary: true, but not informative here.")
         return out
@@ -151,7 +173,7 @@ class CertificateConstants:
     moment: float
     dual_start: float
     risk_floor: float
-    mixture_sharpness: float = 0.0
+    moment_exact: bool = True
 
     def slack(self, c1: float) -> float:
         """Sum of slacks when the sharpness is ``c1`` (infinite if too small for the steps)."""
@@ -201,43 +223,15 @@ class CertificateConstants:
         slope = self.beta * math.sqrt(self.moment * opt)
         return (slope + math.sqrt(slope**2 + c1 * max(above, 0.0))) / c1
 
-    def convex_distance(self, gap: float) -> float:
-        """Bound on ``||u - w*||`` for quadratic losses and a duality gap, with no assumption.
 
-        ``R(v) >= L(v, lam) >= R(u) - gap + s ||v - m||^2``, where ``m`` minimises ``L(., lam)`` and
-        ``s`` is the smallest eigenvalue of the second moment mixed by ``lam``. Both ``u`` and
-        ``w*`` have risk at most ``R(u)``, so both lie within ``sqrt(gap / s)`` of ``m``.
-        """
-        if self.mixture_sharpness <= 0:
-            return math.inf
-        return 2.0 * math.sqrt(gap / self.mixture_sharpness)
+def largest_loss_at_optimum(objective: Objective, risk: float) -> float:
+    """An upper bound on ``OPT``: the largest loss a group can have where the risk is ``risk``.
 
-
-def largest_loss_at_optimum(objective: Objective, risk: float, worst: float) -> float:
-    """An upper bound on ``OPT``: the largest loss any group can have at risk at most ``risk``.
-
-    Losses are not negative, so with all other losses zero the risk still grows with the
-    one left; the level at which it meets ``risk`` bounds it.
+    Losses are not negative. The risk is at least the mixture's value at the prior, so
+    ``prior_i loss_i <= risk + prior.reference``; and at the corner of group ``i``, so
+    ``loss_i <= risk + reference_i + nu phi(e_i)``.
     """
-    if objective.nu == 0:
-        return float(risk + objective.reference.max())
-    # The loosest group has the smallest prior, or the largest reference.
-    candidates = {int(np.argmin(objective.prior)), int(np.argmax(objective.reference))}
-    if len(set(objective.reference)) > 1 and len(set(objective.prior)) > 1:
-        candidates = set(range(objective.n_groups))
-    return max(_largest_loss(objective, i, risk, worst) for i in candidates)
-
-
-def _largest_loss(objective: Objective, group: int, risk: float, worst: float) -> float:
-    losses = np.zeros(objective.n_groups)
-
-    def excess(level: float) -> float:
-        losses[group] = level
-        return objective.risk(losses) - risk
-
-    if excess(0.0) > 0:
-        return 0.0
-    high = max(worst, abs(risk), np.finfo(float).tiny)
-    while excess(high) < 0:
-        high *= 2.0
-    return float(brentq(excess, 0.0, high, rtol=1e-12, xtol=1e-14 * high)) * (1 + 1e-10)
+    prior, reference = objective.prior, objective.reference
+    by_mean = (risk + float(prior @ reference)) / prior
+    by_corner = risk + reference + objective.nu * objective.divergence.corners(prior)
+    return max(float(np.minimum(by_mean, by_corner).max()), 0.0)

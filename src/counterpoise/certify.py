@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -34,11 +35,10 @@ EXACT = "exact: the smallest eigenvalue of any group's second moment"
 
 
 class DualityGap(NamedTuple):
-    """A proved bound on ``R(u) - min R``, and the smallest eigenvalue of the second moment mixed
-    by the weights that prove it."""
+    """A proved bound on ``R(u) - min R``, and on the distance from ``u`` to any minimiser."""
 
     value: float
-    sharpness: float
+    distance: float
 
 
 def certify(
@@ -52,6 +52,7 @@ def certify(
     point: SimplexPoint,
     gap: DualityGap | None,
     metric: str,
+    moment_exact: bool,
 ) -> Certificate:
     """The certificate of returned coefficients ``u`` after the run of Algorithm 1.
 
@@ -63,24 +64,25 @@ def certify(
         account=account,
         beta=scale.beta,
         moment=scale.moment,
-        dual_start=objective.divergence.largest(objective.prior),
+        dual_start=float(objective.divergence.corners(objective.prior).max()),
         risk_floor=objective.risk(np.zeros_like(loss_K)),
-        mixture_sharpness=gap.sharpness if gap is not None else 0.0,
+        moment_exact=moment_exact,
     )
     certificate = Certificate(
         risk=risk,
         duality_gap=None if gap is None else gap.value,
-        running_slack=account.slack / account.unit if account.unit > 0 else -math.inf,
-        rho=account.rho / account.unit if account.unit > 0 else math.inf,
+        running_slack=account.in_first_unit(account.slack, account.unit),
+        rho=account.in_first_unit(account.rho, account.unit),
         c1_assumed=account.c1,
         c1=account.c1,
         c1_source="assumed by the step sizes",
-        opt_bound=largest_loss_at_optimum(objective, risk, float(loss_K.max())),
+        opt_bound=largest_loss_at_optimum(objective, risk),
         theorem_bound=math.inf,
-        returned_bound=math.inf,
+        returned_bound=math.inf if gap is None else gap.distance,
         iterate_norm=float(np.linalg.norm(run.u - start)),
         metric=METRICS[metric],
         label_scale=scale.label_scale,
+        dropped=problem.coordinates.dropped,
         constants=constants,
     )
     if isinstance(problem.engine, QuadraticEngine):
@@ -90,6 +92,8 @@ def certify(
     sharpness = measured_sharpness(problem, run, u, point)
     if sharpness is None:
         return certificate.at_sharpness(account.c1, certificate.c1_source)
+    if sharpness == 0.0:  # iterates apart in coefficients, not in what the neuron says
+        return replace(certificate, c1=0.0, c1_source=MEASURED)
     return certificate.at_sharpness(sharpness, MEASURED)
 
 
@@ -110,7 +114,7 @@ def measured_sharpness(
     weights = np.array([lam for _, lam in run.milestones])[far]
     separation = problem.separation(points[far], u)
     mixed = np.minimum(np.sum(separation * weights, axis=1), separation @ point.weights)
-    return float((mixed / gaps[far] ** 2).min()) or None
+    return float((mixed / gaps[far] ** 2).min())
 
 
 def duality_gap(
@@ -124,7 +128,7 @@ def duality_gap(
     """
     objective, coordinates = problem.objective, problem.coordinates
     if matrices is None and problem.size > GAP_LIMIT:
-        return DualityGap(math.inf, 0.0)
+        return DualityGap(math.inf, math.inf)
     ev = problem.evaluate(u, surrogate=False)
     gradient = point.weights @ ev.grad_KD
     if matrices is not None:
@@ -156,5 +160,11 @@ def duality_gap(
 
     gap = max(inner, 0.0) + max(min(map(outer, multipliers)), 0.0)
     gap += 8 * np.finfo(float).eps * float(np.abs(ev.loss_K).max())  # rounding of the risk itself
-    smallest = 0.5 * float(np.linalg.eigvalsh(curved)[0]) if len(u) else 0.0
-    return DualityGap(gap, smallest)
+    # R(v) >= L(v, lam) >= R(u) - gap + s ||v - m||^2, where m minimises L(., lam) and s is the
+    # smallest eigenvalue of the mixed second moment: u and any minimiser are close to m.
+    values = 0.5 * np.linalg.eigvalsh(curved)
+    if not len(values):
+        return DualityGap(gap, 0.0)
+    if values[0] <= 1e-12 * values[-1]:
+        return DualityGap(gap, math.inf)
+    return DualityGap(gap, 2.0 * math.sqrt(gap / float(values[0])))

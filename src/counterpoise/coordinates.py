@@ -14,30 +14,33 @@ from scipy.optimize import brentq
 
 Array = np.ndarray
 
-RANK_TOLERANCE = 1e-12
+# Directions whose share of the features' variance is below this are rounding, and left out.
+RANK_TOLERANCE = 1e-13
 
 
 @dataclass(frozen=True)
 class Coordinates:
-    """A linear change of coordinates; ``basis`` is a matrix (p, r) or a diagonal (p,)."""
+    """A linear change of coordinates; ``basis`` is a matrix (p, r) or a diagonal (p,).
+
+    ``dropped`` counts directions that were left out although no column there is constant.
+    """
 
     basis: Array
     shift: Array
     intercept: bool
     radius: float | None = None
+    dropped: int = 0
     _ball: tuple[Array | None, Array] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        # Singular vectors and values of C, where coef = C u.
         d = len(self.shift)
+        ball: tuple[Array | None, Array]
         if self.basis.ndim == 1:
-            values = self.basis**2
-            if self.intercept:
-                values = np.append(values[:d], 0.0)
-            ball: tuple[Array | None, Array] = (None, values)
+            ball = (None, np.append(self.basis[:d], 0.0) if self.intercept else self.basis)
         else:
-            coef = self.basis[:d]
-            values, vectors = np.linalg.eigh(coef.T @ coef)
-            ball = (vectors, np.maximum(values, 0.0))
+            _, values, rows = np.linalg.svd(self.basis[:d])
+            ball = (rows.T, np.append(values, np.zeros(len(rows) - len(values))))
         object.__setattr__(self, "_ball", ball)
 
     @property
@@ -54,15 +57,6 @@ class Coordinates:
             w[..., d] -= w[..., :d] @ self.shift
         return w
 
-    def from_user(self, w: Array) -> Array:
-        """The solver point of given coefficients (nearest, if the basis has lower rank)."""
-        w = np.array(w, dtype=float)
-        if self.intercept:
-            w[-1] += w[:-1] @ self.shift
-        if self.basis.ndim == 1:
-            return w / self.basis
-        return np.linalg.lstsq(self.basis, w, rcond=None)[0]
-
     def pull(self, grad: Array) -> Array:
         """Gradients in user coordinates to gradients in ``u``."""
         if self.intercept:
@@ -77,21 +71,25 @@ class Coordinates:
             return hess * np.outer(self.basis, self.basis)
         return self.basis.T @ hess @ self.basis
 
+    def coef(self, u: Array) -> Array:
+        """The coefficients of the point ``u``, without the intercept."""
+        d = len(self.shift)
+        return (u * self.basis)[:d] if self.basis.ndim == 1 else self.basis[:d] @ u
+
     def coef_norm(self, u: Array) -> float:
         """``||coef||`` of the point ``u``."""
-        vectors, values = self._ball
-        v = u if vectors is None else vectors.T @ u
-        return float(np.sqrt(np.sum(values * v**2)))
+        return float(np.linalg.norm(self.coef(u)))
 
     def coef_gram(self) -> Array:
         """``C^T C`` with ``coef = C u``."""
         vectors, values = self._ball
-        return np.diag(values) if vectors is None else (vectors * values) @ vectors.T
+        return np.diag(values**2) if vectors is None else (vectors * values**2) @ vectors.T
 
     def project(self, u: Array) -> Array:
         """The nearest ``u`` (in solver coordinates) with ``||coef|| <= radius``."""
         if self.radius is None or self.coef_norm(u) <= self.radius:
             return u
+        radius = self.radius
         vectors, values = self._ball
         v = u if vectors is None else vectors.T @ u
         top = values.max()
@@ -99,18 +97,20 @@ class Coordinates:
 
         # ||coef|| along the path u(theta) = (I + theta C^T C)^-1 u falls as theta grows.
         def excess(theta: float) -> float:
-            shrunk = v / (1.0 + theta * ratio)
-            return float(np.sqrt(top * np.sum(ratio * shrunk**2))) - float(self.radius or 0.0)
+            return top * float(np.linalg.norm(ratio * v / (1.0 + theta * ratio**2))) - radius
 
         high = 1.0
         while excess(high) > 0:
             high *= 4.0
-        theta = brentq(excess, 0.0, high, xtol=1e-15 * high, rtol=1e-14)
-        v = v / (1.0 + theta * ratio)
-        norm = float(np.sqrt(np.sum(values * v**2)))
-        if norm > self.radius:  # the root finder's last rounding
-            v = v * np.where(ratio > 0, self.radius / norm, 1.0)
-        return v if vectors is None else vectors @ v
+        if excess(0.0) > 0:
+            theta = brentq(excess, 0.0, high, xtol=1e-15 * high, rtol=1e-14)
+            v = v / (1.0 + theta * ratio**2)
+        u = v if vectors is None else vectors @ v
+        norm = self.coef_norm(u)
+        if norm > radius:  # rounding of the above; every coordinate but the intercept's shrinks
+            u = u.copy()
+            u[: len(u) - int(self.intercept)] *= radius / norm * (1 - 2**-52)
+        return u
 
 
 def plain(n_features: int, intercept: bool, radius: float | None) -> Coordinates:
@@ -124,7 +124,9 @@ def scaled(
     second_moment: Array, shift: Array, intercept: bool, radius: float | None
 ) -> Coordinates:
     """Every feature divided by the root of its mean square; ``second_moment`` is a diagonal."""
-    return Coordinates(1.0 / _sizes(second_moment, shift), shift, intercept, radius)
+    dead = _dead(second_moment, shift)
+    basis = np.where(dead, 0.0, 1.0 / _sizes(second_moment, shift))
+    return Coordinates(basis, shift, intercept, radius)
 
 
 def whitened(
@@ -158,7 +160,8 @@ def whitened(
         whole = np.zeros((d + 1, rank + 1))
         whole[:d, :rank], whole[d, :rank], whole[d, rank] = basis, -mean @ basis, 1.0
         basis = whole
-    return Coordinates(np.ascontiguousarray(basis), shift, intercept, radius)
+    dropped = d - int(dead.sum()) - vectors.shape[1]
+    return Coordinates(np.ascontiguousarray(basis), shift, intercept, radius, dropped)
 
 
 def _dead(squares: Array, shift: Array) -> Array:

@@ -44,8 +44,8 @@ class Divergence:
         """``D(point, centre)``, the Bregman distance of ``phi``."""
         raise NotImplementedError(type(self).__name__)
 
-    def largest(self, prior: Array) -> float:
-        """``max phi`` over the simplex, attained at its smallest-prior corner."""
+    def corners(self, prior: Array) -> Array:
+        """``phi`` at every corner of the simplex; the largest is its maximum."""
         raise NotImplementedError(type(self).__name__)
 
     def respond(
@@ -101,8 +101,8 @@ class KL(Divergence):
         terms = np.where(near & (lam > 0), lam * (np.expm1(-small) + small), mu - lam + lam * d)
         return float(np.sum(terms))
 
-    def largest(self, prior: Array) -> float:
-        return float(-np.log(prior.min()))
+    def corners(self, prior: Array) -> Array:
+        return -np.log(prior)
 
     def respond(
         self,
@@ -157,8 +157,8 @@ class ChiSquare(Divergence):
     def bregman(self, point: SimplexPoint, centre: SimplexPoint, prior: Array) -> float:
         return float(np.sum((point.weights - centre.weights) ** 2 / prior))
 
-    def largest(self, prior: Array) -> float:
-        return float(1.0 / prior.min() - 1.0)
+    def corners(self, prior: Array) -> Array:
+        return 1.0 / prior - 1.0
 
     def respond(
         self,

@@ -94,9 +94,16 @@ def dual_step(
     >>> s.weights.round(12).tolist()
     [0.25, 0.75]
     """
+    if not step > 0:
+        raise ValueError(f"step must be positive; got {step!r}")
     kappa = (nu0 + nu * state.total) / step
     point = proximal_weights(
-        losses, state.point, nu=nu, kappa=kappa, prior=prior, divergence=divergence
+        np.asarray(losses, dtype=float),
+        state.point,
+        nu=nu,
+        kappa=kappa,
+        prior=np.asarray(prior, dtype=float),
+        divergence=divergence,
     )
     return DualState(
         point=point,

@@ -61,6 +61,9 @@ class GroupedData:
         weights = check_weights(sample_weight, n)
         keep: Array | None = None
         if weights is not None:
+            largest = float(weights.max())
+            if not 1e-100 < largest < 1e100:  # sums of squares must not leave the range
+                weights = weights / max(largest, np.finfo(float).tiny)
             keep = np.flatnonzero(weights > 0)
             if keep.size == 0:
                 raise ValueError("sample_weight is zero for every row; nothing to fit")
@@ -156,6 +159,11 @@ def encode_groups(groups: Any, n: int) -> tuple[Array, Array]:
             "turn them into one kind, for example with str()"
         ) from error
     return labels, codes.reshape(-1)
+
+
+def label_list(labels: Array) -> list[Any]:
+    """Labels as plain Python values; dates stay dates (as integers they would lose their unit)."""
+    return list(labels) if labels.dtype.kind in "mM" else labels.tolist()
 
 
 def check_weights(sample_weight: Any, n: int) -> Array | None:

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.utils.validation import check_consistent_length
 
 from counterpoise.divergences import Divergence, risk
-from counterpoise.groups import check_weights, encode_groups
+from counterpoise.groups import check_weights, encode_groups, label_list
 
 Array = np.ndarray
 
@@ -22,7 +22,7 @@ def group_risks(
     {'a': 0.5, 'b': 0.0}
     """
     labels, means = _group_means(y_true, y_pred, groups, sample_weight)
-    return dict(zip(labels.tolist(), means.tolist(), strict=True))
+    return dict(zip(label_list(labels), means.tolist(), strict=True))
 
 
 def worst_group_risk(
@@ -63,6 +63,6 @@ def _group_means(
         weights = np.ones(len(squares))
     totals = np.bincount(codes, weights=weights, minlength=len(labels))
     if (totals <= 0).any():
-        empty = labels[[int(np.argmin(totals))]].tolist()[0]
+        empty = label_list(labels)[int(np.argmin(totals))]
         raise ValueError(f"sample_weight is zero on all rows of group {empty!r}")
     return labels, np.bincount(codes, weights=weights * squares, minlength=len(labels)) / totals

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import cho_solve, cholesky
 from scipy.optimize import brentq
 
 from counterpoise.coordinates import Coordinates
@@ -69,16 +69,24 @@ def minimise_quadratics(
     def excess(multiplier: float) -> float:
         return coordinates.coef_norm(origin + at(multiplier).u) / radius - 1.0
 
-    while excess(high) > 0 and high < 1e12 * unit:
+    for _ in range(60):
+        if excess(high) <= 0:
+            break
         low, high = high, 10.0 * high
-    multiplier = brentq(excess, low, high, xtol=1e-14 * unit, rtol=1e-12, maxiter=100)
-    if excess(multiplier) > 1e-9:  # a jump (flat losses): its far side is inside the ball
-        multiplier = max(multiplier * (1 + 1e-11), multiplier + 4e-14 * unit)
+    multiplier = high
+    if excess(high) <= 0:
+        multiplier = brentq(excess, low, high, xtol=1e-14 * high, rtol=1e-12, maxiter=100)
+        more = 4e-14 * high
+        while excess(multiplier) > 1e-9 and multiplier < high:
+            # A jump (flat losses): its far side is inside the ball.
+            multiplier, more = min(multiplier + more, high), 4.0 * more
     result = at(multiplier)
-    feasible = coordinates.project(origin + result.u)
-    x = feasible - origin
+    x = coordinates.project(origin + result.u) - origin
     value = objective.risk(model.evaluate(x).loss_K) + 0.5 * damping * float(x @ x)
-    return result._replace(u=x, value=value)
+    # Without the constant of the multiplier's term, which is not positive inside the ball.
+    room = coordinates.coef_norm(origin) ** 2 - radius**2
+    bound = result.value - result.gap + 0.5 * multiplier * room
+    return result._replace(u=x, value=value, gap=max(value - bound, 0.0))
 
 
 def _newton(
@@ -93,10 +101,12 @@ def _newton(
     x = np.zeros(model.n_coef)
     loss = model.loss_K
     centre = centre or SimplexPoint.of(objective.prior)
-    scale = max(float(np.abs(loss).max()), np.finfo(float).tiny)
+    scale = max(float(np.abs(loss).max()), 1e-200)
     spread = float(np.ptp(objective.excess(loss)))
     # A strong enough divergence smooths the risk by itself; else start with a fading pull.
-    kappa = 0.0 if objective.nu > 0.1 * spread else 0.1 * spread
+    # Where losses are tied already, it must still be felt above their rounding.
+    smooth = objective.nu > 0.1 * spread or objective.n_groups == 1
+    kappa = 0.0 if smooth else max(0.1 * spread, 1e-4 * scale)
     best_x, best_value = x, np.inf
     best_point, best_bound = centre, -np.inf
     idle = 0
@@ -118,7 +128,7 @@ def _newton(
             break
         # The pull fades, and stays small beside what still separates the groups.
         centre = point
-        kappa = max(min(0.2 * kappa, 0.1 * spread), 1e-7 * spread, 1e-12 * scale)
+        kappa = max(min(0.2 * kappa, 0.1 * spread), 1e-7 * spread, 1e-10 * scale)
         if kappa < 1e-3 * objective.nu:
             kappa = 0.0
     return MinmaxResult(best_x, best_value, best_point, max(best_value - best_bound, 0.0), 0.0)
@@ -174,12 +184,21 @@ def _smooth_newton(
 
 
 def solve_semidefinite(matrix: Array, vector: Array) -> Array:
-    """Solve with a positive semidefinite matrix; a vanishing ridge settles flat directions."""
-    size = float(np.trace(matrix)) / len(matrix)
-    for ridge in (0.0, 1e-14, 1e-12, 1e-10, 1e-8):
-        try:
-            factor = cho_factor(matrix + ridge * size * np.eye(len(matrix)), check_finite=False)
-        except np.linalg.LinAlgError:
-            continue
-        return cho_solve(factor, vector, check_finite=False)
-    return np.linalg.lstsq(matrix, vector, rcond=1e-12)[0]
+    """Solve with a positive semidefinite matrix; nothing is moved in its flat directions.
+
+    The matrix is brought to unit diagonal first, so that units do not decide what is flat.
+    """
+    diagonal = np.diag(matrix)
+    alive = diagonal > 0
+    scale = np.where(alive, 1.0 / np.sqrt(np.where(alive, diagonal, 1.0)), 0.0)
+    unit = matrix * np.outer(scale, scale)
+    try:
+        lower = cholesky(unit, lower=True, check_finite=False)
+    except np.linalg.LinAlgError:
+        lower = None
+    if lower is not None and np.diag(lower).min(initial=1.0) > 1e-5:
+        return scale * cho_solve((lower, True), scale * vector, check_finite=False)
+    values, vectors = np.linalg.eigh(unit)
+    keep = values > 1e-12 * values.max(initial=0.0)
+    inverse = np.where(keep, 1.0 / np.where(keep, values, 1.0), 0.0)
+    return scale * (vectors @ (inverse * (vectors.T @ (scale * vector))))

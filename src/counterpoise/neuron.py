@@ -72,6 +72,7 @@ class GroupDRONeuron(RegressorMixin, BaseEstimator):
     ----------
     coef_ : array of shape (n_features,)
     intercept_ : float
+    activation_ : Activation
     groups_ : array of shape (K,)
         Group labels, sorted; the order of everything below.
     group_weights_ : array of shape (K,)
@@ -106,6 +107,7 @@ class GroupDRONeuron(RegressorMixin, BaseEstimator):
 
     coef_: Array
     intercept_: float
+    activation_: Activation
 
     def __init__(
         self,
@@ -159,7 +161,7 @@ class GroupDRONeuron(RegressorMixin, BaseEstimator):
         for name in ("polish", "fit_intercept"):
             if not isinstance(getattr(self, name), (bool, np.bool_)):
                 raise ValueError(f"{name} must be True or False; got {getattr(self, name)!r}")
-        if not isinstance(self.verbose, (Integral, np.bool_)):
+        if not isinstance(self.verbose, (Integral, np.bool_)) or self.verbose < 0:
             raise ValueError(f"verbose must be 0, 1 or 2; got {self.verbose!r}")
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64)
@@ -182,7 +184,9 @@ class GroupDRONeuron(RegressorMixin, BaseEstimator):
                 truncate=self.truncate,
                 max_iter=self.max_iter,
                 tol=self.tol,
+                check_input=False,
             )
+        self.activation_ = get_activation(self.activation)
         self.coef_ = found.coef
         self.intercept_ = found.intercept
         self.groups_ = found.labels
@@ -204,7 +208,7 @@ class GroupDRONeuron(RegressorMixin, BaseEstimator):
         check_is_fitted(self)
         X = validate_data(self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=False)
         scores = X @ self.coef_ + self.intercept_
-        return get_activation(self.activation).value(scores)
+        return self.activation_.value(scores)
 
     def worst_group_risk(self, X: Any, y: Any, groups: Any, sample_weight: Any = None) -> float:
         """Mean squared error of the worst group among the given rows."""

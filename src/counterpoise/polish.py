@@ -36,10 +36,11 @@ ROUNDED_TOL, ROUNDED_STEPS = 1e-5, 15
 
 @dataclass(frozen=True)
 class PolishResult:
-    """The point reached, its losses and weights, and whether the tolerance was met."""
+    """The point reached, its losses and gradients, weights, and whether the tolerance was met."""
 
     u: Array
     loss_K: Array
+    grad_KD: Array
     point: SimplexPoint
     risk: float
     n_iter: int
@@ -69,7 +70,7 @@ def polish(
     ev = problem.evaluate(u, surrogate=False)
     risk = problem.risk(ev.loss_K)
     if problem.size == 0:  # no feature varies: nothing to choose
-        return PolishResult(u, ev.loss_K, weights, risk, 0, True)
+        return PolishResult(u, ev.loss_K, ev.grad_KD, weights, risk, 0, True)
     descend = _first_order if problem.size > SECOND_ORDER_LIMIT else _second_order
     first, point = u, weights
     if problem.has_kink:
@@ -149,7 +150,7 @@ def _second_order(
                 point, fresh = inner.point, None
             if damping > 1e8 * unit:
                 break
-    return PolishResult(u, ev.loss_K, point, risk, n_iter, converged)
+    return PolishResult(u, ev.loss_K, ev.grad_KD, point, risk, n_iter, converged)
 
 
 def _interior(point: SimplexPoint, prior: Array) -> SimplexPoint:
@@ -170,23 +171,23 @@ def _first_order(
 ) -> PolishResult:
     """Quasi-Newton descent on the risk, the maximum of ``nu = 0`` smoothed ever less."""
     ev = ev or problem.evaluate(u, surrogate=False)
-    risk, loss = problem.risk(ev.loss_K), ev.loss_K
+    risk = problem.risk(ev.loss_K)
     size = max(abs(risk), floor)
     n_iter, converged = 0, False
-    for kappa in (1e-1, 1e-2, 1e-3):
-        smooth = max(kappa * size, problem.objective.nu)
+    for kappa in 10.0 ** -np.arange(1, 9):
+        smooth = max(float(kappa) * size, problem.objective.nu)
         objective = replace(problem.objective, nu=smooth)
         result = _descend(replace(problem, objective=objective), u, tol, size, 4 * max_iter)
         n_iter += int(result.nit)
-        converged = bool(result.success)
         candidate = problem.evaluate(problem.project(result.x), surrogate=False)
-        value = problem.risk(candidate.loss_K)
-        if value < risk:
-            u, loss, risk = problem.project(result.x), candidate.loss_K, value
-            point = objective.respond(loss)
-        if smooth == problem.objective.nu:
+        gain = risk - problem.risk(candidate.loss_K)
+        if gain > 0:
+            u, ev, risk = problem.project(result.x), candidate, risk - gain
+            point = objective.respond(ev.loss_K)
+        if smooth == problem.objective.nu or (kappa < 1e-3 and gain <= tol * size):
+            converged = bool(result.success)
             break
-    return PolishResult(u, loss, point, risk, n_iter, converged)
+    return PolishResult(u, ev.loss_K, ev.grad_KD, point, risk, n_iter, converged)
 
 
 def _descend(problem: Problem, u: Array, tol: float, size: float, max_iter: int):  # type: ignore[no-untyped-def]

@@ -20,15 +20,15 @@ class Frame:
     """Coordinates, and the second moments measured to build them.
 
     In solver coordinates, ``moment`` is the largest eigenvalue of any group's second moment,
-    ``average_moment`` and ``mean_moment`` the largest and the mean eigenvalue of their average;
-    ``matrices`` holds twice the groups' second moments where they fit in memory.
+    ``mean_moment`` the mean eigenvalue of their ``average``; ``matrices`` holds twice the groups'
+    second moments. Both matrices are None where they would not fit in memory.
     """
 
     coordinates: coords.Coordinates
     kind: str
     moment: float
-    average_moment: float
     mean_moment: float
+    average: Array | None
     matrices: Array | None
 
     @classmethod
@@ -39,8 +39,6 @@ class Frame:
         p, intercept = engine.n_coef, engine.data.intercept
         if precondition == "auto":
             precondition = "whiten" if p <= SECOND_ORDER_LIMIT else "scale"
-        if precondition is None:
-            engine.shift = np.zeros(engine.n_features)
         full = precondition == "whiten" or p <= SECOND_ORDER_LIMIT
         per_group = full and keeps_group_matrices(engine.n_groups, p)
         raw, average = None, np.empty((0, 0))
@@ -57,18 +55,16 @@ class Frame:
         else:
             frame = coords.plain(engine.n_features, intercept, radius)
         matrices = frame.pull_curvature(raw) if per_group and raw is not None else None
-        mean = top_average = 1.0
+        mean = 1.0
         if frame.basis.ndim == 1:
             mean = float(np.mean(frame.basis**2 * diagonal)) or 1.0
-            top_average = mean
-            if full:
-                top_average = float(np.linalg.eigvalsh(frame.pull_curvature(average))[-1]) or 1.0
         if matrices is None:
             top = largest_moment(engine, frame)
         else:
             top = 0.5 * float(np.linalg.eigvalsh(matrices).max(initial=0.0))
         kind = precondition or "none"
-        return cls(frame, kind, max(top, mean), top_average, mean, matrices)
+        pooled = frame.pull_curvature(average) if full else None
+        return cls(frame, kind, max(top, mean), mean, pooled, matrices)
 
 
 def largest_moment(engine: RowEngine, frame: coords.Coordinates, rounds: int = 12) -> float:
@@ -89,23 +85,34 @@ def largest_moment(engine: RowEngine, frame: coords.Coordinates, rounds: int = 1
 def average_fit(engine: RowEngine, frame: Frame, prior: Array, beta: float) -> tuple[Array, float]:
     """The neuron of the prior-weighted average loss, by surrogate gradient steps, and its loss.
 
-    This is the limit of large ``nu``; a loss within a thousandth is enough here.
+    This is the limit of large ``nu``; a loss within a thousandth is enough here. Steps are taken
+    in the metric of the average second moment, so that coordinates do not matter; where that
+    matrix is too large, plain steps with momentum.
     """
     coordinates = frame.coordinates
-    wide = coordinates.size > SECOND_ORDER_LIMIT  # then only a bound is known
-    top = frame.moment if wide else frame.average_moment
-    u = np.zeros(coordinates.size)
-    best, best_loss, idle = u, math.inf, 0
-    for _ in range(100):
-        loss, grad = engine.evaluate(coordinates.to_user(u), surrogate=True)
+    momentum = frame.average is None
+    patience = 10 if momentum else 2
+    if frame.average is not None:
+        values, vectors = np.linalg.eigh(frame.average)
+        alive = values > coords.RANK_TOLERANCE * values.max(initial=0.0)
+        inverse = np.where(alive, 1.0 / np.where(alive, values, 1.0), 0.0)
+    u = look = np.zeros(coordinates.size)
+    best, best_loss, idle, age = u, math.inf, 0, 0
+    for _ in range(500 if momentum else 100):
+        loss, grad = engine.evaluate(coordinates.to_user(look), surrogate=True)
         value = float(prior @ loss)
         idle = 0 if value < (1.0 - 1e-3) * best_loss else idle + 1
+        age = age + 1 if value < best_loss else 0  # momentum starts anew when it overshoots
         if value < best_loss:
-            best, best_loss = u, value
-        if idle >= 2 or value == 0.0:
+            best, best_loss = look, value
+        if idle >= patience or value == 0.0:
             break
-        step = coordinates.pull(prior @ grad) / (2.0 * beta**2 * top)
-        u = coordinates.project(u - step)
+        slope = coordinates.pull(prior @ grad) / (2.0 * beta**2)
+        step = slope / frame.moment if momentum else vectors @ ((vectors.T @ slope) * inverse)
+        ahead = coordinates.project(look - step)
+        look = ahead + (age / (age + 3.0)) * (ahead - u) if momentum else ahead
+        look = coordinates.project(look)
+        u = ahead
     return best, best_loss
 
 

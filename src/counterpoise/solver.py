@@ -14,7 +14,13 @@ from counterpoise.activations import Activation, get_activation
 from counterpoise.algorithm import PrimalDualResult, Progress, primal_dual
 from counterpoise.certificate import Certificate
 from counterpoise.certify import certify, duality_gap
-from counterpoise.divergences import Divergence, check_nu, check_prior, get_divergence
+from counterpoise.divergences import (
+    Divergence,
+    SimplexPoint,
+    check_nu,
+    check_prior,
+    get_divergence,
+)
 from counterpoise.engines import QuadraticEngine, make_engine
 from counterpoise.engines.threads import single_threaded_blas
 from counterpoise.groups import GroupedData
@@ -24,7 +30,7 @@ from counterpoise.polish import polish as descend
 from counterpoise.preparation import Frame, average_fit, label_scale
 from counterpoise.problem import Problem, QuadraticProblem
 from counterpoise.schedules import PaperSteps, ProblemScale, Schedule, get_schedule
-from counterpoise.validation import check_options, check_reference, per_group
+from counterpoise.validation import check_options, check_reference, check_rows, per_group
 
 Array = np.ndarray
 logger = logging.getLogger("counterpoise")
@@ -33,6 +39,8 @@ logger = logging.getLogger("counterpoise")
 SURROGATE_TOL = 5e-3
 # Risks below this share of the labels' mean square are rounding.
 RISK_FLOOR = 1e-14
+# A linear fit whose duality gap exceeds its tolerance by this factor has not converged.
+GAP_SLACK = 100.0
 
 
 @dataclass(frozen=True)
@@ -92,30 +100,35 @@ def solve(
     max_iter: int = 1000,
     tol: float = 1e-6,
     callback: Callable[[Progress], None] | None = None,
+    check_input: bool = True,
 ) -> Solution:
     """Minimise the group-robust risk of one neuron; parameters as in ``GroupDRONeuron``.
 
-    ``X`` and ``y`` must be checked arrays of finite numbers (the estimator sees to that).
     ``callback`` is called with a :class:`Progress` after every iteration of Algorithm 1.
+    ``check_input=False`` skips the check that ``X`` and ``y`` are arrays of finite numbers.
     """
     sigma, steps = get_activation(activation), get_schedule(schedule)
     d_f = get_divergence(divergence)
     check_options(nu, radius, precondition, truncate, max_iter, tol)
+    if isinstance(steps, PaperSteps):
+        if radius is not None:
+            steps.log_term(sigma.beta, radius)
+        precondition = None if precondition == "auto" else precondition
+    if check_input:
+        X, y = check_rows(X, y)
     data = GroupedData.build(X, y, groups, sample_weight, intercept=fit_intercept)
     prior_K = check_prior(per_group(prior, data.labels, "prior"), data.n_groups)
     reference_K = check_reference(per_group(reference, data.labels, "reference"), data.n_groups)
 
     with single_threaded_blas():
-        engine = make_engine(data, sigma)
-        paper = isinstance(steps, PaperSteps)
-        frame = Frame.measure(
-            engine, prior_K, None if paper and precondition == "auto" else precondition, radius
-        )
+        engine = make_engine(data, sigma, centred=precondition is not None)
+        frame = Frame.measure(engine, prior_K, precondition, radius)
         if truncate is not None:
             engine = engine.variant(labels=np.clip(data.y, -truncate, truncate))
 
         start = np.zeros(frame.coordinates.size)
         theory_radius = radius or math.inf
+        paper = isinstance(steps, PaperSteps)
         if nu == "auto" or (paper and radius is None):
             average, average_loss = average_fit(engine, frame, prior_K, sigma.beta)
             if nu == "auto":
@@ -151,31 +164,38 @@ def solve(
         )  # fmt: skip
         logger.info("Algorithm 1: %d iterations, risk %.6g", run.n_iter, run.history["risk"][-1])
         matrices = frame.matrices if sigma.is_identity else None
-        u, loss, point = run.best, run.best_eval.loss_K, run.dual.point
+        u, (loss, grad), point = run.best, run.best_eval, run.dual.point
         if paper:
-            u, loss = run.u, run.eval.loss_K
+            u, (loss, grad) = run.u, run.eval
         polished = None
         if polish:
             polished = descend(problem, u, point, tol=tol, floor=floor, matrices=matrices)
             logger.info("polish: %d steps, risk %.6g", polished.n_iter, polished.risk)
-            u, loss, point = polished.u, polished.loss_K, polished.point
+            u, loss, grad, point = polished.u, polished.loss_K, polished.grad_KD, polished.point
         elif working is not problem:
-            loss = problem.evaluate(u, surrogate=False).loss_K
+            loss, grad = problem.evaluate(u, surrogate=False)
+        point = _better_weights(problem.objective, loss, grad, point, scale)
         at_zero = engine.data.group_mean(engine.data.y**2)  # sigma(0) = 0
         if problem.risk(at_zero) < problem.risk(loss):
             u, loss = np.zeros_like(u), at_zero
-            point = problem.objective.respond(loss)
-        elif problem.objective.nu > 0:
             point = problem.objective.respond(loss)
 
         gap = duality_gap(problem, u, point, matrices) if sigma.is_identity else None
         certificate = certify(
             working, run, scale, start=start, u=u, loss_K=loss, point=point, gap=gap,
-            metric=frame.kind,
+            metric=frame.kind, moment_exact=frame.matrices is not None,
         )  # fmt: skip
 
     w = frame.coordinates.to_user(u)
     converged, status = _status(run, polished, paper)
+    size = max(abs(problem.risk(loss)), floor)
+    allowed = GAP_SLACK * max(tol, 1e-7) * size
+    if polish and gap is not None and allowed < gap.value < math.inf:
+        converged = False
+        status = (
+            f"Stopped with a duality gap of {gap.value:.2g}, {gap.value / size:.1g} of the risk; "
+            "rescale the features, or let precondition='auto' do it."
+        )
     return Solution(
         coef=w[: data.n_features].copy(),
         intercept=float(w[-1]) if data.intercept else 0.0,
@@ -202,6 +222,29 @@ def _working_problem(problem: Problem, frame: Frame, sigma: Activation) -> Probl
     origin = problem.evaluate(np.zeros(problem.size), surrogate=False)
     engine = QuadraticEngine(origin.loss_K, origin.grad_KD, frame.matrices)
     return QuadraticProblem(engine, problem.coordinates, problem.objective)
+
+
+def _better_weights(
+    objective: Objective, loss: Array, grad: Array, point: SimplexPoint, scale: ProblemScale
+) -> SimplexPoint:
+    """The weights found, or the exact response to the losses: whichever explains the fit better.
+
+    At a minimiser the two agree. For small ``nu`` the response is decided by the last digits of
+    tied losses, so it is judged as a dual solution would be: by what ``L`` falls short of ``R``
+    and by the gradient that the weights leave.
+    """
+    if objective.nu == 0:
+        return point
+    risk, curvature = objective.risk(loss), 2.0 * scale.beta**2 * scale.mean_moment
+
+    def miss(candidate: SimplexPoint) -> float:
+        slope = candidate.weights @ grad
+        short = max(risk - objective.lagrangian(loss, candidate.weights), 0.0)
+        return short + 0.5 * float(slope @ slope) / curvature
+
+    # Ties and rounding go to the response, which is the closed form.
+    response, rounding = objective.respond(loss), 1e-12 * float(np.abs(loss).max())
+    return response if miss(response) <= 2.0 * miss(point) + rounding else point
 
 
 def _status(run: PrimalDualResult, polished: PolishResult | None, paper: bool) -> tuple[bool, str]:

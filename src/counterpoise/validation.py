@@ -7,19 +7,30 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from sklearn.utils.validation import check_X_y
 
 from counterpoise.divergences import check_nu
+from counterpoise.groups import label_list
 
 Array = np.ndarray
 
-PRECONDITIONS = ("auto", "whiten", "scale", None)
+PRECONDITIONS = ("auto", "whiten", "scale")
 
 
 def per_group(values: Any, labels: Array, name: str) -> Array | None:
     """An array in the order of ``labels``, from an array or a mapping label -> value."""
-    if values is None or not isinstance(values, Mapping):
-        return values
-    known = {label: i for i, label in enumerate(labels.tolist())}
+    if values is None:
+        return None
+    if hasattr(values, "keys") and hasattr(values, "items"):  # a mapping or a pandas Series
+        values = dict(values.items())
+    if not isinstance(values, Mapping):
+        try:
+            return np.asarray(values, dtype=float)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"{name} must be an array of numbers or a mapping group -> number; got {values!r}"
+            ) from None
+    known = {label: i for i, label in enumerate(label_list(labels))}
     unknown = [key for key in values if key not in known]
     if unknown:
         raise ValueError(
@@ -56,7 +67,8 @@ def check_options(
     for name, value in (("radius", radius), ("truncate", truncate)):
         if value is not None and not (_is_number(value) and value > 0 and math.isfinite(value)):
             raise ValueError(f"{name} must be None or a positive finite number; got {value!r}")
-    if precondition not in PRECONDITIONS:
+    known = isinstance(precondition, str) and precondition in PRECONDITIONS
+    if precondition is not None and not known:
         raise ValueError(
             f"precondition={precondition!r} is not known; use 'auto', 'whiten', 'scale' or None"
         )
@@ -68,3 +80,10 @@ def check_options(
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+
+
+def check_rows(X: Any, y: Any) -> tuple[Any, Array]:
+    """Rows and labels as arrays (or CSR) of finite numbers, float32 left as it is."""
+    return check_X_y(
+        X, y, accept_sparse="csr", dtype=(np.float64, np.float32), y_numeric=True, estimator="solve"
+    )

@@ -22,6 +22,10 @@ __all__ = [
 ]
 
 
-def make_engine(data: GroupedData, activation: Activation) -> RowEngine:
-    """The in-memory engine that fits the storage of ``data``."""
-    return (SparseEngine if data.is_sparse else DenseEngine)(data, activation)
+def make_engine(data: GroupedData, activation: Activation, *, centred: bool = True) -> RowEngine:
+    """The in-memory engine that fits the storage of ``data``.
+
+    ``centred`` engines give second moments about a centre of the features, ``engine.shift``.
+    """
+    kind = SparseEngine if data.is_sparse else DenseEngine
+    return kind(data, activation, centred=centred)

@@ -19,6 +19,8 @@ BlockWork = Callable[[int, int], Array]
 N_CHUNKS = 64
 BLOCK_BYTES = 1 << 17
 SMALL_CHUNK = 256
+# What partial sums of one matrix may take together.
+MATRIX_BYTES = 1 << 28
 
 
 class GroupEval(NamedTuple):
@@ -90,13 +92,14 @@ class RowEngine:
     data: GroupedData
     activation: Activation
     counter: PassCounter = field(default_factory=PassCounter)
+    centred: bool = True
 
     def __post_init__(self) -> None:
         self.n_groups = self.data.n_groups
         self.n_features = self.data.n_features
         self.n_coef = self.n_features + int(self.data.intercept)
         self.segments = Segments.cut(self.data.offsets)
-        self.shift = self.data.shift()
+        self.shift = self.data.shift() if self.centred else np.zeros(self.n_features)
         self._first = np.searchsorted(self.segments.groups, np.arange(self.n_groups))
 
     @property
@@ -109,9 +112,7 @@ class RowEngine:
     ) -> RowEngine:
         """The same rows with another activation or other labels; reads count together."""
         data = self.data if labels is None else replace(self.data, y=labels)
-        twin = type(self)(data, activation or self.activation, self.counter)
-        twin.shift = self.shift
-        return twin
+        return type(self)(data, activation or self.activation, self.counter, self.centred)
 
     # -- the subclass's part ---------------------------------------------------------------
 
@@ -193,9 +194,12 @@ class RowEngine:
         shape = (self.n_coef, self.n_coef)
         if weights_K is None:
             return self._group_means(lambda a, b: self._gram(a, b, scale(a, b)), shape)
-        # One matrix for all groups: rows weighted by their group, cut at chunks instead.
+        # One matrix for all groups: rows weighted by their group, cut into as many runs as a
+        # budget for their matrices allows.
         share = np.repeat(weights_K / self.data.totals, np.diff(self.data.offsets))
-        borders = np.append(self.segments.starts, self.segments.stops[-1])[self.segments.chunks]
+        n, runs = len(share), MATRIX_BYTES // (8 * self.n_coef**2)
+        runs = max(2, min(len(self.segments.chunks) - 1, runs))
+        borders = np.array([n * c // runs for c in range(runs + 1)])
         sums = self._sum_blocks(
             borders[:-1],
             borders[1:],

@@ -16,10 +16,24 @@ from numba import njit
 from counterpoise.activations import ELU, PIECEWISE, SOFTPLUS
 
 FAST = {"reassoc", "contract", "nsz"}
+
+
+def compiled(**options):
+    """Compile without the interpreter lock, and keep the result on disk where that is possible."""
+
+    def wrap(function):
+        try:
+            return njit(nogil=True, cache=True, **options)(function)
+        except RuntimeError:  # neither the package nor the home folder can be written to
+            return njit(nogil=True, **options)(function)
+
+    return wrap
+
+
 LOG2 = math.log(2.0)
 
 
-@njit(nogil=True, cache=True, inline="always")
+@compiled(inline="always")
 def activate(code, parameters, t):
     """Value and slope of the named activation ``code`` at ``t``."""
     value, slope = t, 1.0
@@ -41,7 +55,7 @@ def activate(code, parameters, t):
     return value, slope
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def to_coefficients(z, y, weights, first, count, code, parameters, true_slope):
     """Turn projections ``z`` into gradient coefficients in place; return the sum of losses."""
     total = 0.0
@@ -54,7 +68,7 @@ def to_coefficients(z, y, weights, first, count, code, parameters, true_slope):
     return total
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def project_rows(X, first, count, w, bias, z):
     """``z[i] = X[first + i] . w + bias``, four rows at a time."""
     d = X.shape[1]
@@ -78,7 +92,7 @@ def project_rows(X, first, count, w, bias, z):
         i += 1
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def add_rows(X, first, count, c, out):
     """``out[:d] += sum_i c[i] X[first + i]`` and ``out[d] += sum_i c[i]``."""
     d = X.shape[1]
@@ -99,7 +113,7 @@ def add_rows(X, first, count, c, out):
     out[d] += total
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def evaluate_dense(
     X, y, weights, W, bias, row_of_W, starts, stops, lo, hi, block, code, parameters, true_slope,
     loss, grad,
@@ -115,7 +129,7 @@ def evaluate_dense(
             add_rows(X, first, count, z, grad[s])
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def evaluate_csr(
     data, indices, indptr, y, weights, W, bias, row_of_W, starts, stops, lo, hi, code, parameters,
     true_slope, loss, grad,

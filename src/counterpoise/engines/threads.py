@@ -23,8 +23,11 @@ T = TypeVar("T")
 def n_threads() -> int:
     """Cores this process may use, or fewer if ``OMP_NUM_THREADS`` says so (joblib sets it)."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    asked = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
-    return max(1, min(cores or 1, int(asked) if asked.isdigit() and int(asked) > 0 else 1 << 10))
+    try:
+        asked = int(os.environ.get("OMP_NUM_THREADS", "").split(",")[0])
+    except ValueError:
+        asked = 0
+    return max(1, min(cores or 1, asked) if asked > 0 else cores or 1)
 
 
 @lru_cache(maxsize=4)
@@ -51,8 +54,8 @@ def _controller() -> ThreadpoolController:
 class _SingleThreadedBlas:
     """Counts who is inside: the first to enter sets the limit, the last to leave lifts it.
 
-    Limits are per process. If every fit set and restored them by itself, two overlapping fits
-    could leave the other's limit behind.
+    Limits are per process, and some libraries let only the thread that set one lift it. So one
+    thread of its own does both; overlapping fits from any threads leave BLAS as it was.
     """
 
     def __init__(self) -> None:
@@ -63,16 +66,26 @@ class _SingleThreadedBlas:
     def __enter__(self) -> None:
         with self._lock:
             if self._inside == 0:
-                self._limit = _controller().limit(limits=1, user_api="blas")
-                self._limit.__enter__()
+                self._limit = _keeper(os.getpid()).submit(self._set).result()
             self._inside += 1
 
     def __exit__(self, *exc: object) -> None:
         with self._lock:
             self._inside -= 1
             if self._inside == 0 and self._limit is not None:
-                self._limit.__exit__(None, None, None)
-                self._limit = None
+                limit, self._limit = self._limit, None
+                _keeper(os.getpid()).submit(limit.__exit__, None, None, None).result()
+
+    @staticmethod
+    def _set() -> AbstractContextManager[object]:
+        limit = _controller().limit(limits=1, user_api="blas")
+        limit.__enter__()
+        return limit
+
+
+@lru_cache(maxsize=4)
+def _keeper(pid: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, thread_name_prefix="counterpoise-blas")
 
 
 _blas = _SingleThreadedBlas()
