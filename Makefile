@@ -21,6 +21,7 @@ check: $(VENV)/.test
 
 bench: $(VENV)/.demo
 	$(BIN)/python benchmarks/one_pass.py
+	$(BIN)/python benchmarks/passes.py
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -1,7 +1,8 @@
 """Air time of 327,346 flights out of New York in 2013, one group per carrier.
 
-Least squares serves the large carriers and misses one small one by half an hour; the
-group-robust neuron gives up a little everywhere else and halves that. Held-out figures.
+Least squares serves the large carriers and misses one small one by half an hour. The
+group-robust neuron brings that down to what the hardest large carriers have, and pays for it with
+a larger error on most others: the table shows both. Held-out figures.
 
     python examples/flights.py [--out DIR]
 

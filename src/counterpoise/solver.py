@@ -194,7 +194,7 @@ def solve(
         converged = False
         status = (
             f"Stopped with a duality gap of {gap.value:.2g}, {gap.value / size:.1g} of the risk; "
-            "rescale the features, or let precondition='auto' do it."
+            "rescale the features, lower tol, or try another precondition."
         )
     return Solution(
         coef=w[: data.n_features].copy(),
