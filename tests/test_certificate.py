@@ -37,7 +37,8 @@ def test_identity_claims_against_a_known_minimiser(divergence, nu, polish):
     assert found.risk - claim.duality_gap <= best * (1 + 1e-12)
     assert claim.opt_bound >= levels.max() * (1 - 1e-9)
     assert claim.returned_bound >= distance(X, found.coef, w, g)
-    assert claim.theorem_bound >= distance(X, found.coef, w, g) or polish
+    if not polish:
+        assert claim.theorem_bound >= distance(X, found.coef, w, g)
     if polish:
         assert claim.duality_gap <= 1e-7 * best
         assert claim.returned_bound < 1e-3
@@ -126,7 +127,6 @@ def test_certificate_says_why_it_does_not_bound():
     greedy = solve(
         X, y, g, nu=0.1, polish=False, max_iter=60, tol=0.0, schedule=AdaptiveSteps(c1=1.9)
     ).certificate
-    assert greedy.c1 < 0.25 * 1.9 or math.isfinite(greedy.theorem_bound)
     weak = greedy.at_sharpness(0.1)
     assert math.isinf(weak.theorem_bound)
     assert "assumed 1.9" in str(weak)
@@ -195,15 +195,19 @@ def test_near_duplicate_columns_are_used_or_the_claim_says_not():
     same = solve(np.c_[x, x + 1e-9 * e], e, np.arange(400) % 2, activation="identity", nu=0.1)
     assert same.certificate.dropped == 1
     assert "without a component in the 1 direction(s)" in str(same.certificate)
+    for precondition in ("scale", None):
+        found = solve(np.c_[x, x + 1e-7 * e], e, np.arange(400) % 2, activation="identity", nu=0.1,
+                      precondition=precondition)  # fmt: skip
+        assert found.risk < 1e-6 or found.certificate.dropped == 1
 
 
 def test_zero_sharpness_gives_no_bound():
     """Labels below anything a ReLU can say: coefficients move, its output does not."""
     X, _, g = neuron_data(K=3, n=60, d=3)
     found = solve(X, np.full(len(X), -1.0), g, nu=0.1, fit_intercept=True)
-    if found.certificate.c1 == 0:
-        assert math.isinf(found.certificate.returned_bound)
-        assert "no bound" in str(found.certificate)
+    assert found.certificate.c1 == 0
+    assert math.isinf(found.certificate.returned_bound)
+    assert "no bound" in str(found.certificate)
     with pytest.raises(ValueError, match="c1"):
         found.certificate.at_sharpness(0.0)
 

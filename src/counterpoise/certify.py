@@ -10,6 +10,7 @@ import numpy as np
 
 from counterpoise.algorithm import PrimalDualResult
 from counterpoise.certificate import Certificate, CertificateConstants, largest_loss_at_optimum
+from counterpoise.coordinates import RANK_TOLERANCE
 from counterpoise.divergences import SimplexPoint
 from counterpoise.engines.quadratic import QuadraticEngine
 from counterpoise.minmax import solve_semidefinite
@@ -35,10 +36,12 @@ EXACT = "exact: the smallest eigenvalue of any group's second moment"
 
 
 class DualityGap(NamedTuple):
-    """A proved bound on ``R(u) - min R``, and on the distance from ``u`` to any minimiser."""
+    """A proved bound on ``R(u) - min R``, and on the distance from ``u`` to any minimiser, both
+    without a component in the ``flat`` directions of the proof's matrix."""
 
     value: float
     distance: float
+    flat: int = 0
 
 
 def certify(
@@ -82,7 +85,7 @@ def certify(
         iterate_norm=float(np.linalg.norm(run.u - start)),
         metric=METRICS[metric],
         label_scale=scale.label_scale,
-        dropped=problem.coordinates.dropped,
+        dropped=max(problem.coordinates.dropped, gap.flat if gap is not None else 0),
         constants=constants,
     )
     if isinstance(problem.engine, QuadraticEngine):
@@ -152,9 +155,11 @@ def duality_gap(
             room = (coordinates.radius or 0.0) ** 2 - coordinates.coef_norm(u) ** 2
         if not len(slope):
             return 0.0
-        step = solve_semidefinite(matrix, slope)
+        step = solve_semidefinite(matrix, slope, flat=RANK_TOLERANCE)
+        # Gradients lie in the range of their group's matrix: what is outside is rounding, unless
+        # it is as large as the gradients themselves.
         miss = float(np.linalg.norm(matrix @ step - slope))
-        if miss > 1e-6 * float(np.linalg.norm(slope)):
+        if miss > 1e-6 * float(np.linalg.norm(ev.grad_KD, axis=1).max()):
             return math.inf
         return 0.5 * multiplier * room + 0.5 * float(slope @ step)
 
@@ -162,9 +167,13 @@ def duality_gap(
     gap += 8 * np.finfo(float).eps * float(np.abs(ev.loss_K).max())  # rounding of the risk itself
     # R(v) >= L(v, lam) >= R(u) - gap + s ||v - m||^2, where m minimises L(., lam) and s is the
     # smallest eigenvalue of the mixed second moment: u and any minimiser are close to m.
-    values = 0.5 * np.linalg.eigvalsh(curved)
-    if not len(values):
+    if not len(u):
         return DualityGap(gap, 0.0)
-    if values[0] <= 1e-12 * values[-1]:
-        return DualityGap(gap, math.inf)
-    return DualityGap(gap, 2.0 * math.sqrt(gap / float(values[0])))
+    values = 0.5 * np.linalg.eigvalsh(curved)
+    size = np.sqrt(np.diag(curved))
+    alive = size > 0
+    unit = np.linalg.eigvalsh(curved[np.ix_(alive, alive)] / np.outer(size[alive], size[alive]))
+    flat = int(np.sum(unit <= RANK_TOLERANCE * unit.max(initial=0.0)))
+    if not alive.all() or values[0] <= 1e-12 * values[-1]:
+        return DualityGap(gap, math.inf, flat)
+    return DualityGap(gap, 2.0 * math.sqrt(gap / float(values[0])), flat)

@@ -183,10 +183,11 @@ def _smooth_newton(
     return x, loss, point, left
 
 
-def solve_semidefinite(matrix: Array, vector: Array) -> Array:
+def solve_semidefinite(matrix: Array, vector: Array, *, flat: float = 1e-12) -> Array:
     """Solve with a positive semidefinite matrix; nothing is moved in its flat directions.
 
-    The matrix is brought to unit diagonal first, so that units do not decide what is flat.
+    The matrix is brought to unit diagonal first, so that units do not decide what is flat: an
+    eigenvalue below the share ``flat`` of the largest.
     """
     diagonal = np.diag(matrix)
     alive = diagonal > 0
@@ -199,6 +200,6 @@ def solve_semidefinite(matrix: Array, vector: Array) -> Array:
     if lower is not None and np.diag(lower).min(initial=1.0) > 1e-5:
         return scale * cho_solve((lower, True), scale * vector, check_finite=False)
     values, vectors = np.linalg.eigh(unit)
-    keep = values > 1e-12 * values.max(initial=0.0)
+    keep = values > flat * values.max(initial=0.0)
     inverse = np.where(keep, 1.0 / np.where(keep, values, 1.0), 0.0)
     return scale * (vectors @ (inverse * (vectors.T @ (scale * vector))))

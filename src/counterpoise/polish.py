@@ -148,7 +148,8 @@ def _second_order(
             damping = max(4.0 * damping, 0.3 * unit)
             if not per_group:
                 point, fresh = inner.point, None
-            if damping > 1e8 * unit:
+            if damping > 1e8 * unit:  # no step, however short, goes down: a kink of the risk
+                converged = True
                 break
     return PolishResult(u, ev.loss_K, ev.grad_KD, point, risk, n_iter, converged)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from counterpoise import coordinates as coords
 from counterpoise.engines import RowEngine
 from counterpoise.groups import GroupedData
 from counterpoise.polish import SECOND_ORDER_LIMIT, keeps_group_matrices
+from counterpoise.schedules import PaperSteps, Schedule
 
 Array = np.ndarray
 
@@ -80,6 +82,53 @@ def largest_moment(engine: RowEngine, frame: coords.Coordinates, rounds: int = 1
         directions = frame.pull(engine.apply_moments(frame.to_user(directions)))
         values = np.linalg.norm(directions, axis=1)
     return 1.1 * float(values.max())
+
+
+class Terms(NamedTuple):
+    """What the user left open, settled: labels as fitted, ``nu``, the ball of the theory, where
+    Algorithm 1 starts."""
+
+    engine: RowEngine
+    nu: float
+    radius: float
+    truncation: float | None
+    start: Array
+
+
+def settle(
+    engine: RowEngine,
+    frame: Frame,
+    prior: Array,
+    steps: Schedule,
+    *,
+    nu: float | str,
+    radius: float | None,
+    truncate: float | None,
+) -> Terms:
+    """Choose ``nu="auto"``, the paper's constants, and clip labels.
+
+    The average fit, where it was needed for ``nu``, is also the start; the paper starts at zero.
+    """
+    beta, paper = engine.activation.beta, isinstance(steps, PaperSteps)
+
+    def clipped(level: float) -> RowEngine:
+        return engine.variant(labels=np.clip(engine.data.y, -level, level))
+
+    if truncate is not None:
+        engine = clipped(truncate)
+    start, ball = np.zeros(frame.coordinates.size), radius or math.inf
+    if nu == "auto" or (paper and radius is None):
+        average, loss = average_fit(engine, frame, prior, beta)
+        ball = radius or 2.0 * frame.coordinates.coef_norm(average)
+        if nu == "auto":
+            nu, start = 0.1 * loss, start if paper else average
+    if isinstance(steps, PaperSteps):
+        if radius is None:  # keep log(beta B W / epsilon) at one or more
+            ball = max(ball, math.e * steps.epsilon / (beta * steps.B))
+        if truncate is None:
+            truncate = steps.truncation(beta, ball)
+            engine = clipped(truncate)
+    return Terms(engine, float(nu), ball, truncate, start)
 
 
 def average_fit(engine: RowEngine, frame: Frame, prior: Array, beta: float) -> tuple[Array, float]:

@@ -17,7 +17,6 @@ from counterpoise.certify import certify, duality_gap
 from counterpoise.divergences import (
     Divergence,
     SimplexPoint,
-    check_nu,
     check_prior,
     get_divergence,
 )
@@ -27,7 +26,7 @@ from counterpoise.groups import GroupedData
 from counterpoise.objective import Objective
 from counterpoise.polish import PolishResult
 from counterpoise.polish import polish as descend
-from counterpoise.preparation import Frame, average_fit, label_scale
+from counterpoise.preparation import Frame, label_scale, settle
 from counterpoise.problem import Problem, QuadraticProblem
 from counterpoise.schedules import PaperSteps, ProblemScale, Schedule, get_schedule
 from counterpoise.validation import check_options, check_reference, check_rows, per_group
@@ -123,35 +122,16 @@ def solve(
     with single_threaded_blas():
         engine = make_engine(data, sigma, centred=precondition is not None)
         frame = Frame.measure(engine, prior_K, precondition, radius)
-        if truncate is not None:
-            engine = engine.variant(labels=np.clip(data.y, -truncate, truncate))
+        terms = settle(engine, frame, prior_K, steps, nu=nu, radius=radius, truncate=truncate)
+        engine, start, paper = terms.engine, terms.start, isinstance(steps, PaperSteps)
 
-        start = np.zeros(frame.coordinates.size)
-        theory_radius = radius or math.inf
-        paper = isinstance(steps, PaperSteps)
-        if nu == "auto" or (paper and radius is None):
-            average, average_loss = average_fit(engine, frame, prior_K, sigma.beta)
-            if nu == "auto":
-                nu = 0.1 * average_loss
-                start = start if paper else average
-            theory_radius = radius or 2.0 * frame.coordinates.coef_norm(average)
-        if isinstance(steps, PaperSteps):
-            if radius is None:
-                theory_radius = max(theory_radius, math.e * steps.epsilon / (sigma.beta * steps.B))
-            if truncate is None:
-                truncate = steps.truncation(sigma.beta, theory_radius)
-                engine = engine.variant(labels=np.clip(data.y, -truncate, truncate))
-
-        problem = Problem(
-            engine,
-            frame.coordinates,
-            Objective(d_f, check_nu(nu), prior_K, reference_K),  # type: ignore[arg-type]
-        )
+        objective = Objective(d_f, terms.nu, prior_K, reference_K)
+        problem = Problem(engine, frame.coordinates, objective)
         scale = ProblemScale(
             beta=sigma.beta,
             n_groups=data.n_groups,
-            radius=theory_radius,
-            nu=problem.objective.nu,
+            radius=terms.radius,
+            nu=terms.nu,
             moment=frame.moment,
             mean_moment=frame.mean_moment,
             label_scale=label_scale(engine.data, prior_K),
@@ -174,11 +154,11 @@ def solve(
             u, loss, grad, point = polished.u, polished.loss_K, polished.grad_KD, polished.point
         elif working is not problem:
             loss, grad = problem.evaluate(u, surrogate=False)
-        point = _better_weights(problem.objective, loss, grad, point, scale)
+        point = _better_weights(objective, loss, grad, point, scale)
         at_zero = engine.data.group_mean(engine.data.y**2)  # sigma(0) = 0
         if problem.risk(at_zero) < problem.risk(loss):
             u, loss = np.zeros_like(u), at_zero
-            point = problem.objective.respond(loss)
+            point = objective.respond(loss)
 
         gap = duality_gap(problem, u, point, matrices) if sigma.is_identity else None
         certificate = certify(
@@ -202,9 +182,9 @@ def solve(
         losses=loss,
         weights=point.weights,
         risk=problem.risk(loss),
-        nu=problem.objective.nu,
+        nu=terms.nu,
         radius=radius,
-        truncation=truncate,
+        truncation=terms.truncation,
         n_iter=run.n_iter,
         n_passes=engine.passes,
         converged=converged,
@@ -252,8 +232,8 @@ def _status(run: PrimalDualResult, polished: PolishResult | None, paper: bool) -
     if polished is not None:
         if polished.converged:
             return True, (
-                f"Converged: Algorithm 1 ran {run.n_iter} iterations and {polished.n_iter} "
-                "polishing steps brought the risk to its tolerance."
+                f"Converged: after {run.n_iter} iterations of Algorithm 1 and {polished.n_iter} "
+                "polishing steps, no step lowers the risk by more than tol."
             )
         return False, (
             f"Stopped after {polished.n_iter} polishing steps before the risk settled to tol; "
