@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import cvxpy as cp
 import numpy as np
 import pytest
 from problems import group_losses, linear_with_known_minimiser, neuron_data, realisable
@@ -91,7 +92,6 @@ def test_theorem_bound_covers_the_last_iterate(divergence, nu):
 @pytest.mark.parametrize("radius", [0.3, 1.0])
 @pytest.mark.parametrize("nu", [0.0, 0.2])
 def test_duality_gap_inside_a_ball(radius, nu):
-    cp = pytest.importorskip("cvxpy")
     X, y, g = neuron_data(K=4, n=80, d=5, activation="identity")
     found = solve(X, y, g, activation="identity", nu=nu, radius=radius, tol=1e-10)
     w, b = cp.Variable(5), cp.Variable()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cvxpy as cp
 import numpy as np
 import pytest
 from problems import neuron_data
@@ -83,7 +84,6 @@ def test_never_above_the_risk_before_polish_or_of_zero(seed, nu):
 )
 @pytest.mark.parametrize("intercept", [True, False])
 def test_identity_equals_the_exact_solution(divergence, nu, intercept):
-    cp = pytest.importorskip("cvxpy")
     X, y, g = neuron_data(K=5, n=80, d=6, activation="identity", seed=4)
     y = y + 2.0
     prior = np.array([0.1, 0.3, 0.2, 0.25, 0.15])
