@@ -349,7 +349,7 @@ OBJECTIVES = [("kl", 0.1), ("kl", 0.01), ("kl", 0.0), ("chi2", 0.1), ("chi2", 0.
 
 @pytest.mark.parametrize(("divergence", "nu"), OBJECTIVES)
 @pytest.mark.parametrize(
-    ("cond", "precondition", "limit"), [(1.0, None, 40), (100.0, "whiten", 40), (100.0, None, 200)]
+    ("cond", "precondition", "limit"), [(1.0, None, 30), (100.0, "whiten", 30), (100.0, None, 120)]
 )
 def test_adaptive_steps_are_fast_and_pay_for_themselves(divergence, nu, cond, precondition, limit):
     X, y, g = neuron_data(K=10, n=500, d=50, cond=cond)

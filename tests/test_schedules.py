@@ -267,3 +267,18 @@ def test_schedules_by_name_or_object():
 def test_unknown_schedules_list_the_known_ones(wrong):
     with pytest.raises(ValueError, match="'adaptive', 'paper'"):
         get_schedule(wrong)
+
+
+def test_measured_curvature_lengthens_steps_within_bounds():
+    steps, scale, c1, nu0 = AdaptiveSteps(), SCALE, 0.2, 1e9
+    worst = 2.0 * scale.beta**2 * scale.moment
+
+    def step(curvature):
+        now = Measurement(2, 3.0, 0.0, 0.0, 1.0, curvature)
+        return steps.step(scale, c1, nu0, now)
+
+    assert step(0.0) == pytest.approx((1 + 0.5 * c1 * 3.0) / (worst - 0.5 * c1))
+    half = 0.5 * worst
+    assert step(half) == pytest.approx((1 + 0.5 * c1 * 3.0) / (1.2 * half - 0.5 * c1))
+    assert step(10 * worst) == step(0.0)
+    assert step(1e-12) == pytest.approx((1 + 0.5 * c1 * 3.0) / (0.5 * c1))

@@ -86,7 +86,7 @@ def primal_dual(
     u = start
     ev = problem.evaluate(u, surrogate=True)
     dual = DualState.start(prior)
-    unit = 1.0
+    unit, curvature = 1.0, 0.0
     best, best_eval, best_risk = u, ev, problem.risk(ev.loss_K)
     milestones: list[tuple[Array, Array]] = []
     log: dict[str, list] = {"risk": [], "worst": [], "step": [], "slack": [], "weights": []}
@@ -95,7 +95,7 @@ def primal_dual(
     for t in range(1, max_iter + 1):
         # line 2: step size a_t, from measurements at w_{t-1}
         spread = float(np.sqrt(np.sum((ev.grad_KD - ev.grad_KD.mean(axis=0)) ** 2, axis=1).max()))
-        now = Measurement(t, dual.total, dual.step, spread, unit)
+        now = Measurement(t, dual.total, dual.step, spread, unit, curvature)
         step = schedule.step(scale, c1, nu0, now)
         rho = unit + 0.5 * c1 * (dual.total + step)
         # line 4: extrapolated weights
@@ -113,7 +113,11 @@ def primal_dual(
             prior=prior,
             divergence=objective.divergence,
         )
+        paid = account.slack
         account.enter(objective, unit, rho, weights_bar, u_next - u, ev, ev_next, dual, dual_next)
+        curvature = max(curvature, _bend(u_next - u, ev_next.grad_KD - ev.grad_KD))
+        if account.slack > paid:
+            curvature *= 1.25
         if t & (t - 1) == 0:
             milestones.append((u, dual_next.weights))  # w_{t-1} and lam_t, as the proof pairs them
         u, ev, dual = u_next, ev_next, dual_next
@@ -146,6 +150,12 @@ def primal_dual(
         u, ev, best, best_eval, dual, account, history, milestones, converged,
         len(log["risk"]),
     )  # fmt: skip
+
+
+def _bend(dw: Array, change_KD: Array) -> float:
+    """How fast the surrogate gradient of any group turned along ``dw``."""
+    moved = float(np.linalg.norm(dw))
+    return float(np.linalg.norm(change_KD, axis=1).max()) / moved if moved > 0 else 0.0
 
 
 def _rescaled(dual: DualState) -> DualState:

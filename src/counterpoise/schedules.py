@@ -37,14 +37,16 @@ class ProblemScale(NamedTuple):
 
 
 class Measurement(NamedTuple):
-    """What is known before step ``t``: ``A_{t-1}``, ``a_{t-1}``, and the gradients' spread
-    ``G_t = max_i ||v_i - mean_j v_j||``. ``unit`` is what one has become under rescaling."""
+    """What is known before step ``t``: ``A_{t-1}``, ``a_{t-1}``, the gradients' spread
+    ``G_t = max_i ||v_i - mean_j v_j||``, and the curvature met so far (zero before the first
+    step). ``unit`` is what one has become under rescaling."""
 
     iteration: int
     total: float
     previous: float
     spread: float
     unit: float = 1.0
+    curvature: float = 0.0
 
 
 def _positive(owner: str, **values: object) -> None:
@@ -59,10 +61,13 @@ class AdaptiveSteps:
     """Step sizes from measured curvature and gradient spread; the default.
 
     ``a_t = max(a_{t-1}, min((1 + c1 A/2) / (L - c1/2),
-    sqrt((nu0 + nu A)(2 + c1 A)) / G_t))`` with ``A = A_{t-1}`` and
-    ``L = 2 beta^2 max_i eig_max(mean_i x x^T)``: as large as the curvature of the losses and
-    the motion of the weights allow, and never shrinking. What each step costs the proof is
-    measured along the way (see :class:`counterpoise.Certificate`).
+    sqrt((nu0 + nu A)(2 + c1 A)) / G_t))`` with ``A = A_{t-1}``: as large as the curvature of the
+    losses and the motion of the weights allow, and never shrinking. ``L`` is at most
+    ``2 beta^2 max_i eig_max(mean_i x x^T)``; an activation that is flat on half of the rows has
+    half of that, so once steps have been made ``L`` is 1.2 times the largest
+    ``||v_i(w_t) - v_i(w_{t-1})|| / ||w_t - w_{t-1}||`` met, raised by a quarter after every step
+    that did not pay for its errors. What each step costs the proof is measured along the way
+    (see :class:`counterpoise.Certificate`).
 
     Parameters
     ----------
@@ -100,7 +105,10 @@ class AdaptiveSteps:
 
     def step(self, scale: ProblemScale, c1: float, nu0: float, now: Measurement) -> float:
         unit, total = now.unit, now.total
-        longest = (unit + 0.5 * c1 * total) / (self._curvature(scale) - 0.5 * c1)
+        curvature = self._curvature(scale)
+        if now.curvature > 0:
+            curvature = max(min(curvature, 1.2 * now.curvature), c1)
+        longest = (unit + 0.5 * c1 * total) / (curvature - 0.5 * c1)
         if now.spread > 0:
             room = (nu0 * unit + scale.nu * total) * (2.0 * unit + c1 * total)
             longest = min(longest, math.sqrt(room) / now.spread)
