@@ -69,7 +69,6 @@ def primal_dual(
     max_iter: int,
     tol: float,
     floor: float = 0.0,
-    extrapolation: bool = True,
     callback: Callable[[Progress], None] | None = None,
 ) -> PrimalDualResult:
     """Run Algorithm 1 from ``start``.
@@ -99,7 +98,7 @@ def primal_dual(
         step = schedule.step(scale, c1, nu0, now)
         rho = unit + 0.5 * c1 * (dual.total + step)
         # line 4: extrapolated weights
-        weights_bar = extrapolate(dual, dual.step / step if extrapolation else 0.0)
+        weights_bar = extrapolate(dual, dual.step / step)
         # line 5: primal step over the ball
         u_next = problem.project(u - (step / rho) * (weights_bar @ ev.grad_KD))
         ev_next = problem.evaluate(u_next, surrogate=True)

@@ -57,8 +57,8 @@ class Certificate:
     label_scale : float
         Mean squared deviation of the labels, to compare with.
     dropped : int
-        Directions left out because the features hardly vary there; the claims are about
-        coefficients without a component in them.
+        Directions too flat to judge (the features hardly vary there, or not in the groups that
+        carry the weight); the claims are about coefficients without a component in them.
     constants : CertificateConstants
         What the bounds are made of.
     """
@@ -101,7 +101,7 @@ class Certificate:
     def _kept(self) -> str:
         if not self.dropped:
             return ""
-        return f" without a component in the {self.dropped} direction(s) where features hardly vary"
+        return f" without a component in the {self.dropped} direction(s) too flat to judge"
 
     def _sentences(self) -> list[str]:
         out = [f"Risk {self.risk:.6g}."]

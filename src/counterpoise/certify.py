@@ -12,6 +12,7 @@ from counterpoise.algorithm import PrimalDualResult
 from counterpoise.certificate import Certificate, CertificateConstants, largest_loss_at_optimum
 from counterpoise.coordinates import RANK_TOLERANCE
 from counterpoise.divergences import SimplexPoint
+from counterpoise.engines.base import GroupEval
 from counterpoise.engines.quadratic import QuadraticEngine
 from counterpoise.minmax import solve_semidefinite
 from counterpoise.problem import Problem
@@ -121,9 +122,9 @@ def measured_sharpness(
 
 
 def duality_gap(
-    problem: Problem, u: Array, point: SimplexPoint, matrices: Array | None
+    problem: Problem, u: Array, ev: GroupEval, point: SimplexPoint, matrices: Array | None
 ) -> DualityGap:
-    """``R(u) - min_w L(w, lam)`` for quadratic losses, from the rows.
+    """``R(u) - min_w L(w, lam)`` for quadratic losses, ``ev`` being their values at ``u``.
 
     Written as ``[R(u) - L(u, lam)] + g.H^+.g / 2`` with ``g`` and ``H`` the gradient and matrix of
     ``L(., lam)``: both parts are not negative and nothing cancels. A ball of multiplier ``m`` adds
@@ -132,7 +133,6 @@ def duality_gap(
     objective, coordinates = problem.objective, problem.coordinates
     if matrices is None and problem.size > GAP_LIMIT:
         return DualityGap(math.inf, math.inf)
-    ev = problem.evaluate(u, surrogate=False)
     gradient = point.weights @ ev.grad_KD
     if matrices is not None:
         curved = np.tensordot(point.weights, matrices, axes=1)

@@ -69,12 +69,12 @@ def minimise_quadratics(
     def excess(multiplier: float) -> float:
         return coordinates.coef_norm(origin + at(multiplier).u) / radius - 1.0
 
-    for _ in range(60):
-        if excess(high) <= 0:
-            break
+    inside = excess(high) <= 0
+    while not inside and high < 1e60 * unit:
         low, high = high, 10.0 * high
+        inside = excess(high) <= 0
     multiplier = high
-    if excess(high) <= 0:
+    if inside:
         multiplier = brentq(excess, low, high, xtol=1e-14 * high, rtol=1e-12, maxiter=100)
         more = 4e-14 * high
         while excess(multiplier) > 1e-9 and multiplier < high:

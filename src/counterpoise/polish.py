@@ -39,8 +39,7 @@ class PolishResult:
     """The point reached, its losses and gradients, weights, and whether the tolerance was met."""
 
     u: Array
-    loss_K: Array
-    grad_KD: Array
+    eval: GroupEval
     point: SimplexPoint
     risk: float
     n_iter: int
@@ -70,12 +69,13 @@ def polish(
     ev = problem.evaluate(u, surrogate=False)
     risk = problem.risk(ev.loss_K)
     if problem.size == 0:  # no feature varies: nothing to choose
-        return PolishResult(u, ev.loss_K, ev.grad_KD, weights, risk, 0, True)
+        return PolishResult(u, ev, weights, risk, 0, True)
     descend = _first_order if problem.size > SECOND_ORDER_LIMIT else _second_order
     first, point = u, weights
-    if problem.has_kink:
+    scores = problem.score_size(u) if problem.has_kink else 0.0
+    if scores > 0:
         for share in ROUNDING:
-            smooth = problem.rounded(share, u)
+            smooth = problem.rounded(share * scores)
             rough = descend(smooth, first, None, point, tol=ROUNDED_TOL, floor=floor,
                             max_iter=ROUNDED_STEPS, matrices=None)  # fmt: skip
             first, point = rough.u, rough.point
@@ -151,7 +151,7 @@ def _second_order(
             if damping > 1e8 * unit:  # no step, however short, goes down: a kink of the risk
                 converged = True
                 break
-    return PolishResult(u, ev.loss_K, ev.grad_KD, point, risk, n_iter, converged)
+    return PolishResult(u, ev, point, risk, n_iter, converged)
 
 
 def _interior(point: SimplexPoint, prior: Array) -> SimplexPoint:
@@ -195,7 +195,7 @@ def _first_order(
         if smooth == problem.objective.nu or (kappa < 1e-3 and gain <= tol * size):
             converged = bool(result.success)
             break
-    return PolishResult(u, ev.loss_K, ev.grad_KD, point, risk, n_iter, converged)
+    return PolishResult(u, ev, point, risk, n_iter, converged)
 
 
 def _descend(problem: Problem, u: Array, tol: float, size: float, max_iter: int):  # type: ignore[no-untyped-def]

@@ -43,16 +43,14 @@ class Problem:
         """Whether the neuron's slope jumps, so that :meth:`rounded` has something to round."""
         return isinstance(self.engine, RowEngine) and self.engine.activation.has_kink
 
-    def rounded(self, share: float, u: Array) -> Problem:
-        """The problem with the activation's kink rounded over ``share`` of the scores at ``u``.
-
-        The size of the scores is read off the neuron's own output, one read of the rows.
-        """
-        assert isinstance(self.engine, RowEngine)
+    def score_size(self, u: Array) -> float:
+        """The size of the linear scores at ``u``, read off the neuron's own output: one read."""
         squares = self.separation(np.zeros((1, self.size)), u)[0]
-        width = share * float(np.sqrt(2.0 * self.objective.prior @ squares))
-        if width == 0.0:
-            return self
+        return float(np.sqrt(2.0 * self.objective.prior @ squares))
+
+    def rounded(self, width: float) -> Problem:
+        """The problem with the activation's kink rounded on ``[-width, width]``."""
+        assert isinstance(self.engine, RowEngine)
         sigma = self.engine.activation.rounded(width)
         return replace(self, engine=self.engine.variant(activation=sigma))
 

@@ -20,7 +20,7 @@ from counterpoise.divergences import (
     check_prior,
     get_divergence,
 )
-from counterpoise.engines import QuadraticEngine, make_engine
+from counterpoise.engines import GroupEval, QuadraticEngine, make_engine
 from counterpoise.engines.threads import single_threaded_blas
 from counterpoise.groups import GroupedData
 from counterpoise.objective import Objective
@@ -144,23 +144,23 @@ def solve(
         )  # fmt: skip
         logger.info("Algorithm 1: %d iterations, risk %.6g", run.n_iter, run.history["risk"][-1])
         matrices = frame.matrices if sigma.is_identity else None
-        u, (loss, grad), point = run.best, run.best_eval, run.dual.point
-        if paper:
-            u, (loss, grad) = run.u, run.eval
-        polished = None
+        u, ev = (run.u, run.eval) if paper else (run.best, run.best_eval)
+        point, polished = run.dual.point, None
         if polish:
             polished = descend(problem, u, point, tol=tol, floor=floor, matrices=matrices)
             logger.info("polish: %d steps, risk %.6g", polished.n_iter, polished.risk)
-            u, loss, grad, point = polished.u, polished.loss_K, polished.grad_KD, polished.point
+            u, ev, point = polished.u, polished.eval, polished.point
         elif working is not problem:
-            loss, grad = problem.evaluate(u, surrogate=False)
-        point = _better_weights(objective, loss, grad, point, scale)
+            ev = problem.evaluate(u, surrogate=False)
+        point = _better_weights(objective, ev, point, scale)
         at_zero = engine.data.group_mean(engine.data.y**2)  # sigma(0) = 0
-        if problem.risk(at_zero) < problem.risk(loss):
-            u, loss = np.zeros_like(u), at_zero
-            point = objective.respond(loss)
+        if problem.risk(at_zero) < problem.risk(ev.loss_K):
+            u = np.zeros_like(u)
+            ev = problem.evaluate(u, surrogate=False)
+            point = objective.respond(ev.loss_K)
+        loss = ev.loss_K
 
-        gap = duality_gap(problem, u, point, matrices) if sigma.is_identity else None
+        gap = duality_gap(problem, u, ev, point, matrices) if sigma.is_identity else None
         certificate = certify(
             working, run, scale, start=start, u=u, loss_K=loss, point=point, gap=gap,
             metric=frame.kind, moment_exact=frame.matrices is not None,
@@ -205,7 +205,7 @@ def _working_problem(problem: Problem, frame: Frame, sigma: Activation) -> Probl
 
 
 def _better_weights(
-    objective: Objective, loss: Array, grad: Array, point: SimplexPoint, scale: ProblemScale
+    objective: Objective, ev: GroupEval, point: SimplexPoint, scale: ProblemScale
 ) -> SimplexPoint:
     """The weights found, or the exact response to the losses: whichever explains the fit better.
 
@@ -215,6 +215,7 @@ def _better_weights(
     """
     if objective.nu == 0:
         return point
+    loss, grad = ev
     risk, curvature = objective.risk(loss), 2.0 * scale.beta**2 * scale.mean_moment
 
     def miss(candidate: SimplexPoint) -> float:
