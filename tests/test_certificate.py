@@ -192,7 +192,7 @@ def test_near_duplicate_columns_are_used_or_the_claim_says_not():
     x, e = rng.normal(size=(2, 400))
     near = solve(np.c_[x, x + 1e-6 * e], e, np.arange(400) % 2, activation="identity", nu=0.1)
     assert near.risk < 1e-6
-    same = solve(np.c_[x, x + 1e-9 * e], e, np.arange(400) % 2, activation="identity", nu=0.1)
+    same = solve(np.c_[x, x + 1e-13 * e], e, np.arange(400) % 2, activation="identity", nu=0.1)
     assert same.certificate.dropped == 1
     assert "without a component in the 1 direction(s)" in str(same.certificate)
     for precondition in ("scale", None):

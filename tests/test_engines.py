@@ -17,8 +17,10 @@ from counterpoise.activations import (
     relu,
     softplus,
 )
-from counterpoise.engines import DenseEngine, QuadraticEngine, SparseEngine, make_engine, threads
-from counterpoise.engines.base import N_CHUNKS, Segments
+from counterpoise.engines import QuadraticEngine, make_engine, threads
+from counterpoise.engines.dense import DensePart
+from counterpoise.engines.parts import N_CHUNKS, Segments
+from counterpoise.engines.sparse import SparsePart
 from counterpoise.engines.threads import n_threads, over_ranges, single_threaded_blas
 from counterpoise.groups import GroupedData
 
@@ -108,7 +110,7 @@ def test_every_question_against_naive_sums(tmp_path, storage, K, intercept, weig
     data, rows = make(tmp_path, storage, K, intercept, weighted)
     sigma = leaky_relu(0.2)
     engine = make_engine(data, sigma)
-    assert isinstance(engine, SparseEngine if storage.startswith("csr") else DenseEngine)
+    assert isinstance(engine.part, SparsePart if storage.startswith("csr") else DensePart)
     assert (engine.n_groups, engine.n_coef) == (K, rows.X.shape[1])
     w = point(rows)
 
@@ -141,9 +143,9 @@ def test_every_question_against_naive_sums(tmp_path, storage, K, intercept, weig
 
 def test_the_shift_is_a_centre_for_dense_rows_and_zero_for_sparse(tmp_path):
     data, rows = make(tmp_path)
-    np.testing.assert_allclose(DenseEngine(data, relu()).shift, rows.X[:, :5].mean(0), atol=0.1)
+    np.testing.assert_allclose(make_engine(data, relu()).shift, rows.X[:, :5].mean(0), atol=0.1)
     data, _ = make(tmp_path, "csr")
-    assert not SparseEngine(data, relu()).shift.any()
+    assert not make_engine(data, relu()).shift.any()
 
 
 NAMED = [identity(), relu(), leaky_relu(0.2), softplus(), elu(), huber_relu(0.3)]
@@ -180,7 +182,7 @@ def test_a_steep_custom_activation_scales_the_surrogate_by_beta(tmp_path):
         lambda t: 3.0 * np.maximum(t, 0.0), lambda t: 3.0 * (t >= 0), 3.0, 3.0, name="steep"
     )
     w = point(rows)
-    loss, grad = DenseEngine(data, steep).evaluate(w, surrogate=True)
+    loss, grad = make_engine(data, steep).evaluate(w, surrogate=True)
     residual = 3.0 * np.maximum(rows.X @ w, 0.0) - rows.y
     close(loss, np.array([np.mean(residual**2)]))
     close(grad, np.mean(2 * 3.0 * residual[:, None] * rows.X, axis=0)[None])
@@ -191,8 +193,8 @@ def test_a_custom_activation_without_slope_is_differentiated(tmp_path):
     sigma = softplus()
     own = Activation(sigma.value, None, sigma.alpha, sigma.beta)
     w = point(rows)
-    a = DenseEngine(data, sigma).evaluate(w, surrogate=False).grad_KD
-    close(DenseEngine(data, own).evaluate(w, surrogate=False).grad_KD, a, 1e-8)
+    a = make_engine(data, sigma).evaluate(w, surrogate=False).grad_KD
+    close(make_engine(data, own).evaluate(w, surrogate=False).grad_KD, a, 1e-8)
 
 
 @pytest.mark.parametrize("storage", ["float64", "csr"])
@@ -217,7 +219,7 @@ def test_wide_rows_are_cut_into_several_blocks(tmp_path):
     data, rows = make(tmp_path, K=1, d=300)
     sigma = relu()
     w = point(rows) / 20
-    loss, grad = DenseEngine(data, sigma).evaluate(w, surrogate=False)
+    loss, grad = make_engine(data, sigma).evaluate(w, surrogate=False)
     expected_loss, expected_grad = naive_evaluate(rows, sigma, w, False)
     close(loss, expected_loss)
     close(grad, expected_grad)
@@ -226,8 +228,8 @@ def test_wide_rows_are_cut_into_several_blocks(tmp_path):
 def test_integer_coefficients_are_understood(tmp_path):
     data, _ = make(tmp_path, K=7)
     w = np.array([1, -1, 2, 0, 1, 3])
-    a = DenseEngine(data, relu()).evaluate(w, surrogate=True)
-    b = DenseEngine(data, relu()).evaluate(w.astype(float), surrogate=True)
+    a = make_engine(data, relu()).evaluate(w, surrogate=True)
+    b = make_engine(data, relu()).evaluate(w.astype(float), surrogate=True)
     np.testing.assert_array_equal(a.loss_K, b.loss_K)
     np.testing.assert_array_equal(a.grad_KD, b.grad_KD)
 
@@ -269,16 +271,16 @@ def test_every_question_is_one_pass(tmp_path, storage, custom):
 
 def test_variants_share_the_counter_and_the_shift(tmp_path):
     data, rows = make(tmp_path, K=7)
-    engine = DenseEngine(data, relu(), centred=False)
+    engine = make_engine(data, relu(), centred=False)
     assert not engine.shift.any()
     smooth = engine.variant(activation=softplus())
-    clipped = engine.variant(labels=np.clip(data.y, -0.1, 0.1))
+    clipped = engine.variant(truncate=0.1)
     w = point(rows)
     engine.evaluate(w, surrogate=True)
     got = smooth.evaluate(w, surrogate=False)
     cut = clipped.evaluate(w, surrogate=False)
     assert engine.passes == smooth.passes == clipped.passes == 3
-    assert DenseEngine(data, relu()).passes == 0
+    assert make_engine(data, relu()).passes == 0
     np.testing.assert_array_equal(smooth.shift, engine.shift)
     np.testing.assert_array_equal(clipped.shift, engine.shift)
     close(got.loss_K, naive_evaluate(rows, softplus(), w, False)[0])
@@ -321,10 +323,10 @@ def test_segments_cover_all_rows_once_and_respect_groups_and_chunks(sizes):
 
 def test_these_tests_do_cut_rows_into_several_chunks(tmp_path):
     data, _ = make(tmp_path, K=7)
-    engine = DenseEngine(data, relu())
+    engine = make_engine(data, relu())
     assert data.X.shape[0] == 5000
-    assert len(engine.segments.chunks) - 1 == 19
-    assert len(engine.segments.starts) > 19
+    assert len(engine.part.segments.chunks) - 1 == 19
+    assert len(engine.part.segments.starts) > 19
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 8])
@@ -389,7 +391,7 @@ def test_custom_activations_do_not_depend_on_the_number_of_threads(monkeypatch, 
     runs = []
     for count in (1, 2, 5):
         monkeypatch.setattr(threads, "n_threads", lambda count=count: count)
-        runs.append(answers(DenseEngine(data, own)))
+        runs.append(answers(make_engine(data, own)))
     for run in runs[1:]:
         for got, first in zip(run, runs[0], strict=True):
             np.testing.assert_array_equal(got, first)
@@ -456,7 +458,7 @@ def test_quadratic_separation_is_half_the_curved_distance(shared):
 
 def test_the_quadratic_engine_reproduces_the_rows_under_the_identity(tmp_path):
     data, rows = make(tmp_path, K=7, intercept=False, weighted=True)
-    engine = DenseEngine(data, identity())
+    engine = make_engine(data, identity())
     origin = engine.evaluate(np.zeros(5), surrogate=False)
     model = QuadraticEngine(*origin, engine.curvature(None, None))
     w, points = point(rows), np.random.default_rng(7).normal(size=(3, 5))

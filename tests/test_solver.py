@@ -331,6 +331,6 @@ def test_curvature_keeps_to_its_memory(monkeypatch):
     X, y, g = neuron_data(K=3, n=400, d=6)
     whole = make_engine(GroupedData.build(X, y, g), NAMED["relu"]())
     full = whole.curvature(np.ones(7), np.array([0.2, 0.3, 0.5]))
-    monkeypatch.setattr("counterpoise.engines.base.MATRIX_BYTES", 1)
+    monkeypatch.setattr("counterpoise.engines.parts.MATRIX_BYTES", 1)
     tight = whole.curvature(np.ones(7), np.array([0.2, 0.3, 0.5]))
     np.testing.assert_allclose(tight, full, rtol=1e-12)

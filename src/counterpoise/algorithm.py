@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from counterpoise.account import SlackAccount
+from counterpoise.divergences import SimplexPoint
 from counterpoise.dual import DualState, dual_step, extrapolate
 from counterpoise.engines.base import GroupEval
 from counterpoise.problem import Problem
@@ -58,6 +59,8 @@ class PrimalDualResult:
     milestones: list[tuple[Array, Array]]
     converged: bool
     n_iter: int
+    start: Array
+    first_weights: Array
 
 
 def primal_dual(
@@ -66,12 +69,13 @@ def primal_dual(
     scale: ProblemScale,
     *,
     start: Array,
+    weights: SimplexPoint | None = None,
     max_iter: int,
     tol: float,
     floor: float = 0.0,
     callback: Callable[[Progress], None] | None = None,
 ) -> PrimalDualResult:
-    """Run Algorithm 1 from ``start``.
+    """Run Algorithm 1 from ``start``, and from group ``weights`` (the prior if None).
 
     Under :class:`PaperSteps` exactly ``max_iter`` iterations are made; otherwise the loop ends
     when the best risk has improved by less than ``tol`` (relative; ``floor`` is the size below
@@ -84,7 +88,8 @@ def primal_dual(
 
     u = start
     ev = problem.evaluate(u, surrogate=True)
-    dual = DualState.start(prior)
+    dual = DualState.start(prior if weights is None else weights.weights)
+    first_weights = dual.weights
     unit, curvature = 1.0, 0.0
     best, best_eval, best_risk = u, ev, problem.risk(ev.loss_K)
     milestones: list[tuple[Array, Array]] = []
@@ -147,7 +152,7 @@ def primal_dual(
     history = {key: np.array(values) for key, values in log.items()}
     return PrimalDualResult(
         u, ev, best, best_eval, dual, account, history, milestones, converged,
-        len(log["risk"]),
+        len(log["risk"]), start, first_weights,
     )  # fmt: skip
 
 

@@ -50,7 +50,6 @@ def certify(
     run: PrimalDualResult,
     scale: ProblemScale,
     *,
-    start: Array,
     u: Array,
     loss_K: Array,
     point: SimplexPoint,
@@ -68,7 +67,9 @@ def certify(
         account=account,
         beta=scale.beta,
         moment=scale.moment,
-        dual_start=float(objective.divergence.corners(objective.prior).max()),
+        dual_start=float(
+            objective.divergence.corner_distances(run.first_weights, objective.prior).max()
+        ),
         risk_floor=objective.risk(np.zeros_like(loss_K)),
         moment_exact=moment_exact,
     )
@@ -83,7 +84,7 @@ def certify(
         opt_bound=largest_loss_at_optimum(objective, risk),
         theorem_bound=math.inf,
         returned_bound=math.inf if gap is None else gap.distance,
-        iterate_norm=float(np.linalg.norm(run.u - start)),
+        iterate_norm=float(np.linalg.norm(run.u - run.start)),
         metric=METRICS[metric],
         label_scale=scale.label_scale,
         dropped=max(problem.coordinates.dropped, gap.flat if gap is not None else 0),

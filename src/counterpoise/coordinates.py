@@ -7,15 +7,18 @@ the average second moment of the features the identity, scaling only its diagona
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy.optimize import brentq
 
 Array = np.ndarray
 
-# Directions whose share of the features' variance is below this are rounding, and left out.
+# Directions whose share of the features' variance is below this are lost in the rounding of a
+# second moment, and left out unless rows can be read again in better coordinates.
 RANK_TOLERANCE = 1e-13
+# Coordinates from a second moment with shares below this carry its rounding, squared.
+STIFF = 1e-7
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,10 @@ class Coordinates:
     """A linear change of coordinates; ``basis`` is a matrix (p, r) or a diagonal (p,).
 
     ``dropped`` counts directions that were left out although no column there is constant.
+    ``stiff`` coordinates stretch some directions so far that matrices should be summed over mapped
+    rows. ``noise``, if not None, asks for :meth:`refined` coordinates: directions in which the
+    features vary by less than this share of their ``scale`` are rounding; ``mean`` is then that
+    of the shifted features.
     """
 
     basis: Array
@@ -30,6 +37,10 @@ class Coordinates:
     intercept: bool
     radius: float | None = None
     dropped: int = 0
+    stiff: bool = False
+    noise: float | None = None
+    mean: Array | None = None
+    scale: Array | None = None
     _ball: tuple[Array | None, Array] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -56,6 +67,54 @@ class Coordinates:
             w = w.copy()
             w[..., d] -= w[..., :d] @ self.shift
         return w
+
+    def from_user(self, w: Array) -> Array:
+        """The ``u`` whose coefficients are ``w``, or come closest."""
+        if self.intercept:
+            d = len(self.shift)
+            w = w.copy()
+            w[d] += w[:d] @ self.shift
+        if self.basis.ndim == 1:
+            alive = self.basis != 0
+            return np.where(alive, w, 0.0) / np.where(alive, self.basis, 1.0)
+        return np.linalg.lstsq(self.basis, w, rcond=1e-15)[0]
+
+    def refined(self, second_moment: Array) -> tuple[Coordinates, Array]:
+        """Whitened again, by the second moment of rows mapped to these coordinates; and the change
+        of coordinates made.
+
+        Such a moment has lost no digits to the condition of the features (as in a repeated
+        Cholesky QR), so it can tell small directions from rounding.
+        """
+        r = self.size - int(self.intercept)
+        mean = second_moment[:r, r] if self.intercept else np.zeros(r)
+        covariance = second_moment[:r, :r] - np.outer(mean, mean)
+        values, vectors = np.linalg.eigh(0.5 * (covariance + covariance.T))
+        keep = values > (self.noise or 0.0) ** 2 / RANK_TOLERANCE
+        d = len(self.shift)
+        null = self.basis[:d, :r] @ vectors[:, ~keep]
+        change = vectors[:, keep] / np.sqrt(values[keep])
+        if self.intercept:
+            step = np.zeros((r + 1, change.shape[1] + 1))
+            step[:r, :-1], step[r, :-1], step[r, -1] = change, -mean @ change, 1.0
+            change = step
+        basis = self.basis @ change
+        if null.shape[1]:  # coefficients keep to the row space of the features
+            null = np.linalg.qr(null / np.linalg.norm(null, axis=0))[0]
+            outside = null @ (null.T @ basis[:d])
+            basis[:d] -= outside
+            if self.intercept and self.mean is not None:  # scores there are constant, not zero
+                basis[d] += self.mean @ outside
+        stretch = np.linalg.svd(basis[:d] * (1.0 if self.scale is None else self.scale[:, None]),
+                                compute_uv=False)[: int(keep.sum())]  # fmt: skip
+        better = replace(
+            self,
+            stiff=bool(stretch.min(initial=1.0) ** 2 < STIFF * stretch.max(initial=0.0) ** 2),
+            basis=np.ascontiguousarray(basis),
+            dropped=self.dropped + null.shape[1],
+            noise=None if values[keep].min(initial=1.0) > 1e-3 else self.noise,
+        )
+        return better, change
 
     def pull(self, grad: Array) -> Array:
         """Gradients in user coordinates to gradients in ``u``."""
@@ -130,13 +189,19 @@ def scaled(
 
 
 def whitened(
-    second_moment: Array, shift: Array, intercept: bool, radius: float | None
+    second_moment: Array,
+    shift: Array,
+    intercept: bool,
+    radius: float | None,
+    precision: float | None = None,
 ) -> Coordinates:
     """Coordinates in which ``second_moment`` (p, p) is the identity on its range.
 
     With an intercept the features are centred at their mean first, so that the result does not
     depend on the shift. Directions in which the features do not vary (constant or duplicate
     columns, fewer rows than features) are left out: coefficients have no component there.
+    Given the ``precision`` of the features, directions that a second look can judge are kept,
+    for :meth:`Coordinates.refined`.
     """
     d = len(shift)
     mean = second_moment[:d, d] if intercept else np.zeros(d)
@@ -145,9 +210,22 @@ def whitened(
     dead = _dead(squares, shift + mean)
     size = _sizes(squares, shift + mean)
     correlation = covariance / np.outer(size, size)
-    correlation[dead, :] = correlation[:, dead] = 0.0
-    values, vectors = np.linalg.eigh(0.5 * (correlation + correlation.T))
-    keep = values > RANK_TOLERANCE * max(values[-1], np.finfo(float).tiny)
+    alive = np.flatnonzero(~dead)
+    correlation = correlation[np.ix_(alive, alive)]
+    values, inside = np.linalg.eigh(0.5 * (correlation + correlation.T))
+    vectors = np.zeros((d, len(alive)))
+    vectors[alive] = inside
+    top = max(values.max(initial=0.0), np.finfo(float).tiny)
+    stiff = bool(values.min(initial=top) < STIFF * top)
+    noise = None
+    if stiff and precision is not None:
+        noise = _noise(precision, shift + mean, size)
+        if noise**2 >= RANK_TOLERANCE:
+            noise = None
+    if noise is None:
+        keep = values > RANK_TOLERANCE * top
+    else:
+        keep, values = values > -np.inf, np.maximum(values, RANK_TOLERANCE * top)
     vectors = vectors[:, keep]
     basis = (vectors / np.sqrt(values[keep])) / size[:, None]
     if vectors.shape[1] < d:
@@ -161,7 +239,13 @@ def whitened(
         whole[:d, :rank], whole[d, :rank], whole[d, rank] = basis, -mean @ basis, 1.0
         basis = whole
     dropped = d - int(dead.sum()) - vectors.shape[1]
-    return Coordinates(np.ascontiguousarray(basis), shift, intercept, radius, dropped)
+    basis = np.ascontiguousarray(basis)
+    return Coordinates(basis, shift, intercept, radius, dropped, stiff, noise, mean, size)
+
+
+def _noise(precision: float, centre: Array, size: Array) -> float:
+    """The share of the features' size that rounding at ``precision`` makes up, with a margin."""
+    return precision * max(4e4, 64.0 * float((np.abs(centre) / size).max(initial=0.0)))
 
 
 def _dead(squares: Array, shift: Array) -> Array:

@@ -46,6 +46,10 @@ class Divergence:
 
     def corners(self, prior: Array) -> Array:
         """``phi`` at every corner of the simplex; the largest is its maximum."""
+        return self.corner_distances(prior, prior)
+
+    def corner_distances(self, centre: Array, prior: Array) -> Array:
+        """``D(e_i, centre)`` for every corner ``e_i``; the largest bounds ``D(., centre)``."""
         raise NotImplementedError(type(self).__name__)
 
     def respond(
@@ -101,8 +105,8 @@ class KL(Divergence):
         terms = np.where(near & (lam > 0), lam * (np.expm1(-small) + small), mu - lam + lam * d)
         return float(np.sum(terms))
 
-    def corners(self, prior: Array) -> Array:
-        return -np.log(prior)
+    def corner_distances(self, centre: Array, prior: Array) -> Array:
+        return -np.log(centre)
 
     def respond(
         self,
@@ -157,8 +161,8 @@ class ChiSquare(Divergence):
     def bregman(self, point: SimplexPoint, centre: SimplexPoint, prior: Array) -> float:
         return float(np.sum((point.weights - centre.weights) ** 2 / prior))
 
-    def corners(self, prior: Array) -> Array:
-        return 1.0 / prior - 1.0
+    def corner_distances(self, centre: Array, prior: Array) -> Array:
+        return float(np.sum(centre**2 / prior)) + (1.0 - 2.0 * centre) / prior
 
     def respond(
         self,

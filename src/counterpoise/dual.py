@@ -43,9 +43,9 @@ class DualState:
     iteration: int = 0
 
     @classmethod
-    def start(cls, prior: Array) -> DualState:
-        """``lam_0 = lam_{-1} = prior``, nothing stepped yet."""
-        point = SimplexPoint.of(np.array(prior, dtype=float))
+    def start(cls, weights: Array) -> DualState:
+        """``lam_0 = lam_{-1} = weights`` (the paper's are the prior), nothing stepped yet."""
+        point = SimplexPoint.of(np.array(weights, dtype=float))
         return cls(point, point.weights)
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -111,19 +111,39 @@ class GroupedData:
     def n_features(self) -> int:
         return int(self.X.shape[1])
 
+    @property
+    def n_coef(self) -> int:
+        """Features, and the intercept."""
+        return self.n_features + int(self.intercept)
+
     def weights_of(self, lo: int, hi: int) -> Array:
         """Row weights of rows ``lo:hi``; ones when all rows count alike."""
         return self.row_weights[lo:hi] if self.row_weights.size else np.ones(hi - lo)
 
-    def shift(self) -> Array:
-        """A centre for the features, from a spread of rows: second moments about it keep digits.
+    def centre(self) -> tuple[Array, float]:
+        """A centre of the features and of the labels, from a spread of rows.
 
-        Zero without an intercept (nothing could absorb the shift) and for sparse rows.
+        Zero features without an intercept (nothing could absorb the shift) and for sparse rows.
         """
-        if self.is_sparse or not self.intercept:
-            return np.zeros(self.n_features)
         step = max(1, self.X.shape[0] // 4096)
-        return np.asarray(self.X[::step], dtype=float).mean(axis=0)
+        pivot = float(np.median(self.y[::step]))
+        if self.is_sparse or not self.intercept:
+            return np.zeros(self.n_features), pivot
+        return np.asarray(self.X[::step], dtype=float).mean(axis=0), pivot
+
+    def sample(self, rows_per_group: int) -> GroupedData:
+        """At most so many rows of every group, evenly spread over it."""
+        sizes = np.diff(self.offsets)
+        kept = np.minimum(sizes, rows_per_group)
+        runs = zip(self.offsets[:-1], sizes, kept, strict=True)
+        rows = np.concatenate([lo + np.arange(m) * n // m for lo, n, m in runs])
+        return replace(
+            self,
+            X=self.X[rows],
+            y=self.y[rows],
+            offsets=np.concatenate([[0], np.cumsum(kept)]),
+            row_weights=self.row_weights[rows] if self.row_weights.size else self.row_weights,
+        )
 
     def group_mean(self, values: Array) -> Array:
         """Weighted mean of a value per row within every group."""

@@ -60,21 +60,24 @@ def polish(
     floor: float = 0.0,
     max_iter: int = 100,
     matrices: Array | None = None,
+    ev: GroupEval | None = None,
+    rounding: tuple[float, ...] = ROUNDING,
 ) -> PolishResult:
     """Minimise the risk locally from ``u``.
 
     ``matrices`` are the groups' curvatures where they do not depend on ``u`` (identity
-    activation). ``weights`` is where the search for group weights starts.
+    activation). ``weights`` is where the search for group weights starts; ``ev`` the losses and
+    true gradients at ``u`` if known.
     """
-    ev = problem.evaluate(u, surrogate=False)
+    ev = ev or problem.evaluate(u, surrogate=False)
     risk = problem.risk(ev.loss_K)
-    if problem.size == 0:  # no feature varies: nothing to choose
+    if problem.size == 0 or risk <= floor:  # nothing to choose, or nothing left to gain
         return PolishResult(u, ev, weights, risk, 0, True)
     descend = _first_order if problem.size > SECOND_ORDER_LIMIT else _second_order
     first, point = u, weights
-    scores = problem.score_size(u) if problem.has_kink else 0.0
+    scores = problem.score_size(u) if problem.has_kink and rounding else 0.0
     if scores > 0:
-        for share in ROUNDING:
+        for share in rounding:
             smooth = problem.rounded(share * scores)
             rough = descend(smooth, first, None, point, tol=ROUNDED_TOL, floor=floor,
                             max_iter=ROUNDED_STEPS, matrices=None)  # fmt: skip

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from counterpoise.coordinates import Coordinates
-from counterpoise.engines.base import Engine, GroupEval, RowEngine
+from counterpoise.engines.base import Engine, GroupEval, SumEngine
 from counterpoise.engines.quadratic import QuadraticEngine
 from counterpoise.objective import Objective
 
@@ -32,6 +32,8 @@ class Problem:
 
     def curvature(self, u: Array | None, weights_K: Array | None) -> Array:
         w = None if u is None else self.coordinates.to_user(u)
+        if self.coordinates.stiff and isinstance(self.engine, SumEngine):
+            return self.engine.curvature(w, weights_K, self.coordinates.basis)
         return self.coordinates.pull_curvature(self.engine.curvature(w, weights_K))
 
     def separation(self, points: Array, u: Array) -> Array:
@@ -41,7 +43,7 @@ class Problem:
     @property
     def has_kink(self) -> bool:
         """Whether the neuron's slope jumps, so that :meth:`rounded` has something to round."""
-        return isinstance(self.engine, RowEngine) and self.engine.activation.has_kink
+        return isinstance(self.engine, SumEngine) and self.engine.activation.has_kink
 
     def score_size(self, u: Array) -> float:
         """The size of the linear scores at ``u``, read off the neuron's own output: one read."""
@@ -50,7 +52,7 @@ class Problem:
 
     def rounded(self, width: float) -> Problem:
         """The problem with the activation's kink rounded on ``[-width, width]``."""
-        assert isinstance(self.engine, RowEngine)
+        assert isinstance(self.engine, SumEngine)
         sigma = self.engine.activation.rounded(width)
         return replace(self, engine=self.engine.variant(activation=sigma))
 

@@ -1,26 +1,26 @@
-"""What an engine answers, and what all row engines share."""
+"""What an engine answers, and the engines whose answers are sums over rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol
+import copy
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 
-from counterpoise.activations import CUSTOM, IDENTITY, Activation
-from counterpoise.engines.threads import over_ranges
+from counterpoise.activations import Activation
+from counterpoise.engines.questions import (
+    Evaluate,
+    Gram,
+    Labels,
+    Moments,
+    Question,
+    Separation,
+    Squares,
+)
 from counterpoise.groups import GroupedData
 
 Array = np.ndarray
-BlockWork = Callable[[int, int], Array]
-
-# Work pieces per data set. Fixed, so that sums have one order whatever the thread count.
-N_CHUNKS = 64
-BLOCK_BYTES = 1 << 17
-SMALL_CHUNK = 256
-# What partial sums of one matrix may take together.
-MATRIX_BYTES = 1 << 28
 
 
 class GroupEval(NamedTuple):
@@ -58,26 +58,6 @@ class Engine(Protocol):
         ...
 
 
-class Segments(NamedTuple):
-    """Runs of rows of one group, cut at chunk borders; ``chunks[c] : chunks[c+1]`` belong to
-    chunk ``c``."""
-
-    starts: Array
-    stops: Array
-    groups: Array
-    chunks: Array
-
-    @classmethod
-    def cut(cls, offsets: Array) -> Segments:
-        n = int(offsets[-1])
-        n_chunks = max(1, min(N_CHUNKS, n // SMALL_CHUNK))
-        borders = np.array([n * c // n_chunks for c in range(n_chunks + 1)])
-        edges = np.unique(np.concatenate([offsets, borders]))
-        starts, stops = edges[:-1], edges[1:]
-        groups = np.searchsorted(offsets, starts, side="right") - 1
-        return cls(starts, stops, groups, np.searchsorted(starts, borders))
-
-
 @dataclass
 class PassCounter:
     """Reads of the rows, shared by engines over the same rows."""
@@ -85,22 +65,48 @@ class PassCounter:
     count: int = 0
 
 
-@dataclass
-class RowEngine:
-    """Engines over rows in memory: how rows are read is the subclass's, the sums are shared."""
+@dataclass(frozen=True)
+class Census:
+    """What one look at the rows tells: the groups, their total weights, and a centre.
 
-    data: GroupedData
-    activation: Activation
-    counter: PassCounter = field(default_factory=PassCounter)
-    centred: bool = True
+    ``shift`` (zero where centring is not wanted) and ``pivot`` are points near the features' and
+    the labels' means: moments about them keep digits. ``precision`` is the rounding of the
+    features as stored.
+    """
 
-    def __post_init__(self) -> None:
-        self.n_groups = self.data.n_groups
-        self.n_features = self.data.n_features
-        self.n_coef = self.n_features + int(self.data.intercept)
-        self.segments = Segments.cut(self.data.offsets)
-        self.shift = self.data.shift() if self.centred else np.zeros(self.n_features)
-        self._first = np.searchsorted(self.segments.groups, np.arange(self.n_groups))
+    labels: Array
+    totals: Array
+    n_rows: int
+    n_features: int
+    intercept: bool
+    shift: Array
+    pivot: float
+    precision: float
+
+    @property
+    def n_groups(self) -> int:
+        return len(self.labels)
+
+
+class SumEngine:
+    """Questions of the solver as sums over rows; who adds them up is the subclass's part."""
+
+    def __init__(self, census: Census, activation: Activation) -> None:
+        self.census, self.activation = census, activation
+        self.truncate: float | None = None
+        self.counter = PassCounter()
+        self.n_groups, self.n_features = census.n_groups, census.n_features
+        self.n_coef = census.n_features + int(census.intercept)
+        self.shift = census.shift
+        self._labels: Array | None = None
+
+    def ask(self, question: Question) -> Array:
+        """The answer, summed over all rows."""
+        raise NotImplementedError(type(self).__name__)
+
+    def sample(self, rows_per_group: int) -> GroupedData:
+        """At most so many rows of every group, spread over all of them, in memory."""
+        raise NotImplementedError(type(self).__name__)
 
     @property
     def passes(self) -> int:
@@ -108,153 +114,66 @@ class RowEngine:
         return self.counter.count
 
     def variant(
-        self, *, activation: Activation | None = None, labels: Array | None = None
-    ) -> RowEngine:
-        """The same rows with another activation or other labels; reads count together."""
-        data = self.data if labels is None else replace(self.data, y=labels)
-        return type(self)(data, activation or self.activation, self.counter, self.centred)
-
-    # -- the subclass's part ---------------------------------------------------------------
-
-    def _sums(self, W: Array, bias: Array, rows_K: Array | None, *, code: int, labels: bool,
-              true_slope: bool, loss_S: Array, grad_S: Array) -> None:  # fmt: skip
-        """Fill loss and gradient sums of every segment with the compiled kernel."""
-        raise NotImplementedError(type(self).__name__)
-
-    def _rows(self, lo: int, hi: int) -> Array:
-        """Rows ``lo:hi`` as an array or CSR matrix that supports ``@``."""
-        raise NotImplementedError(type(self).__name__)
-
-    def _gram(self, lo: int, hi: int, scale: Array) -> Array:
-        """``sum_j scale_j xs xs^T`` over rows ``lo:hi``, ``xs = (x - shift, 1)``."""
-        raise NotImplementedError(type(self).__name__)
-
-    def _squares(self, lo: int, hi: int, scale: Array) -> Array:
-        """``sum_j scale_j (x - shift)^2`` over rows ``lo:hi``, feature by feature."""
-        raise NotImplementedError(type(self).__name__)
+        self, *, activation: Activation | None = None, truncate: float | None = None
+    ) -> Self:
+        """The same rows with another activation, or labels clipped to ``[-truncate, truncate]``;
+        reads count together."""
+        other = copy.copy(self)
+        other.activation = activation or self.activation
+        if truncate is not None:
+            other.truncate, other._labels = truncate, None
+        return other
 
     # -- questions -------------------------------------------------------------------------
 
     def evaluate(self, w: Array, *, surrogate: bool) -> GroupEval:
-        if self.activation.code == CUSTOM:
-            loss, grad = self._python_means(w, surrogate)
-        else:
-            loss_S, grad_S = self._buffers()
-            coef, bias = self._split(w)
-            self._sums(coef[None, :], np.array([bias]), None, code=self.activation.code,
-                       labels=True, true_slope=not surrogate, loss_S=loss_S,
-                       grad_S=grad_S)  # fmt: skip
-            loss, grad = self._merge(loss_S), self._merge(grad_S)
-        self.counter.count += 1
-        grad *= 2.0 * (self.activation.beta if surrogate else 1.0)
-        return GroupEval(loss, grad[:, : self.n_coef])
+        sums = self.ask(Evaluate(self._floats(w), self.activation, surrogate, self.truncate))
+        slope = self.activation.beta if surrogate else 1.0
+        loss = sums[:, -1] / self.census.totals
+        grad = sums[:, : self.n_coef] * (2.0 * slope / self.census.totals)[:, None]
+        return GroupEval(loss, grad)
 
     def apply_moments(self, directions_KD: Array) -> Array:
         """``mean_i x (x . u_i)`` with a direction ``u_i`` for every group: power iteration."""
-        loss_S, grad_S = self._buffers()
-        bias = directions_KD[:, -1] if self.data.intercept else np.zeros(self.n_groups)
-        self._sums(np.ascontiguousarray(directions_KD[:, : self.n_features]),
-                   np.ascontiguousarray(bias), self.segments.groups, code=IDENTITY, labels=False,
-                   true_slope=False, loss_S=loss_S, grad_S=grad_S)  # fmt: skip
-        self.counter.count += 1
-        return self._merge(grad_S)[:, : self.n_coef]
+        sums = self.ask(Moments(self._floats(directions_KD)))
+        return sums[:, : self.n_coef] / self.census.totals[:, None]
 
     def separation(self, points: Array, w: Array) -> Array:
-        stacked = np.vstack([points, w])
-        coefs, biases = stacked[:, : self.n_features].T, np.zeros(len(stacked))
-        if self.data.intercept:
-            biases = stacked[:, -1]
-
-        def apart(lo: int, hi: int) -> Array:
-            values = self.activation.value(self._rows(lo, hi) @ coefs + biases)
-            return self.data.weights_of(lo, hi) @ (values[:, :-1] - values[:, -1:]) ** 2
-
-        self.counter.count += 1
-        return self._group_means(apart, (len(points),)).T
+        sums = self.ask(Separation(self._floats(points), self._floats(w), self.activation))
+        return (sums / self.census.totals[:, None]).T
 
     def mean_squares(self, weights_K: Array) -> Array:
         """Mean square of every shifted feature (one for the intercept), groups weighted."""
+        means = (weights_K / self.census.totals) @ self.ask(Squares(self.shift))
+        return np.append(means, 1.0) if self.census.intercept else means
 
-        def squares(lo: int, hi: int) -> Array:
-            return self._squares(lo, hi, self.data.weights_of(lo, hi))
-
-        self.counter.count += 1
-        means = weights_K @ self._group_means(squares, (self.n_features,))
-        return np.append(means, 1.0) if self.data.intercept else means
-
-    def curvature(self, w: Array | None, weights_K: Array | None) -> Array:
-        def scale(lo: int, hi: int) -> Array:
-            c = 2.0 * self.data.weights_of(lo, hi)
-            if w is not None:
-                coef, bias = self._split(w)
-                c = c * self.activation.derivative(self._rows(lo, hi) @ coef + bias) ** 2
-            return c
-
-        self.counter.count += 1
-        shape = (self.n_coef, self.n_coef)
-        if weights_K is None:
-            return self._group_means(lambda a, b: self._gram(a, b, scale(a, b)), shape)
-        # One matrix for all groups: rows weighted by their group, cut into as many runs as a
-        # budget for their matrices allows.
-        share = np.repeat(weights_K / self.data.totals, np.diff(self.data.offsets))
-        n, runs = len(share), MATRIX_BYTES // (8 * self.n_coef**2)
-        runs = max(2, min(len(self.segments.chunks) - 1, runs))
-        borders = np.array([n * c // runs for c in range(runs + 1)])
-        sums = self._sum_blocks(
-            borders[:-1],
-            borders[1:],
-            lambda a, b: self._gram(a, b, scale(a, b) * share[a:b]),
-            shape,
-        )
-        return sums.sum(axis=0)
-
-    # -- shared machinery ------------------------------------------------------------------
-
-    def _split(self, w: Array) -> tuple[Array, float]:
-        coef = np.ascontiguousarray(w[: self.n_features], dtype=float)
-        return coef, float(w[-1]) if self.data.intercept else 0.0
-
-    def _buffers(self) -> tuple[Array, Array]:
-        n = len(self.segments.starts)
-        return np.zeros(n), np.zeros((n, self.n_features + 1))
-
-    def _merge(self, sums_S: Array) -> Array:
-        """Segment sums to group means, in the order of the rows."""
-        totals = self.data.totals.reshape((-1,) + (1,) * (sums_S.ndim - 1))
-        return np.add.reduceat(sums_S, self._first, axis=0) / totals
-
-    def _group_means(self, work: BlockWork, shape: tuple[int, ...]) -> Array:
-        """Group means of what ``work(lo, hi)`` sums over rows ``lo:hi``: shape (K, *shape)."""
-        return self._merge(self._sum_blocks(self.segments.starts, self.segments.stops, work, shape))
-
-    def _sum_blocks(
-        self, starts: Array, stops: Array, work: BlockWork, shape: tuple[int, ...]
+    def curvature(
+        self, w: Array | None, weights_K: Array | None, basis: Array | None = None
     ) -> Array:
-        """``work`` summed over each run of rows, a block at a time: shape (runs, *shape)."""
-        size = max(64, 8 * BLOCK_BYTES // (8 * max(1, self.n_features)))
-        out = np.zeros((len(starts), *shape))
+        """As in :class:`Engine`; with a ``basis`` (D, r), matrices in those coordinates. Rows are
+        mapped before they are squared, so an ill-conditioned basis costs no digits."""
+        share = None if weights_K is None else weights_K / self.census.totals
+        at = None if w is None else self._floats(w)
+        sums = self.ask(Gram(at, self.activation, share, self.shift, basis))
+        if share is None:
+            sums /= self.census.totals[:, None, None]
+        return 2.0 * sums
 
-        def per_range(first: int, last: int) -> None:
-            for run in range(first, last):
-                stop = int(stops[run])
-                for lo in range(int(starts[run]), stop, size):
-                    out[run] += work(lo, min(lo + size, stop))
+    def label_means(self) -> Array:
+        """Mean label of every group, labels as fitted (clipped, if so asked)."""
+        return self.census.pivot + self._label_moments()[:, 0]
 
-        over_ranges(per_range, len(starts))
-        return out
+    def label_squares(self, centre: float = 0.0) -> Array:
+        """Mean of ``(y - centre)^2`` of every group, labels as fitted."""
+        first, second = self._label_moments().T
+        gap = self.census.pivot - centre
+        return np.maximum(second + gap * (2.0 * first + gap), 0.0)
 
-    def _python_means(self, w: Array, surrogate: bool) -> tuple[Array, Array]:
-        """Loss and gradient means for an activation that only Python can evaluate."""
-        coef, bias = self._split(w)
-        sigma = self.activation
+    def _label_moments(self) -> Array:
+        if self._labels is None:
+            sums = self.ask(Labels(self.census.pivot, self.truncate))
+            self._labels = sums / self.census.totals[:, None]
+        return self._labels
 
-        def sums(lo: int, hi: int) -> Array:
-            rows = self._rows(lo, hi)
-            z = rows @ coef + bias
-            residual = sigma.value(z) - self.data.y[lo:hi]
-            weighted = self.data.weights_of(lo, hi) * residual
-            c = weighted if surrogate else weighted * sigma.derivative(z)
-            return np.concatenate([[weighted @ residual], c @ rows, [c.sum()]])
-
-        means = self._group_means(sums, (self.n_features + 2,))
-        return means[:, 0], means[:, 1:]
+    def _floats(self, w: Array) -> Array:
+        return np.ascontiguousarray(w, dtype=float)

@@ -116,35 +116,38 @@ def add_rows(X, first, count, c, out):
 @compiled()
 def evaluate_dense(
     X, y, weights, W, bias, row_of_W, starts, stops, lo, hi, block, code, parameters, true_slope,
-    loss, grad,
+    sums,
 ):  # fmt: skip
-    """Loss and gradient sums of segments ``lo .. hi`` into ``loss[s]`` and ``grad[s]``."""
+    """Gradient sums (d), their coefficients' and the losses' of segments ``lo .. hi``."""
     z = np.empty(block)
+    d = X.shape[1]
     for s in range(lo, hi):
         w, b = W[row_of_W[s]], bias[row_of_W[s]]
         for first in range(starts[s], stops[s], block):
             count = min(block, stops[s] - first)
             project_rows(X, first, count, w, b, z)
-            loss[s] += to_coefficients(z, y, weights, first, count, code, parameters, true_slope)
-            add_rows(X, first, count, z, grad[s])
+            sums[s, d + 1] += to_coefficients(
+                z, y, weights, first, count, code, parameters, true_slope
+            )
+            add_rows(X, first, count, z, sums[s])
 
 
 @compiled()
 def evaluate_csr(
     data, indices, indptr, y, weights, W, bias, row_of_W, starts, stops, lo, hi, code, parameters,
-    true_slope, loss, grad,
+    true_slope, sums,
 ):  # fmt: skip
     """The same on CSR rows; the cost follows the stored entries."""
     z = np.empty(1)
     for s in range(lo, hi):
-        w, b, out = W[row_of_W[s]], bias[row_of_W[s]], grad[s]
-        d = out.shape[0] - 1
+        w, b, out = W[row_of_W[s]], bias[row_of_W[s]], sums[s]
+        d = out.shape[0] - 2
         for j in range(starts[s], stops[s]):
             a = b
             for k in range(indptr[j], indptr[j + 1]):
                 a += data[k] * w[indices[k]]
             z[0] = a
-            loss[s] += to_coefficients(z, y, weights, j, 1, code, parameters, true_slope)
+            out[d + 1] += to_coefficients(z, y, weights, j, 1, code, parameters, true_slope)
             for k in range(indptr[j], indptr[j + 1]):
                 out[indices[k]] += z[0] * data[k]
             out[d] += z[0]

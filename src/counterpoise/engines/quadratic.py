@@ -10,22 +10,25 @@ Array = np.ndarray
 
 
 class QuadraticEngine:
-    """``loss_i(u) = loss_i + grad_i.u + u^T H_i u / 2``.
+    """``loss_i(origin + x) = loss_i + grad_i.x + x^T H_i x / 2``.
 
     For the identity activation this *is* the problem, once each group's second moments are
     known; elsewhere it is the model of one polishing step. ``hess`` has shape (K, D, D), or
     (1, D, D) when all groups share one matrix.
     """
 
-    def __init__(self, loss_K: Array, grad_KD: Array, hess: Array) -> None:
-        self.loss_K, self.grad_KD, self.hess = loss_K, grad_KD, hess
+    def __init__(
+        self, loss_K: Array, grad_KD: Array, hess: Array, origin: Array | float = 0.0
+    ) -> None:
+        self.loss_K, self.grad_KD, self.hess, self.origin = loss_K, grad_KD, hess, origin
         self.n_groups, self.n_coef = grad_KD.shape
         self.passes = 0  # there are no rows
 
     def evaluate(self, w: Array, *, surrogate: bool = False) -> GroupEval:
         """Exact for both gradients: with a unit slope they are the same."""
-        bend = self.hess @ w
-        loss = self.loss_K + (self.grad_KD + 0.5 * bend) @ w
+        step = w - self.origin
+        bend = self.hess @ step
+        loss = self.loss_K + (self.grad_KD + 0.5 * bend) @ step
         return GroupEval(loss, self.grad_KD + bend)
 
     def curvature(self, w: Array | None, weights_K: Array | None) -> Array:

@@ -1,0 +1,46 @@
+"""The engine over rows in memory: one part answers every question."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from counterpoise.activations import Activation
+from counterpoise.engines.base import Census, SumEngine
+from counterpoise.engines.dense import DensePart
+from counterpoise.engines.parts import RowPart
+from counterpoise.engines.questions import Labels, Question
+from counterpoise.engines.sparse import SparsePart
+from counterpoise.groups import GroupedData
+
+Array = np.ndarray
+
+
+def make_part(data: GroupedData, codes: Array | None = None) -> RowPart:
+    """The part that fits the storage of ``data``; ``codes`` as in :class:`RowPart`."""
+    return (SparsePart if data.is_sparse else DensePart)(data, codes)
+
+
+class MemoryEngine(SumEngine):
+    """All rows in memory, dense or sparse."""
+
+    def __init__(self, data: GroupedData, activation: Activation, *, centred: bool = True) -> None:
+        self.data, self.part = data, make_part(data)
+        shift, pivot = data.centre()
+        census = Census(
+            labels=data.labels,
+            totals=data.totals,
+            n_rows=data.X.shape[0],
+            n_features=data.n_features,
+            intercept=data.intercept,
+            shift=shift if centred else np.zeros_like(shift),
+            pivot=pivot,
+            precision=float(np.finfo(data.X.dtype).eps),
+        )
+        super().__init__(census, activation)
+
+    def ask(self, question: Question) -> Array:
+        self.counter.count += not isinstance(question, Labels)
+        return self.part.answer(question)
+
+    def sample(self, rows_per_group: int) -> GroupedData:
+        return self.data.sample(rows_per_group)

@@ -1,0 +1,257 @@
+"""Task: one problem, ready to be fitted for any nu. Prepare, run Algorithm 1, polish, certify."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from counterpoise.algorithm import PrimalDualResult, Progress, primal_dual
+from counterpoise.certify import certify, duality_gap
+from counterpoise.divergences import Divergence, SimplexPoint
+from counterpoise.engines import GroupEval, SumEngine, make_engine
+from counterpoise.objective import Objective
+from counterpoise.polish import PolishResult
+from counterpoise.polish import polish as descend
+from counterpoise.preparation import Frame, Terms, label_scale, settle
+from counterpoise.problem import Problem, QuadraticProblem
+from counterpoise.schedules import PaperSteps, ProblemScale, Schedule
+from counterpoise.solution import Solution, Start
+
+Array = np.ndarray
+logger = logging.getLogger("counterpoise")
+
+# With a polish to follow, Algorithm 1 need not be run to the last digit.
+SURROGATE_TOL = 5e-3
+# Risks below this share of the labels' mean square are rounding.
+RISK_FLOOR = 1e-14
+# A linear fit whose duality gap exceeds its tolerance by this factor has not converged.
+GAP_SLACK = 100.0
+# A sample of the rows is fitted first if all rows are this many times more. Its rows per group:
+# enough that its fit is a few percent from that of all, the more coefficients the more.
+SAMPLE_SHARE, SAMPLE_ROWS, SAMPLE_ROWS_PER_COEF = 4, 1000, 20
+SAMPLE_TOL = 1e-4
+
+
+@dataclass(frozen=True)
+class Task:
+    """Rows and everything that is asked about them, checked; ``fit`` may be called repeatedly."""
+
+    engine: SumEngine
+    divergence: Divergence
+    prior: Array
+    reference: Array
+    steps: Schedule
+    precondition: str | None
+    radius: float | None
+    truncate: float | None
+    polish: bool
+    max_iter: int
+    tol: float
+
+    @cached_property
+    def frame(self) -> Frame:
+        """Coordinates and second moments: measured once."""
+        return Frame.measure(self.engine, self.prior, self.precondition, self.radius)
+
+    @property
+    def is_paper(self) -> bool:
+        return isinstance(self.steps, PaperSteps)
+
+    def fit(
+        self,
+        nu: float | str,
+        *,
+        start: Start | None = None,
+        callback: Callable[[Progress], None] | None = None,
+    ) -> Solution:
+        """Fit from ``start``; if there is none, and rows are many, from a fit to a sample."""
+        frame, prior, engine = self.frame, self.prior, self.engine
+        sigma, coordinates = engine.activation, self.frame.coordinates
+        start = start or self._fit_sample(nu)
+        terms = settle(
+            engine, frame, prior, self.steps, nu=nu, radius=self.radius, truncate=self.truncate,
+            start=self._point(None if start is None else start.average),
+        )  # fmt: skip
+        engine = terms.engine
+        objective = Objective(self.divergence, terms.nu, prior, self.reference)
+        problem = Problem(engine, coordinates, objective)
+        scale = ProblemScale(
+            beta=sigma.beta,
+            n_groups=engine.n_groups,
+            radius=terms.radius,
+            nu=terms.nu,
+            moment=frame.moment,
+            mean_moment=frame.mean_moment,
+            label_scale=label_scale(engine, prior),
+        )
+        floor = RISK_FLOOR * scale.label_scale
+        working = problem
+        if terms.model is not None:
+            working = QuadraticProblem(terms.model, coordinates, objective)
+        run = primal_dual(
+            working, self.steps, scale, start=self._first_point(nu, terms, start),
+            weights=self._first_weights(start), max_iter=self.max_iter,
+            tol=max(self.tol, SURROGATE_TOL) if self.polish else self.tol, floor=floor,
+            callback=callback,
+        )  # fmt: skip
+        logger.info("Algorithm 1: %d iterations, risk %.6g", run.n_iter, run.history["risk"][-1])
+
+        u, ev = (run.u, run.eval) if self.is_paper else (run.best, run.best_eval)
+        surrogate = coordinates.to_user(u)
+        point, polished = run.dual.point, None
+        if self.polish:
+            polished = self._descend(problem, run, u, start, floor)
+            logger.info("polish: %d steps, risk %.6g", polished.n_iter, polished.risk)
+            u, ev, point = polished.u, polished.eval, polished.point
+        elif working is not problem:
+            ev = problem.evaluate(u, surrogate=False)
+        point = _better_weights(objective, ev, point, scale)
+        if problem.risk(engine.label_squares()) < problem.risk(ev.loss_K):  # sigma(0) = 0
+            u = np.zeros_like(u)
+            ev = problem.evaluate(u, surrogate=False)
+            point = objective.respond(ev.loss_K)
+
+        matrices = frame.matrices if sigma.is_identity else None
+        gap = duality_gap(problem, u, ev, point, matrices) if sigma.is_identity else None
+        certificate = certify(
+            working, run, scale, u=u, loss_K=ev.loss_K, point=point, gap=gap,
+            metric=frame.kind, moment_exact=frame.matrices is not None,
+        )  # fmt: skip
+        risk = problem.risk(ev.loss_K)
+        converged, status = _status(run, polished, self.is_paper)
+        size = max(abs(risk), floor)
+        allowed = GAP_SLACK * max(self.tol, 1e-7) * size
+        if self.polish and gap is not None and allowed < gap.value < math.inf:
+            converged = False
+            status = (
+                f"Stopped with a duality gap of {gap.value:.2g}, {gap.value / size:.1g} of the "
+                "risk; rescale the features, lower tol, or try another precondition."
+            )
+        w, d = coordinates.to_user(u), engine.n_features
+        average = None if terms.average is None else coordinates.to_user(terms.average)
+        return Solution(
+            coef=w[:d].copy(),
+            intercept=float(w[-1]) if engine.census.intercept else 0.0,
+            losses=ev.loss_K,
+            weights=point.weights,
+            risk=risk,
+            nu=terms.nu,
+            radius=self.radius,
+            truncation=terms.truncation,
+            n_iter=run.n_iter,
+            n_passes=engine.passes,
+            converged=converged,
+            status=status,
+            history=run.history,
+            certificate=certificate,
+            labels=engine.census.labels,
+            start=Start(w, point.weights, surrogate, average),
+        )
+
+    def _fit_sample(self, nu: float | str) -> Start | None:
+        """A fit to some rows of every group: most of the way, at a fraction of the reads."""
+        engine = self.engine
+        closed_form = engine.activation.is_identity and self.frame.matrices is not None
+        rows = max(SAMPLE_ROWS, SAMPLE_ROWS_PER_COEF * engine.n_coef)
+        fewest = min(engine.census.n_rows, rows * engine.n_groups)
+        if not self.polish or self.is_paper or closed_form:
+            return None
+        if SAMPLE_SHARE * fewest > engine.census.n_rows:
+            return None
+        few = make_engine(
+            engine.sample(rows), engine.activation, centred=self.precondition is not None
+        )
+        found = replace(self, engine=few, tol=max(self.tol, SAMPLE_TOL)).fit(nu)
+        logger.info("a sample of %d rows: risk %.6g", few.census.n_rows, found.risk)
+        return found.start
+
+    def _point(self, w: Array | None) -> Array | None:
+        """User's coefficients as a point of the solver's, within the ball."""
+        coordinates = self.frame.coordinates
+        return None if w is None else coordinates.project(coordinates.from_user(w))
+
+    def _first_point(self, nu: float | str, terms: Terms, start: Start | None) -> Array:
+        """Where Algorithm 1 starts: as the paper, at zero, unless something better is at hand."""
+        zero = np.zeros(self.frame.coordinates.size)
+        if self.is_paper:
+            return zero
+        if start is not None:
+            point = self._point(start.coef if start.surrogate is None else start.surrogate)
+            assert point is not None
+            return point
+        return terms.average if nu == "auto" and terms.average is not None else zero
+
+    def _first_weights(self, start: Start | None) -> SimplexPoint | None:
+        if start is None or self.is_paper:
+            return None
+        return SimplexPoint.of(0.9 * start.weights + 0.1 * self.prior)
+
+    def _descend(
+        self, problem: Problem, run: PrimalDualResult, u: Array, start: Start | None, floor: float
+    ) -> PolishResult:
+        """Polish from where Algorithm 1 ended, or from ``start`` if that is lower already."""
+        identity = problem.engine.activation.is_identity  # type: ignore[attr-defined]
+        matrices = self.frame.matrices if identity else None
+        better = self._point(None if start is None else start.coef)
+        if better is not None and start is not None:
+            ev = problem.evaluate(better, surrogate=False)
+            if problem.risk(ev.loss_K) <= run.history["risk"].min():
+                return descend(
+                    problem, better, SimplexPoint.of(start.weights), tol=self.tol, floor=floor,
+                    matrices=matrices, ev=ev, rounding=(),
+                )  # fmt: skip
+        return descend(problem, u, run.dual.point, tol=self.tol, floor=floor, matrices=matrices)
+
+
+def _better_weights(
+    objective: Objective, ev: GroupEval, point: SimplexPoint, scale: ProblemScale
+) -> SimplexPoint:
+    """The weights found, or the exact response to the losses: whichever explains the fit better.
+
+    At a minimiser the two agree. For small ``nu`` the response is decided by the last digits of
+    tied losses, so it is judged as a dual solution would be: by what ``L`` falls short of ``R``
+    and by the gradient that the weights leave.
+    """
+    if objective.nu == 0:
+        return point
+    loss, grad = ev
+    risk, curvature = objective.risk(loss), 2.0 * scale.beta**2 * scale.mean_moment
+
+    def miss(candidate: SimplexPoint) -> float:
+        slope = candidate.weights @ grad
+        short = max(risk - objective.lagrangian(loss, candidate.weights), 0.0)
+        return short + 0.5 * float(slope @ slope) / curvature
+
+    # Ties and rounding go to the response, which is the closed form.
+    response, rounding = objective.respond(loss), 1e-12 * float(np.abs(loss).max())
+    return response if miss(response) <= 2.0 * miss(point) + rounding else point
+
+
+def _status(run: PrimalDualResult, polished: PolishResult | None, paper: bool) -> tuple[bool, str]:
+    """Whether the fit is done, and a sentence that says what to do if not."""
+    if polished is not None:
+        if polished.converged:
+            return True, (
+                f"Converged: after {run.n_iter} iterations of Algorithm 1 and {polished.n_iter} "
+                "polishing steps, no step lowers the risk by more than tol."
+            )
+        return False, (
+            f"Stopped after {polished.n_iter} polishing steps before the risk settled to tol; "
+            "raise tol, or rescale the features if precondition=None."
+        )
+    if paper:
+        return True, (
+            f"Ran the {run.n_iter} iterations of Algorithm 1 that max_iter asked for, with the "
+            "paper's step sizes; these move slowly, and schedule='adaptive' is the practical one."
+        )
+    if run.converged:
+        return True, f"Converged: the risk settled to tol after {run.n_iter} iterations."
+    return False, (
+        f"Stopped at max_iter={run.n_iter} before the risk settled to tol; raise max_iter or "
+        "tol, or use polish=True."
+    )
