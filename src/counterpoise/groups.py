@@ -74,28 +74,44 @@ class GroupedData:
                 labels, weights = labels[present], weights[keep]
             if np.ptp(weights) == 0:
                 weights = None
-        order = None
+        return cls.sort(X, y, codes, labels, weights, keep=keep, intercept=intercept)
+
+    @classmethod
+    def sort(
+        cls,
+        X: Any,
+        y: Array,
+        codes: Array,
+        labels: Array,
+        weights: Array | None,
+        *,
+        intercept: bool,
+        keep: Array | None = None,
+    ) -> GroupedData:
+        """Checked rows, ``codes`` numbering their ``labels`` (none of which is without rows).
+
+        With ``keep``, these rows of ``X`` and ``y``; codes and weights are theirs alone.
+        """
+        order: Array | slice = slice(None)
+        rows: Array | slice = slice(None) if keep is None else keep
         if (np.diff(codes) < 0).any():
             order = np.argsort(codes.astype(np.min_scalar_type(len(labels))), kind="stable")
-        rows = keep if order is None else order if keep is None else keep[order]
-        take = slice(None) if rows is None else rows
+            rows = order if keep is None else keep[order]
         if sparse.issparse(X):
-            X = X.tocsr() if rows is None else X.tocsr()[rows]
+            X = X.tocsr() if isinstance(rows, slice) else X.tocsr()[rows]
             if X.dtype not in (np.float32, np.float64):
                 X = X.astype(float)
         else:
             X = np.asarray(X)
             if X.dtype not in (np.float32, np.float64):
                 X = X.astype(float)
-            X = np.ascontiguousarray(X if rows is None else X[rows])
-        if weights is not None and order is not None:
-            weights = weights[order]
+            X = np.ascontiguousarray(X[rows])
         return cls(
             X=X,
-            y=np.ascontiguousarray(np.asarray(y, dtype=float)[take]),
+            y=np.ascontiguousarray(np.asarray(y, dtype=float)[rows]),
             labels=labels,
             offsets=np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=len(labels)))]),
-            row_weights=np.empty(0) if weights is None else np.ascontiguousarray(weights),
+            row_weights=np.empty(0) if weights is None else np.ascontiguousarray(weights[order]),
             intercept=intercept,
         )
 

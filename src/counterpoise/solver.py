@@ -10,9 +10,8 @@ import numpy as np
 from counterpoise.activations import Activation, get_activation
 from counterpoise.algorithm import Progress
 from counterpoise.divergences import Divergence, check_prior, get_divergence
-from counterpoise.engines import make_engine
+from counterpoise.engines.opening import kind_of, open_engine
 from counterpoise.engines.threads import single_threaded_blas
-from counterpoise.groups import GroupedData
 from counterpoise.schedules import PaperSteps, Schedule, get_schedule
 from counterpoise.solution import Solution, Start
 from counterpoise.task import Task
@@ -25,7 +24,7 @@ __all__ = ["Solution", "solve"]
 
 def solve(
     X: Any,
-    y: Array,
+    y: Any = None,
     groups: Any = None,
     sample_weight: Array | None = None,
     *,
@@ -57,10 +56,12 @@ def solve(
         if radius is not None:
             steps.log_term(sigma.beta, radius)
         precondition = None if precondition == "auto" else precondition
-    if check_input:
+    if check_input and kind_of(X) == "memory":
         X, y = check_rows(X, y)
-    data = GroupedData.build(X, y, groups, sample_weight, intercept=fit_intercept)
-    engine = make_engine(data, sigma, centred=precondition is not None)
+    engine = open_engine(
+        X, y, groups, sample_weight, sigma,
+        intercept=fit_intercept, centred=precondition is not None,
+    )  # fmt: skip
     labels = engine.census.labels
     task = Task(
         engine=engine,

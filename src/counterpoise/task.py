@@ -14,6 +14,7 @@ from counterpoise.algorithm import PrimalDualResult, Progress, primal_dual
 from counterpoise.certify import certify, duality_gap
 from counterpoise.divergences import Divergence, SimplexPoint
 from counterpoise.engines import GroupEval, SumEngine, make_engine
+from counterpoise.engines.scan import sample_size
 from counterpoise.objective import Objective
 from counterpoise.polish import PolishResult
 from counterpoise.polish import polish as descend
@@ -31,10 +32,8 @@ SURROGATE_TOL = 5e-3
 RISK_FLOOR = 1e-14
 # A linear fit whose duality gap exceeds its tolerance by this factor has not converged.
 GAP_SLACK = 100.0
-# A sample of the rows is fitted first if all rows are this many times more. Its rows per group:
-# enough that its fit is a few percent from that of all, the more coefficients the more.
-SAMPLE_SHARE, SAMPLE_ROWS, SAMPLE_ROWS_PER_COEF = 4, 1000, 20
-SAMPLE_TOL = 1e-4
+# A sample of the rows is fitted first, roughly, if all rows are this many times more.
+SAMPLE_SHARE, SAMPLE_TOL = 4, 1e-4
 
 
 @dataclass(frozen=True)
@@ -157,11 +156,10 @@ class Task:
         """A fit to some rows of every group: most of the way, at a fraction of the reads."""
         engine = self.engine
         closed_form = engine.activation.is_identity and self.frame.matrices is not None
-        rows = max(SAMPLE_ROWS, SAMPLE_ROWS_PER_COEF * engine.n_coef)
-        fewest = min(engine.census.n_rows, rows * engine.n_groups)
-        if not self.polish or self.is_paper or closed_form:
+        rows = sample_size(engine.n_groups, engine.n_features)
+        if not self.polish or self.is_paper or closed_form or rows < 2 * engine.n_coef:
             return None
-        if SAMPLE_SHARE * fewest > engine.census.n_rows:
+        if SAMPLE_SHARE * rows * engine.n_groups > engine.census.n_rows:
             return None
         few = make_engine(
             engine.sample(rows), engine.activation, centred=self.precondition is not None

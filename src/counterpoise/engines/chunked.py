@@ -1,0 +1,164 @@
+"""Rows that do not fit in memory: read chunk by chunk, every pass anew."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+import numpy as np
+
+from counterpoise.activations import Activation
+from counterpoise.engines.base import SumEngine
+from counterpoise.engines.memory import make_part
+from counterpoise.engines.parts import RowPart
+from counterpoise.engines.questions import Question
+from counterpoise.engines.scan import Rows, Scan, check_chunk
+from counterpoise.groups import GroupedData
+from counterpoise.sources import Source
+
+Array = np.ndarray
+T = TypeVar("T")
+
+
+class ChunkedEngine(SumEngine):
+    """Sums over the chunks of a source; memory is that of a few chunks and the answer.
+
+    The next chunk is read while the last is summed. Chunks are added in order, so answers
+    depend on where the source cuts its rows, by rounding, and on nothing else.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        activation: Activation,
+        *,
+        intercept: bool = True,
+        centred: bool = True,
+        scan: Scan | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        self.source, self.progress = source, progress
+        passes = 0
+        if scan is None:
+            scan, passes = self._first_look(), 1
+        self.scan = scan
+        super().__init__(scan.census(intercept=intercept, centred=centred), activation)
+        self.counter.count = passes
+
+    def ask(self, question: Question) -> Array:
+        total: Array | None = None
+        for part in read_ahead(self._parts()):
+            sums = part.answer(question)
+            if question.pooled:
+                total = sums if total is None else total + sums
+            else:
+                if total is None:
+                    total = np.zeros((self.n_groups, *sums.shape[1:]))
+                total[part.codes] += sums
+        assert total is not None
+        self.counter.count += 1
+        return total
+
+    def sample(self, rows_per_group: int) -> GroupedData:
+        return self.scan.sample(rows_per_group, intercept=self.census.intercept)
+
+    def _chunks(self) -> Iterator[tuple[int, Rows]]:
+        done = 0
+        for index, chunk in enumerate(self.source):
+            rows = check_chunk(*unpack(chunk, index), f"chunk {index}")
+            done += len(rows.y)
+            yield index, rows
+            if self.progress is not None:
+                self.progress(self.passes_begun, done)
+
+    @property
+    def passes_begun(self) -> int:
+        counter = getattr(self, "counter", None)
+        return 0 if counter is None else counter.count
+
+    def _first_look(self) -> Scan:
+        scan: Scan | None = None
+        for index, rows in read_ahead(self._chunks()):
+            found = Scan.of(rows, index)
+            scan = found if scan is None else scan.merge(found)
+        if scan is None:
+            raise ValueError("the source gave no chunks; there is nothing to fit")
+        return scan
+
+    def _parts(self) -> Iterator[RowPart]:
+        seen = 0
+        for index, rows in self._chunks():
+            seen += len(rows.y)
+            if len(rows.y):
+                yield to_part(rows, self.census.labels, self.census.intercept, f"chunk {index}")
+        if seen != self.census.n_rows:
+            raise ValueError(
+                f"the source gave {self.census.n_rows} rows at first and {seen} on a later pass. "
+                "It must give the same chunks every time it is iterated: a generator can be read "
+                "once only, so give the function that makes it."
+            )
+
+
+def to_part(rows: Rows, labels: Array, intercept: bool, where: str) -> RowPart:
+    """A chunk's rows sorted by group, with the problem's numbers for its groups."""
+    place = np.minimum(np.searchsorted(labels, rows.labels), len(labels) - 1)
+    if not np.array_equal(labels[place], rows.labels):
+        new = rows.labels[labels[place] != rows.labels][0]
+        raise ValueError(f"{where}: group {new!r} was not there on the first pass")
+    data = GroupedData.sort(
+        rows.X, rows.y, rows.codes, rows.labels, rows.weights, intercept=intercept
+    )
+    return make_part(data, place)
+
+
+def unpack(chunk: Any, index: int) -> tuple[Any, Any, Any, Any]:
+    """``(X, y)``, ``(X, y, groups)`` or ``(X, y, groups, sample_weight)``."""
+    if not isinstance(chunk, (tuple, list)) or not 2 <= len(chunk) <= 4:
+        raise ValueError(
+            f"chunk {index} must be (X, y), (X, y, groups) or (X, y, groups, sample_weight); "
+            f"got {type(chunk).__name__}"
+        )
+    X, y, groups, weights = (*chunk, None, None)[:4]
+    return X, y, groups, weights
+
+
+def read_ahead(items: Iterable[T], depth: int = 1) -> Iterator[T]:
+    """The items, the next ones fetched by a thread while the last is used."""
+    ready: queue.Queue[tuple[bool, Any]] = queue.Queue(maxsize=depth)
+    stopped = threading.Event()
+
+    def put(entry: tuple[bool, Any]) -> bool:
+        while not stopped.is_set():
+            try:
+                ready.put(entry, timeout=0.1)
+            except queue.Full:
+                continue
+            return True
+        return False
+
+    def fetch() -> None:
+        try:
+            for item in items:
+                if not put((True, item)):
+                    return
+        except BaseException as error:  # handed to the reader
+            put((False, error))
+            return
+        put((False, None))
+
+    thread = threading.Thread(target=fetch, name="counterpoise-reader", daemon=True)
+    thread.start()
+    try:
+        while True:
+            more, item = ready.get()
+            if not more:
+                if item is not None:
+                    raise item
+                return
+            yield item
+            del item
+    finally:
+        stopped.set()
+        thread.join()

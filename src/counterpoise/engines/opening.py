@@ -1,0 +1,61 @@
+"""From whatever holds the rows to the engine that reads them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from counterpoise.activations import Activation
+from counterpoise.engines.base import SumEngine
+from counterpoise.engines.memory import MemoryEngine
+from counterpoise.groups import GroupedData
+from counterpoise.sources import Source
+
+
+def kind_of(X: Any) -> str:
+    """Who reads such rows: "source", "dask", "torch" or "memory". Imports nothing."""
+    if isinstance(X, Source):
+        return "source"
+    roots = {base.__module__.split(".")[0] for base in type(X).__mro__}
+    for name in ("dask", "torch"):
+        if name in roots or (name == "dask" and "dask_expr" in roots):
+            return name
+    return "memory"
+
+
+def open_engine(
+    X: Any,
+    y: Any,
+    groups: Any,
+    sample_weight: Any,
+    activation: Activation,
+    *,
+    intercept: bool,
+    centred: bool,
+) -> SumEngine:
+    """The engine for these rows.
+
+    ``centred`` engines give second moments about a centre of the features, ``engine.shift``.
+    """
+    kind = kind_of(X)
+    if kind == "source":
+        from counterpoise.engines.chunked import ChunkedEngine
+
+        for name, value in (("y", y), ("groups", groups), ("sample_weight", sample_weight)):
+            if value is not None:
+                raise ValueError(
+                    f"{name} was given beside a {type(X).__name__}, whose chunks carry their own; "
+                    f"leave {name} out"
+                )
+        return ChunkedEngine(X, activation, intercept=intercept, centred=centred)
+    if kind == "dask":
+        from counterpoise.engines.dask import DaskEngine
+
+        return DaskEngine(X, y, groups, sample_weight, activation,
+                          intercept=intercept, centred=centred)  # fmt: skip
+    if kind == "torch":
+        from counterpoise.engines.torch import TorchEngine
+
+        return TorchEngine(X, y, groups, sample_weight, activation,
+                           intercept=intercept, centred=centred)  # fmt: skip
+    data = GroupedData.build(X, y, groups, sample_weight, intercept=intercept)
+    return MemoryEngine(data, activation, centred=centred)

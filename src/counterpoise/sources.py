@@ -1,0 +1,343 @@
+"""Rows that need not fit in memory: Parquet files, .npy files, or anything that gives chunks.
+
+A source is iterated once per pass and must give the same chunks each time. Hand one to
+``GroupDRONeuron.fit`` in place of ``X``:
+
+>>> import numpy as np
+>>> from counterpoise import GroupDRONeuron
+>>> def chunks():
+...     for seed in range(3):
+...         rng = np.random.default_rng(seed)
+...         X = rng.normal(size=(200, 2))
+...         yield X, np.maximum(X @ [1.0, -1.0], 0), rng.integers(0, 2, 200)
+>>> model = GroupDRONeuron().fit(Chunks(chunks))
+>>> model.coef_.round(3).tolist()
+[1.0, -1.0]
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray
+Chunk = tuple[Any, ...]
+PathLike = str | os.PathLike[str]
+
+# What one chunk of rows should take in memory, unless the user says how many rows.
+CHUNK_BYTES = 1 << 26
+
+
+class Source:
+    """Gives chunks ``(X, y, groups, sample_weight)``, the last two optional, each time anew."""
+
+    #: names of the features, where the source knows them
+    feature_names: Sequence[str] | None = None
+
+    def __iter__(self) -> Iterator[Chunk]:
+        raise NotImplementedError(type(self).__name__)
+
+    @property
+    def n_rows(self) -> int | None:
+        """Rows in all, if known without reading them."""
+        return None
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What tells this source from another, without reading its rows."""
+        return {"source": type(self).__name__}
+
+
+class Chunks(Source):
+    """Any iterable of chunks that can be iterated again, or a function that makes one.
+
+    Parameters
+    ----------
+    chunks : iterable of tuples, or function without arguments that returns one
+        ``(X, y)``, ``(X, y, groups)`` or ``(X, y, groups, sample_weight)``; ``X`` dense or CSR.
+    """
+
+    def __init__(self, chunks: Iterable[Chunk] | Callable[[], Iterable[Chunk]]) -> None:
+        if not callable(chunks) and iter(chunks) is chunks:
+            raise TypeError(
+                f"chunks is a {type(chunks).__name__}, which can be read only once, and a fit "
+                "reads the rows many times; give a list, or the function that makes it"
+            )
+        self._chunks = chunks
+
+    def __iter__(self) -> Iterator[Chunk]:
+        return iter(self._chunks() if callable(self._chunks) else self._chunks)
+
+
+class Npy(Source):
+    """Arrays in .npy files (or memory maps of them), read a run of rows at a time.
+
+    Files are read, not mapped: memory stays that of a few chunks.
+
+    Parameters
+    ----------
+    X, y, groups, sample_weight : path of a .npy file, or array
+        ``X`` of shape (n, d); the others of shape (n,).
+    chunk_rows : int, optional
+        Rows per chunk; by default 64 MB of them.
+    """
+
+    def __init__(
+        self,
+        X: PathLike | Array,
+        y: PathLike | Array,
+        groups: PathLike | Array | None = None,
+        sample_weight: PathLike | Array | None = None,
+        *,
+        chunk_rows: int | None = None,
+    ) -> None:
+        self._arrays = {
+            name: None if value is None else _Column.open(value, name)
+            for name, value in (
+                ("X", X), ("y", y), ("groups", groups), ("sample_weight", sample_weight)
+            )
+        }  # fmt: skip
+        rows = self._arrays["X"]
+        assert rows is not None
+        if len(rows.shape) != 2:
+            raise ValueError(f"X must have two dimensions; its shape is {rows.shape}")
+        for name, column in self._arrays.items():
+            if column is not None and column.shape[0] != rows.shape[0]:
+                raise ValueError(
+                    f"X has {rows.shape[0]} rows but {name} has {column.shape[0]} entries"
+                )
+        self.chunk_rows = _check_rows(chunk_rows) or _rows_per_chunk(rows.row_bytes)
+
+    def __iter__(self) -> Iterator[Chunk]:
+        n = self.n_rows
+        for lo in range(0, n, self.chunk_rows):
+            hi = min(lo + self.chunk_rows, n)
+            yield tuple(None if c is None else c.read(lo, hi) for c in self._arrays.values())
+
+    @property
+    def n_rows(self) -> int:
+        rows = self._arrays["X"]
+        assert rows is not None
+        return rows.shape[0]
+
+    def fingerprint(self) -> dict[str, Any]:
+        columns = {k: None if c is None else c.fingerprint() for k, c in self._arrays.items()}
+        return {"source": "Npy", "chunk_rows": self.chunk_rows, **columns}
+
+
+class _Column:
+    """One array on disk or in memory, read by runs of its first axis."""
+
+    def __init__(self, array: Array, path: Path | None, start: int) -> None:
+        self.array, self.path, self.start = array, path, start
+        self.shape, self.dtype = array.shape, array.dtype
+        self.row_bytes = int(array.dtype.itemsize * np.prod(array.shape[1:], dtype=int))
+
+    @classmethod
+    def open(cls, value: PathLike | Array, name: str) -> _Column:
+        if not isinstance(value, (str, os.PathLike)):
+            return cls(np.asanyarray(value), None, 0)
+        path = Path(value)
+        if not path.is_file():
+            raise FileNotFoundError(f"{name}: there is no file {str(path)!r}")
+        try:
+            array = np.load(path, mmap_mode="r", allow_pickle=False)
+        except ValueError as error:
+            raise ValueError(
+                f"{name}: {str(path)!r} is not a .npy file of plain numbers or text ({error})"
+            ) from None
+        if not isinstance(array, np.memmap):
+            raise ValueError(f"{name}: {str(path)!r} holds several arrays; save each as .npy")
+        if not array.flags.c_contiguous:
+            return cls(array, None, 0)  # columns one after the other: rows only through the map
+        return cls(array, path, int(array.offset))
+
+    def read(self, lo: int, hi: int) -> Array:
+        if self.path is not None:
+            with open(self.path, "rb", buffering=0) as file:
+                file.seek(self.start + lo * self.row_bytes)
+                out = np.empty((hi - lo, *self.shape[1:]), self.dtype)
+                view = memoryview(out.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
+                while len(view):
+                    got = file.readinto(view)
+                    if not got:
+                        raise ValueError(
+                            f"{str(self.path)!r} ended early: it was cut while it was read"
+                        )
+                    view = view[got:]
+            return out
+        out = np.array(self.array[lo:hi])
+        _let_go(self.array)
+        return out
+
+    def fingerprint(self) -> list[Any]:
+        return [list(self.shape), str(self.dtype)]
+
+
+def _let_go(array: Array) -> None:
+    """Drop the pages of a read-only memory map from this process; they stay in the file."""
+    base = getattr(array, "_mmap", None)
+    if base is not None and getattr(array, "mode", None) == "r" and hasattr(base, "madvise"):
+        base.madvise(mmap.MADV_DONTNEED)
+
+
+class Parquet(Source):
+    """Columns of Parquet files, read a batch of rows at a time (needs ``pyarrow``).
+
+    Parameters
+    ----------
+    path : path of a file or of a folder of ``*.parquet`` files, or a list of paths
+    y : str
+        The column of labels.
+    groups : str, optional
+        The column of groups.
+    features : list of str, optional
+        The feature columns; by default all others, which must be numbers or booleans.
+    sample_weight : str, optional
+    chunk_rows : int, optional
+        Rows per chunk; by default 64 MB of them.
+    """
+
+    def __init__(
+        self,
+        path: PathLike | Sequence[PathLike],
+        *,
+        y: str,
+        groups: str | None = None,
+        features: Sequence[str] | None = None,
+        sample_weight: str | None = None,
+        chunk_rows: int | None = None,
+    ) -> None:
+        pq = _parquet()
+        self.paths = _parquet_files(path)
+        first = pq.ParquetFile(self.paths[0])
+        names = first.schema_arrow.names
+        self.y, self.groups, self.sample_weight = y, groups, sample_weight
+        own = [c for c in (y, groups, sample_weight) if c is not None]
+        self.feature_names = [c for c in names if c not in own] if features is None else [*features]
+        for column in [*own, *self.feature_names]:
+            if column not in names:
+                raise ValueError(
+                    f"{str(self.paths[0])!r} has no column {column!r}; it has {list(names)[:20]!r}"
+                )
+        if not self.feature_names:
+            raise ValueError("there is no feature column; name them with features=[...]")
+        types = [first.schema_arrow.field(c).type for c in self.feature_names]
+        self.dtype = _feature_dtype(self.feature_names, types)
+        row_bytes = np.dtype(self.dtype).itemsize * len(self.feature_names)
+        self.chunk_rows = _check_rows(chunk_rows) or _rows_per_chunk(row_bytes)
+        self._sizes = [pq.ParquetFile(p).metadata.num_rows for p in self.paths]
+
+    def __iter__(self) -> Iterator[Chunk]:
+        pq = _parquet()
+        own = [c for c in (self.y, self.groups, self.sample_weight) if c is not None]
+        columns = list(dict.fromkeys([*self.feature_names, *own]))  # type: ignore[misc]
+        for path in self.paths:
+            with pq.ParquetFile(path) as file:
+                for batch in file.iter_batches(self.chunk_rows, columns=columns):
+                    yield self._chunk(batch)
+
+    def _chunk(self, batch: Any) -> Chunk:
+        assert self.feature_names is not None
+        X = np.empty((batch.num_rows, len(self.feature_names)), self.dtype)
+        for j, name in enumerate(self.feature_names):
+            X[:, j] = _numbers(batch.column(name), name)
+        y = _numbers(batch.column(self.y), self.y)
+        groups = weights = None
+        if self.groups is not None:
+            groups = _labels(batch.column(self.groups))
+        if self.sample_weight is not None:
+            weights = _numbers(batch.column(self.sample_weight), self.sample_weight)
+        return X, y, groups, weights
+
+    @property
+    def n_rows(self) -> int:
+        return sum(self._sizes)
+
+    def fingerprint(self) -> dict[str, Any]:
+        return {
+            "source": "Parquet",
+            "files": [[p.name, p.stat().st_size] for p in self.paths],
+            "rows": self._sizes,
+            "columns": [self.y, self.groups, self.sample_weight, *(self.feature_names or ())],
+            "chunk_rows": self.chunk_rows,
+        }
+
+
+def _parquet() -> Any:
+    try:
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise ImportError(
+            "reading Parquet files needs pyarrow: pip install 'counterpoise[parquet]'"
+        ) from error
+    return pq
+
+
+def _parquet_files(path: PathLike | Sequence[PathLike]) -> list[Path]:
+    given = [path] if isinstance(path, (str, os.PathLike)) else list(path)
+    files: list[Path] = []
+    for item in map(Path, given):
+        if item.is_dir():
+            files.extend(sorted(item.glob("*.parquet")))
+        elif item.is_file():
+            files.append(item)
+        else:
+            raise FileNotFoundError(f"there is no file or folder {str(item)!r}")
+    if not files:
+        raise FileNotFoundError(f"there are no *.parquet files in {str(path)!r}")
+    return files
+
+
+def _feature_dtype(names: Sequence[str], types: Sequence[Any]) -> type:
+    import pyarrow.types as kinds
+
+    for name, kind in zip(names, types, strict=True):
+        if not (kinds.is_floating(kind) or kinds.is_integer(kind) or kinds.is_boolean(kind)):
+            raise ValueError(
+                f"feature column {name!r} holds {kind}, not numbers; encode it, or leave it out "
+                "with features=[...]"
+            )
+    single = all(kinds.is_float32(kind) or kinds.is_float16(kind) for kind in types)
+    return np.float32 if single else np.float64
+
+
+def _numbers(column: Any, name: str) -> Array:
+    if column.null_count:
+        raise ValueError(
+            f"column {name!r} has missing values; impute or leave out these rows, or the column"
+        )
+    values = column.to_numpy(zero_copy_only=False)
+    if values.dtype.kind not in "fiub":
+        raise ValueError(f"column {name!r} holds {values.dtype}, not numbers")
+    return values
+
+
+def _labels(column: Any) -> Array:
+    """Group labels as an array; missing ones stay missing (and are refused later)."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if column.null_count:
+        return np.array(column.to_pylist(), dtype=object)
+    values = column.to_numpy(zero_copy_only=False)
+    return values.astype(str) if values.dtype == object else values
+
+
+def _rows_per_chunk(row_bytes: int) -> int:
+    return max(1024, CHUNK_BYTES // max(1, row_bytes))
+
+
+def _check_rows(chunk_rows: Any) -> int | None:
+    if chunk_rows is None:
+        return None
+    if not isinstance(chunk_rows, (int, np.integer)) or isinstance(chunk_rows, bool):
+        raise TypeError(f"chunk_rows must be a positive integer; got {chunk_rows!r}")
+    if chunk_rows < 1:
+        raise ValueError(f"chunk_rows must be a positive integer; got {chunk_rows!r}")
+    return int(chunk_rows)
