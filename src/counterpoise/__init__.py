@@ -16,7 +16,9 @@ from counterpoise.dual import DualState, dual_step, extrapolate
 from counterpoise.metrics import group_risks, robust_risk, worst_group_risk
 from counterpoise.neuron import GroupDRONeuron
 from counterpoise.schedules import AdaptiveSteps, PaperSteps
-from counterpoise.solver import Solution, solve
+from counterpoise.solution import Solution, Start
+from counterpoise.solver import solve, solve_path
+from counterpoise.sources import Chunks, Npy, Parquet, Source
 
 __version__ = "0.1.0"
 
@@ -26,12 +28,17 @@ __all__ = [
     "AdaptiveSteps",
     "Certificate",
     "ChiSquare",
+    "Chunks",
     "Divergence",
     "DualState",
     "GroupDRONeuron",
+    "Npy",
     "PaperSteps",
+    "Parquet",
     "Progress",
     "Solution",
+    "Source",
+    "Start",
     "dual_step",
     "elu",
     "extrapolate",
@@ -44,5 +51,6 @@ __all__ = [
     "robust_risk",
     "softplus",
     "solve",
+    "solve_path",
     "worst_group_risk",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -146,20 +146,6 @@ class GroupedData:
         if self.is_sparse or not self.intercept:
             return np.zeros(self.n_features), pivot
         return np.asarray(self.X[::step], dtype=float).mean(axis=0), pivot
-
-    def sample(self, rows_per_group: int) -> GroupedData:
-        """At most so many rows of every group, evenly spread over it."""
-        sizes = np.diff(self.offsets)
-        kept = np.minimum(sizes, rows_per_group)
-        runs = zip(self.offsets[:-1], sizes, kept, strict=True)
-        rows = np.concatenate([lo + np.arange(m) * n // m for lo, n, m in runs])
-        return replace(
-            self,
-            X=self.X[rows],
-            y=self.y[rows],
-            offsets=np.concatenate([[0], np.cumsum(kept)]),
-            row_weights=self.row_weights[rows] if self.row_weights.size else self.row_weights,
-        )
 
     def group_mean(self, values: Array) -> Array:
         """Weighted mean of a value per row within every group."""

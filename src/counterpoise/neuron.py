@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
@@ -17,8 +18,11 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from counterpoise.activations import Activation, get_activation
 from counterpoise.divergences import Divergence
+from counterpoise.engines.opening import kind_of
 from counterpoise.metrics import worst_group_risk
+from counterpoise.progress import PassBar
 from counterpoise.schedules import Schedule
+from counterpoise.solution import Start
 from counterpoise.solver import solve
 
 Array = np.ndarray
@@ -65,8 +69,15 @@ class GroupDRONeuron(RegressorMixin, BaseEstimator):
         Most iterations of Algorithm 1.
     tol : float, default=1e-6
         Relative change of the risk at which to stop.
+    warm_start : bool, default=False
+        Whether to start from the coefficients and group weights of the last fit.
+    checkpoint : path, optional
+        Where to keep the answers of every pass, so that a fit that is stopped goes on from there
+        when it is made again with the same rows and options, and ends with the same bits. The
+        file is removed when the fit ends.
     verbose : int, default=0
-        1 logs milestones, 2 every iteration, to the logger "counterpoise".
+        1 logs milestones (and shows a bar for passes over files), 2 every iteration, to the
+        logger "counterpoise".
 
     Attributes
     ----------
@@ -108,6 +119,7 @@ class GroupDRONeuron(RegressorMixin, BaseEstimator):
     coef_: Array
     intercept_: float
     activation_: Activation
+    group_weights_: Array
 
     def __init__(
         self,
@@ -125,6 +137,8 @@ class GroupDRONeuron(RegressorMixin, BaseEstimator):
         truncate: float | None = None,
         max_iter: int = 1000,
         tol: float = 1e-6,
+        warm_start: bool = False,
+        checkpoint: str | os.PathLike[str] | None = None,
         verbose: int = 0,
     ) -> None:
         self.activation = activation
@@ -140,40 +154,50 @@ class GroupDRONeuron(RegressorMixin, BaseEstimator):
         self.truncate = truncate
         self.max_iter = max_iter
         self.tol = tol
+        self.warm_start = warm_start
+        self.checkpoint = checkpoint
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None) -> GroupDRONeuron:
+    def fit(
+        self, X: Any, y: Any = None, groups: Any = None, sample_weight: Any = None
+    ) -> GroupDRONeuron:
         """Fit the neuron.
 
         Parameters
         ----------
         X : array, CSR matrix or data frame of shape (n, d)
-            float32 and float64 are read as they are; all sums are double precision.
+            float32 and float64 are read as they are; all sums are double precision. Or a
+            :class:`counterpoise.sources.Source` of chunks (Parquet, .npy, an iterable), which
+            carry ``y``, ``groups`` and ``sample_weight`` themselves; a Dask array or data frame;
+            a PyTorch tensor, which stays on its device.
         y : array of shape (n,)
         groups : array of shape (n,), optional
             A sortable label per row; None means one group.
         sample_weight : array of shape (n,), optional
             Weights of rows within their group.
         """
-        X, y = validate_data(
-            self, X, y, accept_sparse="csr", dtype=(np.float64, np.float32), y_numeric=True
-        )
-        for name in ("polish", "fit_intercept"):
+        for name in ("polish", "fit_intercept", "warm_start"):
             if not isinstance(getattr(self, name), (bool, np.bool_)):
                 raise ValueError(f"{name} must be True or False; got {getattr(self, name)!r}")
         if not isinstance(self.verbose, (Integral, np.bool_)) or self.verbose < 0:
             raise ValueError(f"verbose must be 0, 1 or 2; got {self.verbose!r}")
-        if sample_weight is not None:
-            sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64)
+        if kind_of(X) == "memory":
+            X, y = validate_data(
+                self, X, y, accept_sparse="csr", dtype=(np.float64, np.float32), y_numeric=True
+            )
+            if sample_weight is not None:
+                sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64)
+        bar = PassBar() if self.verbose else None
         with _logging(int(self.verbose)):
             found = solve(
                 X,
                 y,
                 groups,
                 sample_weight,
+                nu=self.nu,
+                start=self._start() if self.warm_start else None,
                 activation=self.activation,
                 divergence=self.divergence,
-                nu=self.nu,
                 radius=self.radius,
                 prior=self.prior,
                 reference=self.reference,
@@ -184,8 +208,14 @@ class GroupDRONeuron(RegressorMixin, BaseEstimator):
                 truncate=self.truncate,
                 max_iter=self.max_iter,
                 tol=self.tol,
+                checkpoint=self.checkpoint,
+                progress=bar,
                 check_input=False,
             )
+            if bar is not None:
+                bar.close()
+        if kind_of(X) != "memory":
+            self._note_features(X, len(found.coef))
         self.activation_ = get_activation(self.activation)
         self.coef_ = found.coef
         self.intercept_ = found.intercept
@@ -203,12 +233,44 @@ class GroupDRONeuron(RegressorMixin, BaseEstimator):
             warnings.warn(found.status, ConvergenceWarning, stacklevel=2)
         return self
 
-    def predict(self, X: Any) -> Array:
-        """``sigma(X @ coef_ + intercept_)``."""
+    def _start(self) -> Start | None:
+        """The last fit, if there is one, for the next to start from."""
+        if not hasattr(self, "coef_"):
+            return None
+        coef = np.append(self.coef_, self.intercept_) if self.fit_intercept else self.coef_
+        return Start(coef, self.group_weights_)
+
+    def _note_features(self, X: Any, count: int) -> None:
+        """What scikit-learn's validation notes of rows in memory."""
+        self.n_features_in_ = count
+        names = getattr(X, "feature_names", None)
+        if names is not None:
+            self.feature_names_in_ = np.array(names, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+
+    def predict(self, X: Any) -> Any:
+        """``sigma(X @ coef_ + intercept_)``.
+
+        An array; for a Dask collection a lazy Dask array, for a tensor a tensor on its device.
+        """
         check_is_fitted(self)
+        kind = kind_of(X)
+        if kind == "source":
+            return np.concatenate([self._scores(chunk[0]) for chunk in X])
+        if kind == "dask":
+            from counterpoise.engines.dask import predict as blockwise
+
+            return blockwise(X, self._scores)
+        if kind == "torch":
+            from counterpoise.engines.torch import predict as on_device
+
+            return on_device(X, self.coef_, self.intercept_, self.activation_)
         X = validate_data(self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=False)
-        scores = X @ self.coef_ + self.intercept_
-        return self.activation_.value(scores)
+        return self._scores(X)
+
+    def _scores(self, X: Any) -> Array:
+        return self.activation_.value(X @ self.coef_ + self.intercept_)
 
     def worst_group_risk(self, X: Any, y: Any, groups: Any, sample_weight: Any = None) -> float:
         """Mean squared error of the worst group among the given rows."""

@@ -30,8 +30,10 @@ SECOND_ORDER_LIMIT = 512
 MATRIX_GROUPS, MATRIX_NUMBERS = 512, 1 << 25
 # A kink makes the risk rugged on the scale of single rows. Descending first with the kink
 # rounded, over these shares of the scores' size, passes over minima that only few rows make.
-ROUNDING = (0.5, 0.2)
+ROUNDING: tuple[float, ...] = (0.5, 0.2)
 ROUNDED_TOL, ROUNDED_STEPS = 1e-5, 15
+# Curvatures are measured anew after a step that gained less than this share of its promise.
+KEEP_GAIN = 0.5
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class PolishResult:
     risk: float
     n_iter: int
     converged: bool
+    hess: Array | None = None
 
 
 def keeps_group_matrices(n_groups: int, size: int) -> bool:
@@ -59,35 +62,38 @@ def polish(
     tol: float,
     floor: float = 0.0,
     max_iter: int = 100,
-    matrices: Array | None = None,
+    hess: Array | None = None,
+    fixed: bool = False,
     ev: GroupEval | None = None,
     rounding: tuple[float, ...] = ROUNDING,
 ) -> PolishResult:
     """Minimise the risk locally from ``u``.
 
-    ``matrices`` are the groups' curvatures where they do not depend on ``u`` (identity
-    activation). ``weights`` is where the search for group weights starts; ``ev`` the losses and
-    true gradients at ``u`` if known.
+    ``weights`` is where the search for group weights starts; ``ev`` the losses and true gradients
+    at ``u`` if known; ``hess`` a first guess of the groups' curvatures, or the curvatures for
+    good if ``fixed`` (identity activation).
     """
     ev = ev or problem.evaluate(u, surrogate=False)
     risk = problem.risk(ev.loss_K)
     if problem.size == 0 or risk <= floor:  # nothing to choose, or nothing left to gain
         return PolishResult(u, ev, weights, risk, 0, True)
     descend = _first_order if problem.size > SECOND_ORDER_LIMIT else _second_order
-    first, point = u, weights
+    first, point, guess = u, weights, hess
     scores = problem.score_size(u) if problem.has_kink and rounding else 0.0
     if scores > 0:
         for share in rounding:
             smooth = problem.rounded(share * scores)
             rough = descend(smooth, first, None, point, tol=ROUNDED_TOL, floor=floor,
-                            max_iter=ROUNDED_STEPS, matrices=None)  # fmt: skip
-            first, point = rough.u, rough.point
+                            max_iter=ROUNDED_STEPS, hess=hess, fixed=False)  # fmt: skip
+            first, point, hess = rough.u, rough.point, rough.hess
+    if not fixed and hess is guess:  # no claim of convergence rests on a guess
+        hess = None
     start = None if first is not u else ev
     result = descend(problem, first, start, point, tol=tol, floor=floor, max_iter=max_iter,
-                     matrices=matrices)  # fmt: skip
+                     hess=hess, fixed=fixed)  # fmt: skip
     if result.risk > risk:  # rounding led astray: descend from where we stood
         result = descend(problem, u, ev, weights, tol=tol, floor=floor, max_iter=max_iter,
-                         matrices=matrices)  # fmt: skip
+                         hess=guess if fixed else None, fixed=fixed)  # fmt: skip
     return result
 
 
@@ -100,25 +106,27 @@ def _second_order(
     tol: float,
     floor: float,
     max_iter: int,
-    matrices: Array | None,
+    hess: Array | None,
+    fixed: bool,
 ) -> PolishResult:
     """Min-max over Gauss-Newton quadratics, damped until the step keeps its promise."""
     objective = problem.objective
     ev = ev or problem.evaluate(u, surrogate=False)
-    per_group = matrices is not None or keeps_group_matrices(objective.n_groups, problem.size)
+    per_group = keeps_group_matrices(objective.n_groups, problem.size)
     risk = problem.risk(ev.loss_K)
     damping = 0.0
-    fresh: Array | None = matrices
+    # Matrices cost several passes, so they are kept while steps made with them pay.
+    fresh = fixed
     converged = False
     n_iter = 0
     for n_iter in range(1, max_iter + 1):
-        if fresh is None:
-            fresh = (
-                problem.curvature(u, None)
-                if per_group
-                else problem.curvature(u, point.weights)[None]
-            )
-        model = QuadraticEngine(ev.loss_K, ev.grad_KD, fresh)
+        if hess is None:
+            fresh = True
+            if per_group:
+                hess = problem.curvature(u, None)
+            else:
+                hess = problem.curvature(u, point.weights)[None]
+        model = QuadraticEngine(ev.loss_K, ev.grad_KD, hess)
         inner = minimise_quadratics(
             model,
             objective,
@@ -142,19 +150,23 @@ def _second_order(
         unit = float(np.trace(model.mixture(inner.point.weights))) / problem.size
         if gain > 1e-3:
             u, ev, risk, point = u + inner.u, trial, trial_risk, inner.point
-            fresh = matrices
+            fresh = fixed
+            if gain < KEEP_GAIN and not fixed:
+                hess = None
             if gain > 0.75:
                 damping = damping / 2.0 if damping > 0.02 * unit else 0.0
             elif gain < 0.4:
                 damping = max(2.0 * damping, 0.1 * unit)
+        elif not fresh:
+            hess = None
         else:
             damping = max(4.0 * damping, 0.3 * unit)
             if not per_group:
-                point, fresh = inner.point, None
+                point, hess = inner.point, None
             if damping > 1e8 * unit:  # no step, however short, goes down: a kink of the risk
                 converged = True
                 break
-    return PolishResult(u, ev, point, risk, n_iter, converged)
+    return PolishResult(u, ev, point, risk, n_iter, converged, hess)
 
 
 def _interior(point: SimplexPoint, prior: Array) -> SimplexPoint:
@@ -171,7 +183,8 @@ def _first_order(
     tol: float,
     floor: float,
     max_iter: int,
-    matrices: Array | None,
+    hess: Array | None,
+    fixed: bool,
 ) -> PolishResult:
     """Quasi-Newton descent on the risk, the maximum of ``nu = 0`` smoothed ever less."""
     ev = ev or problem.evaluate(u, surrogate=False)

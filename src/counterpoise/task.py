@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -13,10 +13,9 @@ import numpy as np
 from counterpoise.algorithm import PrimalDualResult, Progress, primal_dual
 from counterpoise.certify import certify, duality_gap
 from counterpoise.divergences import Divergence, SimplexPoint
-from counterpoise.engines import GroupEval, SumEngine, make_engine
-from counterpoise.engines.scan import sample_size
+from counterpoise.engines import GroupEval, SumEngine
 from counterpoise.objective import Objective
-from counterpoise.polish import PolishResult
+from counterpoise.polish import ROUNDING, PolishResult
 from counterpoise.polish import polish as descend
 from counterpoise.preparation import Frame, Terms, label_scale, settle
 from counterpoise.problem import Problem, QuadraticProblem
@@ -32,8 +31,9 @@ SURROGATE_TOL = 5e-3
 RISK_FLOOR = 1e-14
 # A linear fit whose duality gap exceeds its tolerance by this factor has not converged.
 GAP_SLACK = 100.0
-# A sample of the rows is fitted first, roughly, if all rows are this many times more.
-SAMPLE_SHARE, SAMPLE_TOL = 4, 1e-4
+# A neuron's curvature against that of a linear unit, at first: half of the rows are active, and
+# were features symmetric about zero, these would have half of every second moment.
+HALF = 0.5
 
 
 @dataclass(frozen=True)
@@ -68,10 +68,9 @@ class Task:
         start: Start | None = None,
         callback: Callable[[Progress], None] | None = None,
     ) -> Solution:
-        """Fit from ``start``; if there is none, and rows are many, from a fit to a sample."""
+        """Fit, from ``start`` if there is one."""
         frame, prior, engine = self.frame, self.prior, self.engine
         sigma, coordinates = engine.activation, self.frame.coordinates
-        start = start or self._fit_sample(nu)
         terms = settle(
             engine, frame, prior, self.steps, nu=nu, radius=self.radius, truncate=self.truncate,
             start=self._point(None if start is None else start.average),
@@ -152,21 +151,24 @@ class Task:
             start=Start(w, point.weights, surrogate, average),
         )
 
-    def _fit_sample(self, nu: float | str) -> Start | None:
-        """A fit to some rows of every group: most of the way, at a fraction of the reads."""
-        engine = self.engine
-        closed_form = engine.activation.is_identity and self.frame.matrices is not None
-        rows = sample_size(engine.n_groups, engine.n_features)
-        if not self.polish or self.is_paper or closed_form or rows < 2 * engine.n_coef:
+    def checked(self, start: Start | None) -> Start | None:
+        """The start, if it fits this task's shape."""
+        if start is None:
             return None
-        if SAMPLE_SHARE * rows * engine.n_groups > engine.census.n_rows:
-            return None
-        few = make_engine(
-            engine.sample(rows), engine.activation, centred=self.precondition is not None
-        )
-        found = replace(self, engine=few, tol=max(self.tol, SAMPLE_TOL)).fit(nu)
-        logger.info("a sample of %d rows: risk %.6g", few.census.n_rows, found.risk)
-        return found.start
+        shapes = {
+            "coef": (self.engine.n_coef,),
+            "weights": (self.engine.n_groups,),
+            "surrogate": (self.engine.n_coef,),
+            "average": (self.engine.n_coef,),
+        }
+        for name, shape in shapes.items():
+            value = getattr(start, name)
+            if value is not None and np.shape(value) != shape:
+                raise ValueError(
+                    f"start.{name} has shape {np.shape(value)}, but this problem needs {shape}; "
+                    "start from a solution with the same features, intercept and groups"
+                )
+        return start
 
     def _point(self, w: Array | None) -> Array | None:
         """User's coefficients as a point of the solver's, within the ball."""
@@ -192,18 +194,23 @@ class Task:
     def _descend(
         self, problem: Problem, run: PrimalDualResult, u: Array, start: Start | None, floor: float
     ) -> PolishResult:
-        """Polish from where Algorithm 1 ended, or from ``start`` if that is lower already."""
-        identity = problem.engine.activation.is_identity  # type: ignore[attr-defined]
-        matrices = self.frame.matrices if identity else None
-        better = self._point(None if start is None else start.coef)
-        if better is not None and start is not None:
-            ev = problem.evaluate(better, surrogate=False)
-            if problem.risk(ev.loss_K) <= run.history["risk"].min():
-                return descend(
-                    problem, better, SimplexPoint.of(start.weights), tol=self.tol, floor=floor,
-                    matrices=matrices, ev=ev, rounding=(),
-                )  # fmt: skip
-        return descend(problem, u, run.dual.point, tol=self.tol, floor=floor, matrices=matrices)
+        """Polish from where Algorithm 1 ended, or from ``start`` if that is lower already.
+
+        A start has been polished itself: there is no need to pass over small minima again.
+        """
+        hess, fixed = self.frame.matrices, self.engine.activation.is_identity
+        if hess is not None and not fixed:
+            hess = HALF * hess
+        point, ev, rounding = run.dual.point, None, ROUNDING
+        there = self._point(None if start is None else start.coef)
+        if start is not None and there is not None:
+            found = problem.evaluate(there, surrogate=False)
+            if problem.risk(found.loss_K) <= run.history["risk"].min():
+                u, point, ev, rounding = there, SimplexPoint.of(start.weights), found, ()
+        return descend(
+            problem, u, point, tol=self.tol, floor=floor, hess=hess,
+            fixed=fixed and hess is not None, ev=ev, rounding=rounding,
+        )  # fmt: skip
 
 
 def _better_weights(

@@ -56,14 +56,15 @@ def check_reference(reference: Array | None, n_groups: int) -> Array:
     return r
 
 
-def check_options(
-    nu: Any, radius: Any, precondition: Any, truncate: Any, max_iter: Any, tol: Any
-) -> None:
-    if isinstance(nu, str):
-        if nu != "auto":
-            raise ValueError(f"nu must be a number >= 0 or 'auto'; got {nu!r}")
-    else:
+def check_nu_option(nu: Any) -> None:
+    """A number that is not negative, or "auto"."""
+    if not isinstance(nu, str):
         check_nu(nu)
+    elif nu != "auto":
+        raise ValueError(f"nu must be a number >= 0 or 'auto'; got {nu!r}")
+
+
+def check_options(radius: Any, precondition: Any, truncate: Any, max_iter: Any, tol: Any) -> None:
     for name, value in (("radius", radius), ("truncate", truncate)):
         if value is not None and not (_is_number(value) and value > 0 and math.isfinite(value)):
             raise ValueError(f"{name} must be None or a positive finite number; got {value!r}")

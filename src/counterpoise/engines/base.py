@@ -18,7 +18,6 @@ from counterpoise.engines.questions import (
     Separation,
     Squares,
 )
-from counterpoise.groups import GroupedData
 
 Array = np.ndarray
 
@@ -104,10 +103,6 @@ class SumEngine:
         """The answer, summed over all rows."""
         raise NotImplementedError(type(self).__name__)
 
-    def sample(self, rows_per_group: int) -> GroupedData:
-        """At most so many rows of every group, spread over all of them, in memory."""
-        raise NotImplementedError(type(self).__name__)
-
     @property
     def passes(self) -> int:
         """Reads of the rows so far."""
@@ -130,7 +125,8 @@ class SumEngine:
         sums = self.ask(Evaluate(self._floats(w), self.activation, surrogate, self.truncate))
         slope = self.activation.beta if surrogate else 1.0
         loss = sums[:, -1] / self.census.totals
-        grad = sums[:, : self.n_coef] * (2.0 * slope / self.census.totals)[:, None]
+        grad = (sums if sums.flags.writeable else sums.copy())[:, : self.n_coef]
+        grad *= (2.0 * slope / self.census.totals)[:, None]  # in place: it may be large
         return GroupEval(loss, grad)
 
     def apply_moments(self, directions_KD: Array) -> Array:

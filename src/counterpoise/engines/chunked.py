@@ -20,6 +20,8 @@ from counterpoise.sources import Source
 
 Array = np.ndarray
 T = TypeVar("T")
+# Called with (pass, rows read, rows in all or None) after every chunk.
+PassProgress = Callable[[int, int, int | None], None]
 
 
 class ChunkedEngine(SumEngine):
@@ -37,7 +39,7 @@ class ChunkedEngine(SumEngine):
         intercept: bool = True,
         centred: bool = True,
         scan: Scan | None = None,
-        progress: Callable[[int, int], None] | None = None,
+        progress: PassProgress | None = None,
     ) -> None:
         self.source, self.progress = source, progress
         passes = 0
@@ -61,9 +63,6 @@ class ChunkedEngine(SumEngine):
         self.counter.count += 1
         return total
 
-    def sample(self, rows_per_group: int) -> GroupedData:
-        return self.scan.sample(rows_per_group, intercept=self.census.intercept)
-
     def _chunks(self) -> Iterator[tuple[int, Rows]]:
         done = 0
         for index, chunk in enumerate(self.source):
@@ -71,12 +70,9 @@ class ChunkedEngine(SumEngine):
             done += len(rows.y)
             yield index, rows
             if self.progress is not None:
-                self.progress(self.passes_begun, done)
-
-    @property
-    def passes_begun(self) -> int:
-        counter = getattr(self, "counter", None)
-        return 0 if counter is None else counter.count
+                first = not hasattr(self, "census")
+                total = self.source.n_rows if first else self.census.n_rows
+                self.progress(1 if first else self.passes + 1, done, total)
 
     def _first_look(self) -> Scan:
         scan: Scan | None = None

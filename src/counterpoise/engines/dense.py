@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from counterpoise.activations import Activation
-from counterpoise.engines.parts import BLOCK_BYTES, RowPart
+from counterpoise.activations import CUSTOM, Activation
+from counterpoise.engines.compilation import ready
+from counterpoise.engines.parts import RowPart, frozen
 from counterpoise.engines.questions import Gram
 from counterpoise.engines.threads import over_ranges
 
 Array = np.ndarray
+
+# Rows that are scaled before their Gram matrix is taken.
+GRAM_ROWS = 1024
 
 
 class DensePart(RowPart):
@@ -19,33 +23,69 @@ class DensePart(RowPart):
                 true_slope: bool) -> Array:  # fmt: skip
         from counterpoise.engines import kernels
 
-        X, seg = self.data.X, self.segments
-        block = max(4, BLOCK_BYTES // max(1, X.itemsize * X.shape[1])) & ~3
-        sums = np.zeros((len(seg.starts), X.shape[1] + 2))
+        X, y, seg = frozen(self.data.X.reshape(-1)), frozen(y), self.segments
+        sums = np.empty((self.data.n_groups, self.data.n_features + 2))
+        parts = np.empty((len(seg.parts), sums.shape[1]))
 
         def work(first: int, last: int) -> None:
             kernels.evaluate_dense(
-                X, y, self.data.row_weights, W, bias, row_of_W, seg.starts, seg.stops,
-                seg.chunks[first], seg.chunks[last], min(block, 1 << 14), activation.code,
-                activation.parameters, true_slope, sums,
+                X, y, self._weights, W, bias, row_of_W, seg.starts, seg.stops, seg.groups,
+                seg.slots, seg.chunks[first], seg.chunks[last], activation.code,
+                activation.parameters, true_slope, sums, parts,
             )  # fmt: skip
 
+        ready(("evaluate_dense", X.dtype), work)
         over_ranges(work, len(seg.chunks) - 1)
+        kernels.merge_parts(parts, seg.parts, sums)
         return sums
 
     def _rows(self, lo: int, hi: int) -> Array:
         return self.data.X[lo:hi].astype(float, copy=False)
 
-    def _gram(self, lo: int, hi: int, scale: Array, question: Gram) -> Array:
-        keep = np.flatnonzero(scale)
-        rows = np.ones((len(keep), self.data.n_coef))
-        X = self.data.X[lo:hi]
-        np.subtract(X if len(keep) == hi - lo else X[keep], question.shift,
-                    out=rows[:, : self.data.n_features])  # fmt: skip
-        if question.basis is not None:
-            rows = rows @ question.basis
-        rows *= np.sqrt(scale[keep])[:, None]
-        return rows.T @ rows
+    def _gram(self, lo: int, hi: int, share: float, q: Gram) -> Array:
+        from counterpoise.engines import kernels
+
+        size = self.data.n_coef if q.basis is None else q.basis.shape[1]
+        out = np.zeros((size, size))
+        if q.w is not None and q.activation.code == CUSTOM:
+            for a, b in self._blocks(lo, hi):
+                rows = self._slope_rows(a, b, share, q)
+                out += rows.T @ rows
+            return out
+        coef, bias = (np.empty(0), 0.0) if q.w is None else self._split(q.w)
+        X = frozen(self.data.X.reshape(-1))
+        # A multiple of four columns: BLAS is faster, and zeros change nothing.
+        rows = np.zeros((GRAM_ROWS, -(-self.data.n_coef // 4) * 4))
+
+        def fill(first: int, last: int, filled: int) -> int:
+            return kernels.scaled_rows(
+                X, self._weights, q.shift, self.data.intercept, coef, bias, first, last,
+                q.activation.code, q.activation.parameters, share, filled, rows,
+            )  # fmt: skip
+
+        ready(("scaled_rows", X.dtype), lambda a, b: fill(a, b, 0))
+        filled = 0
+        while lo < hi:
+            stop = min(hi, lo + GRAM_ROWS - filled)
+            filled, lo = fill(lo, stop, filled), stop
+            if filled > GRAM_ROWS - 64 or lo == hi:
+                mapped = rows[:filled]
+                if q.basis is not None:
+                    mapped = mapped[:, : self.data.n_coef] @ q.basis
+                out += (mapped.T @ mapped)[:size, :size]
+                filled = 0
+        return out
+
+    def _slope_rows(self, lo: int, hi: int, share: float, q: Gram) -> Array:
+        """Rows scaled by the slope of an activation that only Python can evaluate."""
+        assert q.w is not None
+        coef, bias = self._split(q.w)
+        slope = q.activation.derivative(self._rows(lo, hi) @ coef + bias)
+        rows = np.ones((hi - lo, self.data.n_coef))
+        np.subtract(self.data.X[lo:hi], q.shift, out=rows[:, : self.data.n_features])
+        if q.basis is not None:
+            rows = rows @ q.basis
+        return rows * (slope * np.sqrt(share * self.data.weights_of(lo, hi)))[:, None]
 
     def _squares(self, lo: int, hi: int, shift: Array) -> Array:
         return self.data.weights_of(lo, hi) @ (self.data.X[lo:hi] - shift) ** 2

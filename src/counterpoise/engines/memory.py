@@ -41,6 +41,3 @@ class MemoryEngine(SumEngine):
     def ask(self, question: Question) -> Array:
         self.counter.count += not isinstance(question, Labels)
         return self.part.answer(question)
-
-    def sample(self, rows_per_group: int) -> GroupedData:
-        return self.data.sample(rows_per_group)

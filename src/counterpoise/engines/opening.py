@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from counterpoise.activations import Activation
@@ -31,10 +32,12 @@ def open_engine(
     *,
     intercept: bool,
     centred: bool,
+    progress: Callable[[int, int, int | None], None] | None = None,
 ) -> SumEngine:
     """The engine for these rows.
 
     ``centred`` engines give second moments about a centre of the features, ``engine.shift``.
+    ``progress`` is told of every chunk read, where there are chunks.
     """
     kind = kind_of(X)
     if kind == "source":
@@ -46,7 +49,7 @@ def open_engine(
                     f"{name} was given beside a {type(X).__name__}, whose chunks carry their own; "
                     f"leave {name} out"
                 )
-        return ChunkedEngine(X, activation, intercept=intercept, centred=centred)
+        return ChunkedEngine(X, activation, intercept=intercept, centred=centred, progress=progress)
     if kind == "dask":
         from counterpoise.engines.dask import DaskEngine
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -21,11 +21,11 @@ from counterpoise.engines.threads import over_ranges
 from counterpoise.groups import GroupedData
 
 Array = np.ndarray
-BlockWork = Callable[[int, int], Array]
+SegmentWork = Callable[[int, int, int], Array]
 
 # Work pieces per data set. Fixed, so that sums have one order whatever the thread count.
 N_CHUNKS = 64
-BLOCK_BYTES = 1 << 17
+BLOCK_NUMBERS = 1 << 17
 SMALL_CHUNK = 256
 # What partial sums of one matrix may take together.
 MATRIX_BYTES = 1 << 28
@@ -33,12 +33,15 @@ MATRIX_BYTES = 1 << 28
 
 class Segments(NamedTuple):
     """Runs of rows of one group, cut at chunk borders; ``chunks[c] : chunks[c+1]`` belong to
-    chunk ``c``."""
+    chunk ``c``. A run that is not its whole group has a number among such ``parts`` (``slots``;
+    else -1)."""
 
     starts: Array
     stops: Array
     groups: Array
     chunks: Array
+    slots: Array
+    parts: Array
 
     @classmethod
     def cut(cls, offsets: Array) -> Segments:
@@ -48,7 +51,16 @@ class Segments(NamedTuple):
         edges = np.unique(np.concatenate([offsets, borders]))
         starts, stops = edges[:-1], edges[1:]
         groups = np.searchsorted(offsets, starts, side="right") - 1
-        return cls(starts, stops, groups, np.searchsorted(starts, borders))
+        whole = (starts == offsets[groups]) & (stops == offsets[groups + 1])
+        slots = np.where(whole, -1, np.cumsum(~whole) - 1)
+        return cls(starts, stops, groups, np.searchsorted(starts, borders), slots, groups[~whole])
+
+
+def frozen(array: Array) -> Array:
+    """A view that cannot be written to: kernels compile once, whatever they are given."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 class RowPart:
@@ -63,6 +75,7 @@ class RowPart:
         self.segments = Segments.cut(data.offsets)
         self._first = np.searchsorted(self.segments.groups, np.arange(data.n_groups))
         self._clipped: tuple[float, Array] | None = None
+        self._weights = frozen(data.row_weights)
 
     def answer(self, question: Question) -> Array:
         """The sums asked for, over these rows."""
@@ -77,7 +90,11 @@ class RowPart:
                 return self._separation(question)
             case Squares():
                 return self._group_sums(
-                    lambda lo, hi: self._squares(lo, hi, question.shift), self.data.n_features
+                    lambda lo, hi, _: sum(
+                        (self._squares(a, b, question.shift) for a, b in self._blocks(lo, hi)),
+                        np.zeros(self.data.n_features),
+                    ),
+                    self.data.n_features,
                 )
             case Labels():
                 return self._labels(question)
@@ -87,15 +104,15 @@ class RowPart:
 
     def _kernel(self, W: Array, bias: Array, row_of_W: Array, y: Array, *, activation: Activation,
                 true_slope: bool) -> Array:  # fmt: skip
-        """Sums of every segment by the compiled kernel: (segments, d + 2)."""
+        """Sums of every group by the compiled kernel: (K, d + 2)."""
         raise NotImplementedError(type(self).__name__)
 
     def _rows(self, lo: int, hi: int) -> Array:
         """Rows ``lo:hi`` as an array or CSR matrix that supports ``@``."""
         raise NotImplementedError(type(self).__name__)
 
-    def _gram(self, lo: int, hi: int, scale: Array, question: Gram) -> Array:
-        """``sum_j scale_j r_j r_j^T`` over rows ``lo:hi``."""
+    def _gram(self, lo: int, hi: int, share: float, question: Gram) -> Array:
+        """The matrix asked for, summed over rows ``lo:hi`` of one group with that share."""
         raise NotImplementedError(type(self).__name__)
 
     def _squares(self, lo: int, hi: int, shift: Array) -> Array:
@@ -117,28 +134,29 @@ class RowPart:
             return self._python_sums(q)
         coef, bias = self._split(q.w)
         zeros = np.zeros(len(self.segments.starts), dtype=np.int64)
-        sums = self._kernel(
+        return self._kernel(
             coef[None, :], np.array([bias]), zeros, self.labels_of(q.truncate),
             activation=q.activation, true_slope=not q.surrogate,
         )  # fmt: skip
-        return self._merge(sums)
 
     def _moments(self, q: Moments) -> Array:
         d, mine = self.data.n_features, q.directions[self.codes]
         bias = mine[:, -1] if self.data.intercept else np.zeros(len(mine))
-        sums = self._kernel(
+        return self._kernel(
             np.ascontiguousarray(mine[:, :d]), np.ascontiguousarray(bias), self.segments.groups,
             np.empty(0), activation=identity(), true_slope=False,
         )  # fmt: skip
-        return self._merge(sums)
 
     def _separation(self, q: Separation) -> Array:
         stacked, d = np.vstack([q.points, q.w]), self.data.n_features
         biases = stacked[:, -1] if self.data.intercept else np.zeros(len(stacked))
 
-        def apart(lo: int, hi: int) -> Array:
-            values = q.activation.value(self._rows(lo, hi) @ stacked[:, :d].T + biases)
-            return self.data.weights_of(lo, hi) @ (values[:, :-1] - values[:, -1:]) ** 2
+        def apart(lo: int, hi: int, _: int) -> Array:
+            total = np.zeros(len(q.points))
+            for a, b in self._blocks(lo, hi):
+                values = q.activation.value(self._rows(a, b) @ stacked[:, :d].T + biases)
+                total += self.data.weights_of(a, b) @ (values[:, :-1] - values[:, -1:]) ** 2
+            return total
 
         return self._group_sums(apart, len(q.points))
 
@@ -150,28 +168,25 @@ class RowPart:
 
     def _matrices(self, q: Gram) -> Array:
         size = self.data.n_coef if q.basis is None else q.basis.shape[1]
-
-        def scale(lo: int, hi: int) -> Array:
-            c = self.data.weights_of(lo, hi)
-            if q.w is not None:
-                coef, bias = self._split(q.w)
-                c = c * q.activation.derivative(self._rows(lo, hi) @ coef + bias) ** 2
-            return c
-
         if q.share_K is None:
-            return self._group_sums(lambda a, b: self._gram(a, b, scale(a, b), q), size, size)
-        # One matrix for all groups: rows weighted by their group, cut into as many runs as a
-        # budget for their matrices allows.
-        share = np.repeat(q.share_K[self.codes], np.diff(self.data.offsets))
-        n, runs = len(share), MATRIX_BYTES // (8 * size**2 + 1)
-        runs = max(2, min(len(self.segments.chunks) - 1, runs))
-        borders = np.array([n * c // runs for c in range(runs + 1)])
-        return self._sum_blocks(
-            borders[:-1],
-            borders[1:],
-            lambda a, b: self._gram(a, b, scale(a, b) * share[a:b], q),
-            (size, size),
-        ).sum(axis=0)
+            return self._group_sums(lambda a, b, g: self._gram(a, b, 1.0, q), size, size)
+        # One matrix for all groups: chunks together make as many partial sums as a budget for
+        # them allows.
+        share, seg = q.share_K[self.codes], self.segments
+        n_chunks = len(seg.chunks) - 1
+        runs = max(2, min(n_chunks, MATRIX_BYTES // (8 * size**2 + 1)))
+        edges = [seg.chunks[n_chunks * r // runs] for r in range(runs + 1)]
+        out = np.zeros((runs, size, size))
+
+        def per_range(first: int, last: int) -> None:
+            for run in range(first, last):
+                for s in range(edges[run], edges[run + 1]):
+                    out[run] += self._gram(
+                        int(seg.starts[s]), int(seg.stops[s]), float(share[seg.groups[s]]), q
+                    )
+
+        over_ranges(per_range, runs)
+        return out.sum(axis=0)
 
     # -- shared machinery ------------------------------------------------------------------
 
@@ -179,41 +194,38 @@ class RowPart:
         coef = np.ascontiguousarray(w[: self.data.n_features])
         return coef, float(w[-1]) if self.data.intercept else 0.0
 
-    def _merge(self, sums_S: Array) -> Array:
-        """Segment sums to group sums, in the order of the rows."""
-        return np.add.reduceat(sums_S, self._first, axis=0)
-
-    def _group_sums(self, work: BlockWork, *shape: int) -> Array:
-        """Group sums of what ``work(lo, hi)`` sums over rows ``lo:hi``: shape (K, *shape)."""
-        return self._merge(self._sum_blocks(self.segments.starts, self.segments.stops, work, shape))
-
-    def _sum_blocks(
-        self, starts: Array, stops: Array, work: BlockWork, shape: tuple[int, ...]
-    ) -> Array:
-        """``work`` summed over each run of rows, a block at a time: shape (runs, *shape)."""
-        size = max(64, BLOCK_BYTES // max(1, self.data.n_features))
-        out = np.zeros((len(starts), *shape))
+    def _group_sums(self, work: SegmentWork, *shape: int) -> Array:
+        """Group sums of what ``work(lo, hi, group)`` sums over rows ``lo:hi``: (K, *shape)."""
+        seg = self.segments
+        sums = np.zeros((len(seg.starts), *shape))
 
         def per_range(first: int, last: int) -> None:
-            for run in range(first, last):
-                stop = int(stops[run])
-                for lo in range(int(starts[run]), stop, size):
-                    out[run] += work(lo, min(lo + size, stop))
+            for s in range(first, last):
+                sums[s] = work(int(seg.starts[s]), int(seg.stops[s]), int(seg.groups[s]))
 
-        over_ranges(per_range, len(starts))
-        return out
+        over_ranges(per_range, len(seg.starts))
+        return np.add.reduceat(sums, self._first, axis=0)
+
+    def _blocks(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:
+        """Runs of rows that together are ``lo:hi``, each small enough to copy."""
+        size = max(64, BLOCK_NUMBERS // max(1, self.data.n_features))
+        for start in range(lo, hi, size):
+            yield start, min(start + size, hi)
 
     def _python_sums(self, q: Evaluate) -> Array:
         """Sums for an activation that only Python can evaluate."""
         coef, bias = self._split(q.w)
         y = self.labels_of(q.truncate)
 
-        def sums(lo: int, hi: int) -> Array:
-            rows = self._rows(lo, hi)
-            z = rows @ coef + bias
-            residual = q.activation.value(z) - y[lo:hi]
-            weighted = self.data.weights_of(lo, hi) * residual
-            c = weighted if q.surrogate else weighted * q.activation.derivative(z)
-            return np.concatenate([c @ rows, [c.sum(), weighted @ residual]])
+        def sums(lo: int, hi: int, _: int) -> Array:
+            total = np.zeros(self.data.n_features + 2)
+            for a, b in self._blocks(lo, hi):
+                rows = self._rows(a, b)
+                z = rows @ coef + bias
+                residual = q.activation.value(z) - y[a:b]
+                weighted = self.data.weights_of(a, b) * residual
+                c = weighted if q.surrogate else weighted * q.activation.derivative(z)
+                total += np.concatenate([c @ rows, [c.sum(), weighted @ residual]])
+            return total
 
         return self._group_sums(sums, self.data.n_features + 2)

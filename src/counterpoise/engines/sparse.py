@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from counterpoise.activations import Activation
-from counterpoise.engines.parts import RowPart
+from counterpoise.engines.compilation import ready
+from counterpoise.engines.parts import RowPart, frozen
 from counterpoise.engines.questions import Gram
 from counterpoise.engines.threads import over_ranges
 
@@ -19,25 +20,38 @@ class SparsePart(RowPart):
                 true_slope: bool) -> Array:  # fmt: skip
         from counterpoise.engines import kernels
 
-        X, seg = self.data.X, self.segments
-        sums = np.zeros((len(seg.starts), X.shape[1] + 2))
+        X, y, seg = self.data.X, frozen(y), self.segments
+        values, indices, indptr = frozen(X.data), frozen(X.indices), frozen(X.indptr)
+        sums = np.empty((self.data.n_groups, self.data.n_features + 2))
+        parts = np.empty((len(seg.parts), sums.shape[1]))
 
         def work(first: int, last: int) -> None:
             kernels.evaluate_csr(
-                X.data, X.indices, X.indptr, y, self.data.row_weights, W, bias, row_of_W,
-                seg.starts, seg.stops, seg.chunks[first], seg.chunks[last], activation.code,
-                activation.parameters, true_slope, sums,
+                values, indices, indptr, y, self._weights, W, bias, row_of_W,
+                seg.starts, seg.stops, seg.groups, seg.slots, seg.chunks[first],
+                seg.chunks[last], activation.code, activation.parameters, true_slope, sums, parts,
             )  # fmt: skip
 
+        ready(("evaluate_csr", X.dtype, X.indices.dtype), work)
         over_ranges(work, len(seg.chunks) - 1)
+        kernels.merge_parts(parts, seg.parts, sums)
         return sums
 
     def _rows(self, lo: int, hi: int) -> Array:
         return self.data.X[lo:hi]
 
-    def _gram(self, lo: int, hi: int, scale: Array, question: Gram) -> Array:
+    def _gram(self, lo: int, hi: int, share: float, question: Gram) -> Array:
+        size = self.data.n_coef if question.basis is None else question.basis.shape[1]
+        blocks = (self._block_gram(a, b, share, question) for a, b in self._blocks(lo, hi))
+        return sum(blocks, np.zeros((size, size)))
+
+    def _block_gram(self, lo: int, hi: int, share: float, question: Gram) -> Array:
         X = self.data.X[lo:hi].astype(float)
         d = self.data.n_features
+        scale = share * self.data.weights_of(lo, hi)
+        if question.w is not None:
+            coef, bias = self._split(question.w)
+            scale = scale * question.activation.derivative(X @ coef + bias) ** 2
         if question.basis is not None:
             rows = X @ question.basis[:d]
             if self.data.intercept:

@@ -37,13 +37,21 @@ def _pool(pid: int, threads: int) -> ThreadPoolExecutor:
 
 
 def over_ranges(work: Callable[[int, int], T], n_items: int) -> list[T]:
-    """``work(lo, hi)`` on contiguous ranges that cover ``range(n_items)``, one per thread."""
+    """``work(lo, hi)`` on contiguous ranges that cover ``range(n_items)``, one per thread.
+
+    The calling thread does the first range itself.
+    """
     threads = min(n_threads(), n_items)
     if threads <= 1:
         return [work(0, n_items)]
     cuts = [n_items * i // threads for i in range(threads + 1)]
-    futures = [_pool(os.getpid(), n_threads()).submit(work, lo, hi) for lo, hi in pairwise(cuts)]
-    return [f.result() for f in futures]
+    pool = _pool(os.getpid(), threads - 1)
+    futures = [pool.submit(work, lo, hi) for lo, hi in pairwise(cuts[1:])]
+    try:
+        return [work(0, cuts[1]), *(f.result() for f in futures)]
+    finally:
+        for future in futures:  # whatever happened, no work goes on behind the caller's back
+            future.exception()
 
 
 @lru_cache(maxsize=1)

@@ -1,0 +1,31 @@
+"""cvxpy (Clarabel) with every row in the cone program: what one writes down first."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from solvers.cvxpy_qr import minimise
+from solvers.scaled import Scaled
+
+NAME = "cvxpy_rows"
+TITLE = "cvxpy per row"
+ENVIRONMENT = "main"
+LEVELS = [{"tol": tol} for tol in (1e-3, 1e-5, 1e-8)]
+LARGEST = 10_000_000  # numbers in X
+
+
+def refuses(shape):
+    if shape.activation == "relu":
+        return "no ReLU: not convex"
+    if shape.n * shape.d > LARGEST:
+        return f"not tried: more than {LARGEST:,} numbers in the cone program"
+    return None
+
+
+def fit(problem, tol):
+    scaled = Scaled(problem)
+    blocks = [
+        (scaled.Z[rows] / np.sqrt(n), scaled.t[rows] / np.sqrt(n))
+        for rows, n in zip(scaled.slices(), scaled.counts, strict=True)
+    ]
+    return scaled.back(minimise(blocks, scaled.nu, tol))
