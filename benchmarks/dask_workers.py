@@ -1,4 +1,4 @@
-"""One Dask worker beside two: the time of a pass and of a whole fit, and what a pass costs at least.
+"""One Dask worker beside two: the time of a pass and of a whole fit, and what a pass costs.
 
     python benchmarks/dask_workers.py [rows]
 
@@ -82,15 +82,19 @@ def main() -> None:
         )
         print(f"load of the machine before the start {os.getloadavg()[0]:.1f}")
         print(f"{'seconds':<26}{'one worker':>12}{'two':>12}{'ratio':>8}{'best':>8}")
-        few = open_engines(clients, 100 * BLOCKS)
-        report("overhead of a pass", alternate(
-            clients, lambda i: few[i].evaluate(w, surrogate=True), 30))  # fmt: skip
-        engines = open_engines(clients, n)
-        report("pass: evaluate", alternate(
-            clients, lambda i: engines[i].evaluate(w, surrogate=True), 15))  # fmt: skip
-        report("pass: curvature", alternate(
-            clients, lambda i: engines[i].curvature(w, None), 3))  # fmt: skip
-        del few, engines
+        asked = {
+            "overhead of a pass": (100 * BLOCKS, 30, lambda e: e.evaluate(w, surrogate=True)),
+            "pass: evaluate": (n, 15, lambda e: e.evaluate(w, surrogate=True)),
+            "pass: curvature": (n, 5, lambda e: e.curvature(w, None)),
+        }
+        engines = {}
+        for what, (rows, repeats, ask) in asked.items():
+            if rows not in engines:
+                engines[rows] = open_engines(clients, rows)
+            pair = engines[rows]
+            report(what, alternate(clients, lambda i, ask=ask, pair=pair: ask(pair[i]), repeats))
+        del pair
+        engines.clear()
         found = {}
 
         def fit(i):

@@ -41,7 +41,7 @@ def total(X, lo, hi):
 
 def blocked(engine, w, rows):
     """One pass by two matrix-vector products on every block of rows."""
-    data, seg = engine.data, engine.segments
+    data, seg = engine.data, engine.part.segments
     loss, grad = np.zeros(len(seg.starts)), np.zeros((len(seg.starts), data.n_features))
     coef = w[:-1].astype(data.X.dtype)
 

@@ -3,9 +3,10 @@
     python benchmarks/run.py [--quick] [--datasets NAME ...] [--solvers NAME ...] [--out DIR]
 
 ``--quick`` takes the small synthetic problems and the solvers that need no environment of their
-own. Finished cells are kept in the output folder and not run again unless ``--fresh``. The
-reference of a problem is the lowest risk that any solver found for it; tables show the time to
-come within 1e-2, 1e-3 and 1e-4 of it, and how that compares with ours, losses like wins.
+own. Finished cells are kept in the output folder and not run again unless ``--fresh``; ours are,
+once our code has changed. The reference of a problem is the lowest risk that any solver found for
+it; tables show the time to come within 1e-2, 1e-3 and 1e-4 of it, and how that compares with
+ours, losses like wins.
 
 A run ends at the time limit, or earlier once it has taken ``--patience`` times as long as our
 solver needed (but never less than MIN_LIMIT); the tables then say "> limit".
@@ -14,7 +15,9 @@ solver needed (but never less than MIN_LIMIT); the tables then say "> limit".
 from __future__ import annotations
 
 import argparse
+import hashlib
 import importlib.metadata
+import importlib.util
 import json
 import math
 import os
@@ -53,6 +56,23 @@ def write_json(path: Path, content) -> None:
     scratch = path.with_suffix(".part")
     scratch.write_text(json.dumps(content, indent=1))
     scratch.replace(path)
+
+
+def our_code() -> str:
+    """A fingerprint of the counterpoise that is imported, so that no two are mixed in one table."""
+    home = Path(importlib.util.find_spec("counterpoise").origin).parent
+    digest = hashlib.sha256()
+    for path in sorted(home.rglob("*.py")):
+        digest.update(path.relative_to(home).as_posix().encode() + path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def finished(path: Path, code: str):
+    """The cell kept there, unless it measured another version of our code."""
+    if not path.exists():
+        return None
+    cell = json.loads(path.read_text())
+    return cell if cell["solver"] != "ours" or cell.get("code") == code else None
 
 
 def prepare(source, activation, out: Path):
@@ -120,8 +140,10 @@ def grid(options: Options):
                 cells = []
                 for name in options.solvers:
                     path = kept / f"{dataset}.{activation}.{objective.NAME}.{name}.json"
-                    if path.exists() and not options.fresh:
-                        cells.append(json.loads(path.read_text()))
+                    code = our_code()
+                    cell = None if options.fresh else finished(path, code)
+                    if cell:
+                        cells.append(cell)
                         continue
                     if rows is None:
                         try:
@@ -134,7 +156,7 @@ def grid(options: Options):
                         "objective": objective.NAME, "shape": {"n": n, "d": d, "K": K},
                     }  # fmt: skip
                     limit = limit_for(options, name, cells)
-                    about["limit"] = limit
+                    about |= {"limit": limit, "code": code}
                     print(f"{path.stem:<60}", end=" ", flush=True)
                     start = time.perf_counter()
                     best = report.reference(cells)
@@ -202,6 +224,9 @@ def main(arguments=None) -> None:
     options = parse(arguments)
     start = time.perf_counter()
     cells = list(grid(options))
+    measured = {cell["code"] for cell in cells if cell["solver"] == "ours"}
+    if len(measured) > 1:
+        print(f"warning: our code changed during the run ({len(measured)} versions measured)")
     results = {"machine": machine(), "cells": cells, "summary": report.summarise(cells)}
     write_json(options.out / "results.json", results)
     report.write(results, options.out)

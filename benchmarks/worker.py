@@ -126,7 +126,7 @@ def climb(solver, problem, answer, limit, target):
             point = {"wall": watch.wall, "cpu": watch.cpu, "risk": value}
             answer.add(level, [point], "limit" if watch.wall > limit else "returned")
             done, times = done + 1, repeats(watch.wall) if not done else times
-        slow = watch.wall > limit / 2
+        slow = watch.wall > limit
         if slow or (target is not None and value <= target * (1.0 + 1e-7)):
             break
 

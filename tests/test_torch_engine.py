@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import torch
 from problems import neuron_data
 from test_engines import (
     NAMED,
@@ -20,13 +21,28 @@ from test_engines import (
 
 from counterpoise import GroupDRONeuron, solve
 from counterpoise.activations import Activation, identity, leaky_relu, relu, softplus
-from counterpoise.engines import make_engine
+from counterpoise.engines import MemoryEngine, make_engine, opening
+from counterpoise.engines import torch as tensors
 from counterpoise.engines.opening import kind_of, open_engine
+from counterpoise.engines.questions import Labels
+from counterpoise.engines.torch import TorchEngine, predict
 
-torch = pytest.importorskip("torch")
 
-from counterpoise.engines import torch as tensors  # noqa: E402
-from counterpoise.engines.torch import TorchEngine, predict  # noqa: E402
+@pytest.fixture(autouse=True)
+def _tensors_stay(monkeypatch):
+    """Tensors on the CPU stand in for those on a card, which are read where they are."""
+    monkeypatch.setattr(opening, "stays_on_device", lambda X: True)
+
+
+def test_tensors_on_the_cpu_are_read_as_arrays(monkeypatch):
+    monkeypatch.undo()
+    X, y, groups = neuron_data(K=3, n=200, d=4)
+    X = torch.tensor(X)
+    engine = open_engine(X, torch.tensor(y), groups, None, relu(), intercept=True, centred=True)
+    assert isinstance(engine, MemoryEngine)
+    assert engine.data.X.ctypes.data == X.data_ptr(), "no copy"
+    found, expected = solve(X, y, groups), solve(X.numpy(), y, groups)
+    np.testing.assert_array_equal(found.coef, expected.coef)
 
 
 def engine_of(tmp_path, storage="float64", K=7, intercept=True, weighted=False, sigma=None, **more):
@@ -138,7 +154,7 @@ def test_a_device_without_double_sums_blocks_in_single_precision(monkeypatch, tm
     engine, rows = engine_of(tmp_path, weighted=True)
     assert engine.y.dtype == engine.weights.dtype == torch.float32
     assert engine.census.precision == np.finfo(np.float32).eps
-    assert engine.evaluate(point(rows), surrogate=True).loss_K.dtype == np.float64
+    assert engine.ask(Labels(0.0, None)).dtype == np.float64
     every_question(engine, rows, leaky_relu(0.2), tol=3e-6)
 
 
@@ -193,15 +209,15 @@ def test_a_custom_activation_without_slope_is_differentiated(tmp_path):
 
 
 def test_a_custom_activation_may_write_to_its_scores(tmp_path):
-    def ramp(t):
-        t[t < 0] *= 0.2
+    def in_place(t):
+        t[:] = softplus().value(t)
         return t
 
-    own = Activation(ramp, leaky_relu(0.2).slope, 1.0, 1.0)
+    own = Activation(in_place, softplus().slope, 0.5, 1.0)
     engine, rows = engine_of(tmp_path, sigma=own)
     w = point(rows)
     grad = engine.evaluate(w, surrogate=False).grad_KD
-    close(grad, naive_evaluate(rows, leaky_relu(0.2), w, False)[1])
+    close(grad, naive_evaluate(rows, softplus(), w, False)[1])
 
 
 # -- passes, variants, inputs --------------------------------------------------------------

@@ -92,26 +92,28 @@ class GroupedData:
 
         With ``keep``, these rows of ``X`` and ``y``; codes and weights are theirs alone.
         """
-        order: Array | slice = slice(None)
-        rows: Array | slice = slice(None) if keep is None else keep
-        if (np.diff(codes) < 0).any():
-            order = np.argsort(codes.astype(np.min_scalar_type(len(labels))), kind="stable")
-            rows = order if keep is None else keep[order]
+        from counterpoise.engines.sorting import sorted_order, take_rows
+
+        order, offsets = sorted_order(codes, len(labels))
+        rows = keep if order is None else order if keep is None else keep[order]
         if sparse.issparse(X):
-            X = X.tocsr() if isinstance(rows, slice) else X.tocsr()[rows]
+            X = X.tocsr() if rows is None else X.tocsr()[rows]
             if X.dtype not in (np.float32, np.float64):
                 X = X.astype(float)
         else:
             X = np.asarray(X)
             if X.dtype not in (np.float32, np.float64):
                 X = X.astype(float)
-            X = np.ascontiguousarray(X[rows])
+            X = np.ascontiguousarray(X) if rows is None else take_rows(X, rows)
+        y = np.asarray(y, dtype=float)
+        if weights is not None and order is not None:
+            weights = weights[order]
         return cls(
             X=X,
-            y=np.ascontiguousarray(np.asarray(y, dtype=float)[rows]),
+            y=np.ascontiguousarray(y if rows is None else y[rows]),
             labels=labels,
-            offsets=np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=len(labels)))]),
-            row_weights=np.empty(0) if weights is None else np.ascontiguousarray(weights[order]),
+            offsets=offsets,
+            row_weights=np.empty(0) if weights is None else np.ascontiguousarray(weights),
             intercept=intercept,
         )
 
@@ -173,13 +175,32 @@ def encode_groups(groups: Any, n: int) -> tuple[Array, Array]:
             "Give these rows a label of their own, or leave them out."
         )
     try:
-        labels, codes = np.unique(values, return_inverse=True)
+        return _number(values)
     except TypeError as error:
         kinds = sorted({type(v).__name__ for v in values.tolist()})
         raise TypeError(
             f"groups mixes labels that cannot be sorted together ({', '.join(kinds)}); "
             "turn them into one kind, for example with str()"
         ) from error
+
+
+def _number(values: Array) -> tuple[Array, Array]:
+    """``np.unique`` with its inverse, without sorting the rows where that can be avoided."""
+    if values.dtype.kind in "iu" and values.size:
+        low, high = int(values.min()), int(values.max())
+        if high - low < 4 * len(values) + 1024 and abs(low) < 1 << 62:
+            shifted = values.astype(np.int64) - low
+            there = np.bincount(shifted) > 0
+            numbers = np.cumsum(there) - 1
+            return (np.flatnonzero(there) + low).astype(values.dtype), numbers[shifted]
+    if values.dtype.kind in "OUS":
+        rows = values.tolist()
+        known = sorted(dict.fromkeys(rows))
+        number = {label: i for i, label in enumerate(known)}
+        labels = np.empty(len(known), dtype=values.dtype)
+        labels[:] = known
+        return labels, np.fromiter(map(number.__getitem__, rows), np.int64, len(rows))
+    labels, codes = np.unique(values, return_inverse=True)
     return labels, codes.reshape(-1)
 
 

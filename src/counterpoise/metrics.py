@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import check_consistent_length
+from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from counterpoise.divergences import Divergence, risk
+from counterpoise.engines.opening import kind_of
 from counterpoise.groups import check_weights, encode_groups, label_list
 
 Array = np.ndarray
@@ -55,7 +56,9 @@ def robust_risk(
 def _group_means(
     y_true: Array, y_pred: Array, groups: Any, sample_weight: Array | None
 ) -> tuple[Array, Array]:
+    y_true, y_pred, groups, sample_weight = map(_on_host, (y_true, y_pred, groups, sample_weight))
     check_consistent_length(y_true, y_pred)
+    y_true, y_pred = column_or_1d(y_true), column_or_1d(y_pred)
     squares = (np.asarray(y_true, dtype=float) - np.asarray(y_pred, dtype=float)) ** 2
     labels, codes = encode_groups(groups, len(squares))
     weights = check_weights(sample_weight, len(squares))
@@ -66,3 +69,12 @@ def _group_means(
         empty = label_list(labels)[int(np.argmin(totals))]
         raise ValueError(f"sample_weight is zero on all rows of group {empty!r}")
     return labels, np.bincount(codes, weights=weights * squares, minlength=len(labels)) / totals
+
+
+def _on_host(values: Any) -> Any:
+    """Tensors and lazy arrays as arrays; anything else as it is."""
+    if kind_of(values) == "torch":
+        from counterpoise.engines.torch import host
+
+        return host(values)
+    return values.compute() if kind_of(values) == "dask" else values

@@ -215,7 +215,7 @@ class GroupDRONeuron(RegressorMixin, BaseEstimator):
             if bar is not None:
                 bar.close()
         if kind_of(X) != "memory":
-            self._note_features(X, len(found.coef))
+            self._note_features(X, (y, groups, sample_weight), len(found.coef))
         self.activation_ = get_activation(self.activation)
         self.coef_ = found.coef
         self.intercept_ = found.intercept
@@ -240,10 +240,13 @@ class GroupDRONeuron(RegressorMixin, BaseEstimator):
         coef = np.append(self.coef_, self.intercept_) if self.fit_intercept else self.coef_
         return Start(coef, self.group_weights_)
 
-    def _note_features(self, X: Any, count: int) -> None:
+    def _note_features(self, X: Any, others: tuple[Any, ...], count: int) -> None:
         """What scikit-learn's validation notes of rows in memory."""
         self.n_features_in_ = count
         names = getattr(X, "feature_names", None)
+        if hasattr(X, "columns"):  # a data frame, of which some columns may be no features
+            own = [name for name in others if isinstance(name, str)]
+            names = [name for name in X.columns if name not in own]
         if names is not None:
             self.feature_names_in_ = np.array(names, dtype=object)
         elif hasattr(self, "feature_names_in_"):
@@ -261,7 +264,7 @@ class GroupDRONeuron(RegressorMixin, BaseEstimator):
         if kind == "dask":
             from counterpoise.engines.dask import predict as blockwise
 
-            return blockwise(X, self._scores)
+            return blockwise(X, self._scores, getattr(self, "feature_names_in_", None))
         if kind == "torch":
             from counterpoise.engines.torch import predict as on_device
 

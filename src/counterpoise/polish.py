@@ -133,7 +133,7 @@ def _second_order(
             origin=u,
             coordinates=problem.coordinates,
             damping=damping,
-            tol=min(1e-11, 0.01 * tol),
+            tol=1e-11 if fixed else max(1e-11, 1e-3 * tol),
             centre=_interior(point, objective.prior),
         )
         size = max(abs(risk), floor)

@@ -47,7 +47,8 @@ class Problem:
 
     def score_size(self, u: Array) -> float:
         """The size of the linear scores at ``u``, read off the neuron's own output: one read."""
-        squares = self.separation(np.zeros((1, self.size)), u)[0]
+        assert isinstance(self.engine, SumEngine)
+        squares = self.engine.mean_outputs(self.coordinates.to_user(u))
         return float(np.sqrt(2.0 * self.objective.prior @ squares))
 
     def rounded(self, width: float) -> Problem:

@@ -129,6 +129,11 @@ class SumEngine:
         grad *= (2.0 * slope / self.census.totals)[:, None]  # in place: it may be large
         return GroupEval(loss, grad)
 
+    def mean_outputs(self, w: Array) -> Array:
+        """``mean_i sigma(w.x)^2``: the losses, were all labels zero."""
+        sums = self.ask(Evaluate(self._floats(w), self.activation, True, 0.0))
+        return sums[:, -1] / self.census.totals
+
     def apply_moments(self, directions_KD: Array) -> Array:
         """``mean_i x (x . u_i)`` with a direction ``u_i`` for every group: power iteration."""
         sums = self.ask(Moments(self._floats(directions_KD)))

@@ -76,8 +76,8 @@ class ChunkedEngine(SumEngine):
 
     def _first_look(self) -> Scan:
         scan: Scan | None = None
-        for index, rows in read_ahead(self._chunks()):
-            found = Scan.of(rows, index)
+        for _, rows in read_ahead(self._chunks()):
+            found = Scan.of(rows)
             scan = found if scan is None else scan.merge(found)
         if scan is None:
             raise ValueError("the source gave no chunks; there is nothing to fit")

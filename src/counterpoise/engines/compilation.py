@@ -22,7 +22,7 @@ def ready(key: Hashable, work: Callable[[int, int], Any]) -> None:
     """
     if key in _ready:
         return
-    timer = threading.Timer(PATIENCE_SECONDS, logger.warning, [MESSAGE])
+    timer = threading.Timer(PATIENCE_SECONDS, _say_once)
     timer.daemon = True
     timer.start()
     try:
@@ -30,3 +30,9 @@ def ready(key: Hashable, work: Callable[[int, int], Any]) -> None:
     finally:
         timer.cancel()
     _ready.add(key)
+
+
+def _say_once() -> None:
+    if MESSAGE not in _ready:
+        _ready.add(MESSAGE)
+        logger.warning(MESSAGE)

@@ -56,10 +56,15 @@ class DaskEngine(SumEngine):
         load = delayed(partial(load_block, columns=columns, intercept=intercept), nout=2)
         loaded = [load(i, *block) for i, block in enumerate(_blocks(X, named))]
         scan = _tree([found for _, found in loaded], delayed(merge_scans))
-        labels, place = delayed(getattr)(scan, "labels"), delayed(place_part)
         with _large_graphs():
-            scan, *parts = dask.persist(scan, *[place(part, labels) for part, _ in loaded])
+            scan, *parts = dask.persist(scan, *[part for part, _ in loaded])
         self.scan: Scan = scan.compute()
+        labels, place = delayed(getattr)(scan, "labels"), delayed(place_part)
+        placed = []
+        for part, home in zip(parts, _homes(parts), strict=True):
+            with dask.annotate(**home):
+                placed.append(place(part, labels))
+        parts = dask.persist(*placed)
         self._keys = [part.key for part in parts]
         self._held = {key: value for part in parts for key, value in dict(part.dask).items()}
         super().__init__(self.scan.census(intercept=intercept, centred=centred), activation)
@@ -67,13 +72,11 @@ class DaskEngine(SumEngine):
 
     def ask(self, question: Question) -> Array:
         graph: dict[Any, Any] = dict(self._held)
-        answer, token = (
-            partial(answer_part, question=question, n_groups=self.n_groups),
-            uuid.uuid4(),
-        )
+        answer = partial(answer_part, question=question, n_groups=self.n_groups)
+        token = uuid.uuid4().hex
 
         def task(kind: str, *work: Any) -> str:
-            key = f"counterpoise-{kind}-{token.hex}-{len(graph)}"
+            key = f"counterpoise-{kind}-{token}-{len(graph)}"
             graph[key] = work
             return key
 
@@ -83,9 +86,6 @@ class DaskEngine(SumEngine):
             total = Delayed(root, graph).compute()
         self.counter.count += 1
         return np.require(total, requirements="W")
-
-    def sample(self, rows_per_group: int) -> GroupedData:
-        return self.scan.sample(rows_per_group, intercept=self.census.intercept)
 
 
 def predict(X: Any, function: Callable[[Array], Array], names: Sequence[Any] | None = None) -> Any:
@@ -133,7 +133,7 @@ def load_block(
     y, groups, weights = given
     rows = check_chunk(X if columns is None else columns.read(X), y, groups, weights, where)
     part = to_part(rows, rows.labels, intercept, where) if len(rows.y) else None
-    return part, Scan.of(rows, index)
+    return part, Scan.of(rows)
 
 
 def plain(values: Any, name: str) -> Array:
@@ -188,6 +188,32 @@ def _tree(items: list[Any], combine: Callable[..., Any]) -> Any:
         runs = [items[i : i + FAN_IN] for i in range(0, len(items), FAN_IN)]
         items = [combine(*run) if len(run) > 1 else run[0] for run in runs]
     return items[0]
+
+
+def _homes(parts: list[Any]) -> list[dict[str, Any]]:
+    """Where parts should be, as annotations: where they are, but in no place more than its share.
+
+    They stay for the whole fit, and a pass takes as long as the worker that holds most.
+    """
+    if "distributed" not in sys.modules or dask.get_annotations():
+        return [{}] * len(parts)
+    from distributed import futures_of, wait
+
+    futures = futures_of(parts)
+    if not futures:
+        return [{}] * len(parts)
+    wait(futures)
+    client, homes = futures[0].client, {}
+    threads, found = client.nthreads(), client.who_has(futures)
+    share = -(-len(parts) // sum(threads.values()))
+    room = {worker: share * count for worker, count in threads.items()}
+    for stay in (True, False):
+        for key in [part.key for part in parts if part.key not in homes]:
+            near = [worker for worker in found[key] if room.get(worker)] if stay else [*room]
+            if near:
+                homes[key] = max(near, key=lambda worker: room[worker])
+                room[homes[key]] -= 1
+    return [{"workers": [homes[part.key]], "allow_other_workers": True} for part in parts]
 
 
 def _large_graphs() -> AbstractContextManager[Any]:

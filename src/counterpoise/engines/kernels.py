@@ -55,6 +55,12 @@ def compiled(**options):
     return wrap
 
 
+def inner(**options):
+    """A function of kernels alone: compiled anew with each of them, never read from disk, so that
+    a kernel is the same code whether or not it came from the cache."""
+    return njit(nogil=True, forceinline=True, **options)
+
+
 @intrinsic
 def prefetch(typing_context, array, index):
     """Ask for the cache line of ``array[index]``; an index past the end does no harm."""
@@ -71,7 +77,7 @@ def prefetch(typing_context, array, index):
     return types.void(array, index), emit
 
 
-@compiled()
+@inner()
 def activate(code, parameters, true_slope, z, slope, count):
     """Replace ``z[:count]`` by the named activation's values and, if ``true_slope``, ``slope`` by
     its slopes; else they stay or become one."""
@@ -101,7 +107,7 @@ def activate(code, parameters, true_slope, z, slope, count):
                 slope[i] = 1.0 + z[i] if true_slope else 1.0
 
 
-@compiled(fastmath=SUMS)
+@inner(fastmath=SUMS)
 def to_coefficients(z, slope, y, weights, first, count, code, parameters, true_slope):
     """Turn projections ``z`` into gradient coefficients in place, zeros up to a multiple of
     four; return the sums of losses and of coefficients. ``slope`` comes filled with ones."""
@@ -127,7 +133,7 @@ def to_coefficients(z, slope, y, weights, first, count, code, parameters, true_s
     return loss, total
 
 
-@compiled(fastmath=SUMS)
+@inner(fastmath=SUMS)
 def project(X, d, first, count, w, bias, z, ahead, portion):
     """``z[i] = X[first + i] . w + bias``, four rows at a time; the last row stands in for rows
     beyond it. Asks for ``portion`` times a strip of ``X[ahead:]`` with every strip."""
@@ -158,7 +164,7 @@ def project(X, d, first, count, w, bias, z, ahead, portion):
         p0 = p3 + d
 
 
-@compiled(fastmath=UPDATES)
+@inner(fastmath=UPDATES)
 def add_rows(X, d, first, count, c, out, ahead, portion):
     """``out[:d] += sum_i c[i] X[first + i]``; ``c`` is zero up to a multiple of four."""
     strip, line = U(STRIP_BYTES // X.itemsize), U(LINE_BYTES // X.itemsize)
@@ -184,7 +190,7 @@ def add_rows(X, d, first, count, c, out, ahead, portion):
         p0 = p3 + d
 
 
-@compiled(fastmath=SUMS)
+@inner(fastmath=SUMS)
 def add_and_project(X, d, first, w, bias, z, out):
     """Add the four rows before ``first`` with coefficients ``z``, and let the projections of the
     four rows from ``first`` on take their place."""
@@ -202,7 +208,7 @@ def add_and_project(X, d, first, w, bias, z, out):
     z[0], z[1], z[2], z[3] = a0 + bias, a1 + bias, a2 + bias, a3 + bias
 
 
-@compiled()
+@inner()
 def rows_per_block(row_bytes):
     """Rows projected before they are added: a multiple of eight, or four long ones."""
     if row_bytes > LONG_ROW_BYTES:

@@ -23,6 +23,11 @@ def kind_of(X: Any) -> str:
     return "memory"
 
 
+def stays_on_device(X: Any) -> bool:
+    """Whether a tensor is read where it is; on the CPU it is an array, and better read as one."""
+    return X.device.type != "cpu"
+
+
 def open_engine(
     X: Any,
     y: Any,
@@ -56,9 +61,12 @@ def open_engine(
         return DaskEngine(X, y, groups, sample_weight, activation,
                           intercept=intercept, centred=centred)  # fmt: skip
     if kind == "torch":
-        from counterpoise.engines.torch import TorchEngine
+        from counterpoise.engines.torch import TorchEngine, check_labels, check_matrix, host
 
-        return TorchEngine(X, y, groups, sample_weight, activation,
-                           intercept=intercept, centred=centred)  # fmt: skip
+        if stays_on_device(X):
+            return TorchEngine(X, y, groups, sample_weight, activation,
+                               intercept=intercept, centred=centred)  # fmt: skip
+        X = host(check_matrix(X))
+        y, groups, sample_weight = check_labels(y, len(X)), host(groups), host(sample_weight)
     data = GroupedData.build(X, y, groups, sample_weight, intercept=intercept)
     return MemoryEngine(data, activation, centred=centred)

@@ -125,6 +125,8 @@ class RowPart:
         """The labels, clipped; the last clipping is kept."""
         if truncate is None:
             return self.data.y
+        if truncate == 0:
+            return np.zeros_like(self.data.y)
         if self._clipped is None or self._clipped[0] != truncate:
             self._clipped = (truncate, np.clip(self.data.y, -truncate, truncate))
         return self._clipped[1]

@@ -1,4 +1,4 @@
-"""The first look at rows that do not all fit in memory: groups, totals, a centre, a sample.
+"""The first look at rows that do not all fit in memory: groups, totals, a centre.
 
 A :class:`Scan` of two runs of rows is the merger of theirs, in any grouping of the runs, so it
 can be made chunk by chunk or as a tree across machines.
@@ -13,20 +13,9 @@ import numpy as np
 from scipy import sparse
 
 from counterpoise.engines.base import Census
-from counterpoise.groups import GroupedData, check_weights, encode_groups
+from counterpoise.groups import check_weights, encode_groups
 
 Array = np.ndarray
-
-# A sample of every group: enough rows that a fit to it is a few percent from that of all, the more
-# coefficients the more; fewer if all groups together would take more numbers than this.
-SAMPLE_ROWS, SAMPLE_ROWS_PER_COEF, SAMPLE_NUMBERS = 1000, 20, 1 << 25
-
-
-def sample_size(n_groups: int, n_features: int) -> int:
-    """Rows of every group in a sample."""
-    wanted = max(SAMPLE_ROWS, SAMPLE_ROWS_PER_COEF * (n_features + 1))
-    return max(1, min(wanted, SAMPLE_NUMBERS // max(1, n_groups * n_features)))
-
 
 @dataclass(frozen=True)
 class Rows:
@@ -76,7 +65,7 @@ def check_chunk(X: Any, y: Any, groups: Any, weights: Any, where: str) -> Rows:
 
 @dataclass(frozen=True)
 class Scan:
-    """Groups with their totals, the mean of the features, and the rows drawn so far."""
+    """Groups with their total weights, and the mean of the features."""
 
     labels: Array
     totals: Array
@@ -86,34 +75,21 @@ class Scan:
     pivot: float
     precision: float
     is_sparse: bool
-    X: Any
-    y: Array
-    codes: Array
-    weights: Array
-    priority: Array
 
     @classmethod
-    def of(cls, rows: Rows, index: int) -> Scan:
-        """The scan of chunk number ``index``; its rows are drawn by a seed of their own."""
+    def of(cls, rows: Rows) -> Scan:
+        """The scan of one chunk."""
         n, d = rows.X.shape
-        counts = np.ones(n) if rows.weights is None else rows.weights
         is_sparse = sparse.issparse(rows.X)
-        priority = np.random.default_rng([0, index]).random(n)
-        keep = _lowest(priority, rows.codes, sample_size(len(rows.labels), d))
         return cls(
             labels=rows.labels,
-            totals=np.bincount(rows.codes, weights=counts, minlength=len(rows.labels)),
+            totals=np.bincount(rows.codes, weights=rows.weights, minlength=len(rows.labels)) * 1.0,
             n_rows=n,
             n_features=d,
             mean=np.zeros(d) if is_sparse or not n else rows.X.mean(axis=0, dtype=float),
             pivot=float(np.median(rows.y[:: max(1, n // 4096)])) if n else 0.0,
             precision=float(np.finfo(rows.X.dtype).eps),
             is_sparse=is_sparse,
-            X=rows.X[keep],
-            y=rows.y[keep],
-            codes=rows.codes[keep],
-            weights=counts[keep],
-            priority=priority[keep],
         )
 
     def merge(self, other: Scan) -> Scan:
@@ -125,31 +101,11 @@ class Scan:
                 f"chunks differ in their number of features: {self.n_features} and "
                 f"{other.n_features}"
             )
-        try:
-            labels = np.union1d(self.labels, other.labels)
-        except TypeError:
-            kinds = f"{self.labels.dtype} and {other.labels.dtype}"
-            raise TypeError(
-                f"groups of different chunks cannot be sorted together ({kinds}); turn them into "
-                "one kind, for example with str()"
-            ) from None
-        if (labels.dtype.kind in "US") != (self.labels.dtype.kind in "US") or (
-            (labels.dtype.kind in "US") != (other.labels.dtype.kind in "US")
-        ):
-            raise TypeError(
-                f"groups are text in some chunks and {self.labels.dtype} or {other.labels.dtype} "
-                "in others; turn them into one kind"
-            )
-        places = [np.searchsorted(labels, s.labels) for s in (self, other)]
+        labels = _union(self.labels, other.labels)
         totals = np.zeros(len(labels))
-        for place, scan in zip(places, (self, other), strict=True):
-            totals[place] += scan.totals
+        for scan in (self, other):
+            totals[np.searchsorted(labels, scan.labels)] += scan.totals
         n = self.n_rows + other.n_rows
-        codes = np.concatenate([places[0][self.codes], places[1][other.codes]])
-        priority = np.concatenate([self.priority, other.priority])
-        keep = _lowest(priority, codes, sample_size(len(labels), self.n_features))
-        stack = sparse.vstack if self.is_sparse else np.concatenate
-        X: Any = stack([self.X, other.X])
         return Scan(
             labels=labels,
             totals=totals,
@@ -159,11 +115,6 @@ class Scan:
             pivot=self.pivot,
             precision=max(self.precision, other.precision),
             is_sparse=self.is_sparse or other.is_sparse,
-            X=(X.tocsr() if self.is_sparse else X)[keep],
-            y=np.concatenate([self.y, other.y])[keep],
-            codes=codes[keep],
-            weights=np.concatenate([self.weights, other.weights])[keep],
-            priority=priority[keep],
         )
 
     def census(self, *, intercept: bool, centred: bool) -> Census:
@@ -181,19 +132,17 @@ class Scan:
             precision=self.precision,
         )
 
-    def sample(self, rows_per_group: int, *, intercept: bool) -> GroupedData:
-        """The rows drawn, at most so many of each group, sorted by group."""
-        keep = _lowest(self.priority, self.codes, rows_per_group)
-        weights = self.weights[keep]
-        return GroupedData.sort(
-            self.X[keep], self.y[keep], self.codes[keep], self.labels,
-            None if np.ptp(weights) == 0 else weights, intercept=intercept,
-        )  # fmt: skip
 
-
-def _lowest(priority: Array, codes: Array, count: int) -> Array:
-    """Rows among the ``count`` of lowest priority in their group, in the order of the rows."""
-    order = np.lexsort((priority, codes))
-    sorted_codes = codes[order]
-    first = np.searchsorted(sorted_codes, sorted_codes)
-    return np.sort(order[np.arange(len(order)) - first < count])
+def _union(left: Array, right: Array) -> Array:
+    """Sorted labels of both; text and numbers do not mix."""
+    text = [labels.dtype.kind in "US" for labels in (left, right)]
+    try:
+        if text[0] != text[1] and "O" not in (left.dtype.kind, right.dtype.kind):
+            raise TypeError
+        return np.union1d(left, right)
+    except TypeError:
+        raise TypeError(
+            f"groups of different chunks cannot be sorted together ({left.dtype} such as "
+            f"{left[0]!r}, and {right.dtype} such as {right[0]!r}); turn them into one kind, for "
+            "example with str()"
+        ) from None
