@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -36,7 +37,7 @@ def make_rows(n=700, weighted=False, seed=0):
         w = rng.uniform(0.1, 3.0, n)
         w[rng.random(n) < 0.3] = 0.0
         w[g == 1] = 0.0  # a group of no weight at all
-        w[100:140] = 0.0  # and whole chunks of none
+        w[20:60] = 0.0  # and whole chunks of none
     return X, y, g, w
 
 
@@ -44,10 +45,7 @@ def cut(columns, edges):
     """The columns as a source of chunks between the edges."""
     bounds = [0, *edges, columns[0].shape[0]]
     return Chunks(
-        [
-            tuple(None if c is None else c[lo:hi] for c in columns)
-            for lo, hi in zip(bounds[:-1], bounds[1:], strict=True)
-        ]
+        [tuple(None if c is None else c[lo:hi] for c in columns) for lo, hi in pairwise(bounds)]
     )
 
 
@@ -124,15 +122,16 @@ def check_same_answers(columns, edges, sigma, intercept=True, tol=1e-12):
 @pytest.mark.parametrize("edges", CUTS)
 @pytest.mark.parametrize("weighted", [False, True])
 def test_answers_are_those_of_memory_wherever_the_rows_are_cut(edges, weighted):
-    columns = make_rows(weighted=weighted)
-    check_same_answers(columns, CUTS[edges](700), leaky_relu(0.2))
+    n = 150 if edges == "one row each" else 700
+    check_same_answers(make_rows(n, weighted), CUTS[edges](n), leaky_relu(0.2))
 
 
 @pytest.mark.parametrize("edges", ["whole", "every 97", "one row each"])
 @pytest.mark.parametrize("storage", ["csr", "csr32", "float32", "fortran"])
 @pytest.mark.parametrize(("intercept", "weighted"), [(True, False), (False, True)])
 def test_every_storage(edges, storage, intercept, weighted):
-    X, y, g, w = make_rows(400, weighted)
+    n = 60 if edges == "one row each" else 400
+    X, y, g, w = make_rows(n, weighted)
     if storage.startswith("csr"):
         X *= np.random.default_rng(1).random(X.shape) < 0.5
     if storage.endswith("32"):
@@ -141,7 +140,7 @@ def test_every_storage(edges, storage, intercept, weighted):
         X = np.asfortranarray(X)
     elif storage.startswith("csr"):
         X = sparse.csr_matrix(X)
-    check_same_answers((X, y, g, w), CUTS[edges](400), relu(), intercept)
+    check_same_answers((X, y, g, w), CUTS[edges](n), relu(), intercept)
 
 
 @pytest.mark.parametrize("own", [False, True])
@@ -295,12 +294,12 @@ def test_sparse_fits_are_those_of_memory():
 
 def test_wide_fits_are_those_of_memory():
     """More coefficients than matrices are kept for: power iteration, first-order polish."""
-    X, y, g = neuron_data(K=2, n=100, d=10, activation="identity", seed=2)
-    wide = np.hstack([X, 0.1 * np.random.default_rng(0).normal(size=(200, 510))])
+    X, y, g = neuron_data(K=2, n=500, d=10, activation="identity", seed=2)
+    wide = np.hstack([X, np.random.default_rng(0).normal(size=(1000, 510))])
     options = {"activation": "identity", "nu": 0.5, "tol": 1e-8}
-    model = GroupDRONeuron(**options).fit(cut((wide, y, g), [70, 140]))
+    model = GroupDRONeuron(**options).fit(cut((wide, y, g), [350, 700]))
     same = GroupDRONeuron(**options).fit(wide, y, g)
-    assert model.risk_ == pytest.approx(same.risk_, rel=1e-4, abs=1e-6)
+    assert model.risk_ == pytest.approx(same.risk_, rel=1e-6)
 
 
 def test_ill_conditioned_fits_are_those_of_memory():
@@ -409,22 +408,17 @@ def test_chunks_of_another_width_are_refused(width):
         GroupDRONeuron().fit(Chunks([(X, y, g), (np.ones((700, width)), y, g)]))
 
 
-@pytest.mark.parametrize("width", [1, 3, 5])
-@pytest.mark.parametrize("question", ["evaluate", "curvature", "moments", "separation", "squares"])
-def test_another_width_on_a_later_pass_is_refused(width, question):
+@pytest.mark.parametrize("width", [3, 5])
+def test_another_width_on_a_later_pass_is_refused(width):
     """Kernels trust the shapes they are told: a narrower chunk must never reach them."""
     X, y, g, _ = make_rows()
     engine = ChunkedEngine(Later([(X, y, g)], [(np.ones((700, width)), y, g)]), relu())
-    w, mixture = np.ones(5), np.full(5, 0.2)
-    ask = {
-        "evaluate": lambda: engine.evaluate(w, surrogate=False),
-        "curvature": lambda: engine.curvature(w, None),
-        "moments": lambda: engine.apply_moments(np.ones((5, 5))),
-        "separation": lambda: engine.separation(np.ones((2, 5)), w),
-        "squares": lambda: engine.mean_squares(mixture),
-    }[question]
-    with pytest.raises(ValueError, match=rf"chunk 0.*features.*{width}|chunk 0.*{width}.*features"):
-        ask()
+    for name, ask in questions(engine).items():
+        if not name.startswith("label"):
+            with pytest.raises(
+                ValueError, match=rf"chunk 0.*(features.*{width}|{width}.*features)"
+            ):
+                ask(engine)
 
 
 def test_group_labels_of_different_kinds_are_refused():
@@ -547,9 +541,13 @@ def test_a_reader_that_is_no_longer_wanted_ends():
 
 def test_rows_that_fail_midway_leave_no_reader_behind():
     X, y, g, _ = make_rows()
-    engine = ChunkedEngine(cut((X, y, g), range(10, 700, 10)), relu())
-    with pytest.raises(Exception):  # noqa: B017
-        engine.evaluate(np.ones(2), surrogate=False)
+
+    def value(t):
+        raise ArithmeticError("no value here")
+
+    engine = ChunkedEngine(cut((X, y, g), range(10, 700, 10)), Activation(value, None, 1.0, 1.0))
+    with pytest.raises(ArithmeticError, match="no value here"):
+        engine.evaluate(np.ones(D + 1), surrogate=False)
     assert not readers()
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import cho_solve, cholesky
+from scipy.linalg.lapack import dpotrf, dpotrs
 from scipy.optimize import brentq
 
 from counterpoise.coordinates import Coordinates
@@ -153,7 +153,6 @@ def _smooth_newton(
             0.5 * x @ extra @ x + slope @ x
         )
 
-    left = np.inf
     for _ in range(100):
         value = height(loss, point, x)
         gradient = point.weights @ grad + extra @ x + slope
@@ -166,20 +165,20 @@ def _smooth_newton(
             hessian = curved + (factor / (objective.nu + kappa)) * (spread.T @ spread)
         direction = -solve_semidefinite(hessian, gradient)
         decrease = -float(gradient @ direction)
-        left = 0.5 * max(float(gradient @ solve_semidefinite(curved, gradient)), decrease, 0.0)
-        if decrease <= max(tol, 1e-16 * abs(value)):
-            break
-        t = 1.0
-        while True:
+        t = 0.0 if decrease <= max(tol, 1e-16 * abs(value)) else 1.0
+        while t > 0:
             trial = x + t * direction
             new = model.evaluate(trial)
             new_point = objective.respond(new.loss_K, kappa=kappa, centre=centre)
             if height(new.loss_K, new_point, trial) <= value - 1e-4 * t * decrease:
                 break
-            t *= 0.5
-            if t < 1e-10:
-                return x, loss, point, left
+            t = 0.5 * t if t > 1e-10 else 0.0
+        if t == 0:
+            break
         x, (loss, grad), point = trial, new, new_point
+    gradient = point.weights @ grad + extra @ x + slope
+    curved = model.mixture(point.weights) + extra
+    left = 0.5 * max(float(gradient @ solve_semidefinite(curved, gradient)), decrease, 0.0)
     return x, loss, point, left
 
 
@@ -189,16 +188,15 @@ def solve_semidefinite(matrix: Array, vector: Array, *, flat: float = 1e-12) -> 
     The matrix is brought to unit diagonal first, so that units do not decide what is flat: an
     eigenvalue below the share ``flat`` of the largest.
     """
-    diagonal = np.diag(matrix)
+    if not vector.size:
+        return vector
+    diagonal = matrix.diagonal()
     alive = diagonal > 0
     scale = np.where(alive, 1.0 / np.sqrt(np.where(alive, diagonal, 1.0)), 0.0)
-    unit = matrix * np.outer(scale, scale)
-    try:
-        lower = cholesky(unit, lower=True, check_finite=False)
-    except np.linalg.LinAlgError:
-        lower = None
-    if lower is not None and np.diag(lower).min(initial=1.0) > 1e-5:
-        return scale * cho_solve((lower, True), scale * vector, check_finite=False)
+    unit = scale[:, None] * matrix * scale
+    lower, failed = dpotrf(unit, lower=1, clean=0)
+    if not failed and lower.diagonal().min(initial=1.0) > 1e-5:
+        return scale * dpotrs(lower, scale * vector, lower=1)[0]
     values, vectors = np.linalg.eigh(unit)
     keep = values > flat * values.max(initial=0.0)
     inverse = np.where(keep, 1.0 / np.where(keep, values, 1.0), 0.0)

@@ -83,7 +83,7 @@ def polish(
     if scores > 0:
         for share in rounding:
             smooth = problem.rounded(share * scores)
-            rough = descend(smooth, first, None, point, tol=ROUNDED_TOL, floor=floor,
+            rough = descend(smooth, first, None, point, tol=max(ROUNDED_TOL, 0.03 * tol), floor=floor,
                             max_iter=ROUNDED_STEPS, hess=hess, fixed=False)  # fmt: skip
             first, point, hess = rough.u, rough.point, rough.hess
     if not fixed and hess is guess:  # no claim of convergence rests on a guess
@@ -133,7 +133,7 @@ def _second_order(
             origin=u,
             coordinates=problem.coordinates,
             damping=damping,
-            tol=1e-11 if fixed else max(1e-11, 1e-3 * tol),
+            tol=1e-11 if fixed else max(1e-11, 0.03 * tol),
             centre=_interior(point, objective.prior),
         )
         size = max(abs(risk), floor)
