@@ -6,7 +6,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: demo test check bench clean
+# Tests read tensors on the CPU. Named first and alone, pip takes the build for the CPU where
+# there is one, and no other package pulls in another.
+TORCH ?= torch==2.13.0
+
+.PHONY: demo test check bench bench-quick clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/flights.py --out out
@@ -19,14 +23,30 @@ check: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(VENV)/.demo
+# Everything in docs/how-fast-how-large.md; an hour or more on two cores. `bench-quick`: minutes.
+bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/one_pass.py
 	$(BIN)/python benchmarks/passes.py
+	$(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/scaling.py
+	$(BIN)/python benchmarks/dask_workers.py
+	$(BIN)/python benchmarks/larger_than_memory.py --gb 20
+
+bench-quick: $(VENV)/.bench
+	$(BIN)/python benchmarks/one_pass.py
+	$(BIN)/python benchmarks/run.py --quick
+	$(BIN)/python benchmarks/scaling.py --quick
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Python 3.11 or newer is needed; set PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.test: $(VENV)/.torch
+
+$(VENV)/.torch: | $(BIN)/python
+	$(PIP) install "$(TORCH)"
+	@touch $@
 
 # One stamp per set of extra packages; pip runs again when pyproject.toml changes.
 $(VENV)/.%: pyproject.toml | $(BIN)/python
@@ -34,4 +54,4 @@ $(VENV)/.%: pyproject.toml | $(BIN)/python
 	@touch $@
 
 clean:
-	rm -rf $(VENV) out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-bench out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

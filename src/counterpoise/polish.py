@@ -83,8 +83,9 @@ def polish(
     if scores > 0:
         for share in rounding:
             smooth = problem.rounded(share * scores)
-            rough = descend(smooth, first, None, point, tol=max(ROUNDED_TOL, 0.03 * tol), floor=floor,
-                            max_iter=ROUNDED_STEPS, hess=hess, fixed=False)  # fmt: skip
+            rough = descend(smooth, first, None, point, tol=max(ROUNDED_TOL, 0.03 * tol),
+                            floor=floor, max_iter=ROUNDED_STEPS, hess=hess,
+                            fixed=False)  # fmt: skip
             first, point, hess = rough.u, rough.point, rough.hess
     if not fixed and hess is guess:  # no claim of convergence rests on a guess
         hess = None

@@ -64,13 +64,12 @@ class ChunkedEngine(SumEngine):
         return total
 
     def _chunks(self) -> Iterator[tuple[int, Rows]]:
-        done = 0
+        done, first = 0, not hasattr(self, "census")
         for index, chunk in enumerate(self.source):
-            rows = check_chunk(*unpack(chunk, index), f"chunk {index}")
+            rows = check_chunk(*unpack(chunk, index), f"chunk {index}", seen=not first)
             done += len(rows.y)
             yield index, rows
             if self.progress is not None:
-                first = not hasattr(self, "census")
                 total = self.source.n_rows if first else self.census.n_rows
                 self.progress(1 if first else self.passes + 1, done, total)
 

@@ -17,6 +17,7 @@ from counterpoise.groups import check_weights, encode_groups
 
 Array = np.ndarray
 
+
 @dataclass(frozen=True)
 class Rows:
     """Checked rows of one chunk: ``codes`` number the chunk's own sorted ``labels``."""
@@ -28,8 +29,13 @@ class Rows:
     weights: Array | None
 
 
-def check_chunk(X: Any, y: Any, groups: Any, weights: Any, where: str) -> Rows:
-    """Rows of a chunk as arrays of finite numbers; rows of zero weight are left out."""
+def check_chunk(
+    X: Any, y: Any, groups: Any, weights: Any, where: str, *, seen: bool = False
+) -> Rows:
+    """Rows of a chunk as arrays of finite numbers; rows of zero weight are left out.
+
+    Features ``seen`` before are taken to be finite still.
+    """
     if sparse.issparse(X):
         X = X.tocsr()
         values = X.data
@@ -49,7 +55,7 @@ def check_chunk(X: Any, y: Any, groups: Any, weights: Any, where: str) -> Rows:
     if y.shape != (X.shape[0],):
         raise ValueError(f"{where}: X has {X.shape[0]} rows but y has shape {y.shape}")
     for name, numbers in (("X", values), ("y", y)):
-        if not np.isfinite(numbers).all():
+        if not (seen and name == "X") and not np.isfinite(numbers).all():
             raise ValueError(
                 f"{where}: {name} has missing or infinite values; impute or leave out these rows"
             )
