@@ -298,3 +298,155 @@ def test_projection_with_dead_directions(intercept):
     coordinates = whitened(moment(X, shift, intercept), shift, intercept, 0.1)
     v = coordinates.project(np.full(coordinates.size, 10.0))
     assert np.linalg.norm(coordinates.to_user(v)[:6]) == pytest.approx(0.1, rel=1e-8)
+
+
+# -- the way in ----------------------------------------------------------------------------
+
+
+@KINDS
+@INTERCEPT
+def test_from_user_undoes_to_user(kind, intercept):
+    coordinates = make(kind, intercept)
+    rng = np.random.default_rng(10)
+    for size in (1.0, 1e-6, 1e6):
+        u = size * rng.normal(size=coordinates.size)
+        np.testing.assert_allclose(coordinates.from_user(coordinates.to_user(u)), u, rtol=1e-8)
+        w = size * rng.normal(size=4 + intercept)
+        np.testing.assert_allclose(coordinates.to_user(coordinates.from_user(w)), w, rtol=1e-8)
+
+
+@KINDS
+@INTERCEPT
+def test_from_user_keeps_its_input(kind, intercept):
+    w = np.random.default_rng(11).normal(size=4 + intercept)
+    kept = w.copy()
+    make(kind, intercept).from_user(w)
+    np.testing.assert_array_equal(w, kept)
+
+
+@pytest.mark.parametrize("case", ["zero column", "duplicate column", "fewer rows than features"])
+@INTERCEPT
+def test_from_user_keeps_the_scores_where_features_do_not_vary(case, intercept):
+    """What no coordinates reach changes no score of the rows."""
+    X = DEGENERATE[case][0](features())
+    d = X.shape[1]
+    shift = X.mean(axis=0) if intercept else np.zeros(d)
+    coordinates = whitened(moment(X, shift, intercept), shift, intercept, None)
+    w = np.random.default_rng(12).normal(size=d + intercept)
+    full = np.column_stack([X, np.ones(len(X))]) if intercept else X
+    again = coordinates.to_user(coordinates.from_user(w))
+    np.testing.assert_allclose(full @ again, full @ w, atol=1e-6 * np.abs(full @ w).max())
+    assert np.linalg.norm(again[:d]) <= np.linalg.norm(w[:d]) * (1 + 1e-6)
+
+
+def test_from_user_leaves_dead_columns_at_zero():
+    X = np.column_stack([features(), np.full(60, 3.7)])
+    shift = X.mean(axis=0)
+    coordinates = scaled(np.diag(moment(X, shift, True)).copy(), shift, True, None)
+    u = coordinates.from_user(np.arange(1.0, 7.0))
+    assert u[4] == 0.0
+    assert np.isfinite(u).all()
+    np.testing.assert_allclose(coordinates.to_user(u)[:4], [1, 2, 3, 4], rtol=1e-12)
+
+
+# -- a second look -------------------------------------------------------------------------
+
+EPS = np.finfo(float).eps
+
+
+def stiff_features(cond, mean=0.0, n=80, d=5, seed=0):
+    rng = np.random.default_rng(seed)
+    Z = np.linalg.qr(rng.normal(size=(n, d)))[0] * np.sqrt(n)
+    rotation = np.linalg.qr(rng.normal(size=(d, d)))[0]
+    return (Z * np.geomspace(1.0, 1.0 / cond, d)) @ rotation.T + mean
+
+
+def mapped_moment(coordinates, X):
+    """Of rows mapped first and squared then: no digits are lost to their condition."""
+    rows = X - coordinates.shift
+    if coordinates.intercept:
+        rows = np.column_stack([rows, np.ones(len(rows))])
+    rows = rows @ coordinates.basis
+    return rows.T @ rows / len(rows)
+
+
+def looked_at_again(X, intercept, rounds=3):
+    shift = X.mean(axis=0) if intercept else np.zeros(X.shape[1])
+    coordinates = whitened(moment(X, shift, intercept), shift, intercept, None, EPS)
+    for _ in range(rounds):
+        if coordinates.noise is None:
+            break
+        coordinates, _ = coordinates.refined(mapped_moment(coordinates, X))
+    return coordinates
+
+
+@pytest.mark.parametrize("exponent", range(4, 10))
+@INTERCEPT
+def test_refined_coordinates_are_white(exponent, intercept):
+    X = stiff_features(10.0**exponent)
+    coordinates = looked_at_again(X, intercept)
+    assert coordinates.noise is None, "a second look was asked for, and was enough"
+    assert coordinates.size == 5 + intercept
+    assert coordinates.dropped == 0
+    np.testing.assert_allclose(
+        mapped_moment(coordinates, X), np.eye(5 + intercept), atol=1e-6 + 10 * EPS * 10**exponent
+    )
+
+
+def test_one_look_is_not_enough_for_the_small_directions():
+    """That these tests can fail: without a second look the smallest direction is noise."""
+    X = stiff_features(1e9)
+    shift = X.mean(axis=0)
+    once = whitened(moment(X, shift, True), shift, True, None)
+    assert once.dropped > 0
+    twice = whitened(moment(X, shift, True), shift, True, None, EPS)
+    assert twice.noise is not None
+    assert twice.stiff
+    assert np.abs(mapped_moment(twice, X) - np.eye(6)).max() > 0.01
+
+
+def test_well_conditioned_features_ask_for_no_second_look():
+    X = stiff_features(100.0)
+    coordinates = whitened(moment(X, X.mean(axis=0), True), X.mean(axis=0), True, None, EPS)
+    assert coordinates.noise is None
+    assert not coordinates.stiff
+
+
+@INTERCEPT
+def test_the_change_of_coordinates_is_the_one_made(intercept):
+    X = stiff_features(1e6, mean=3.0 if intercept else 0.0)
+    shift = X[:9].mean(axis=0) if intercept else np.zeros(5)
+    first = whitened(moment(X, shift, intercept), shift, intercept, None, EPS)
+    M = mapped_moment(first, X)
+    second, change = first.refined(M)
+    np.testing.assert_allclose(second.basis, first.basis @ change, rtol=1e-12)
+    np.testing.assert_allclose(change.T @ M @ change, np.eye(5 + intercept), atol=1e-9)
+    if intercept:  # the last coordinate is still the mean score
+        np.testing.assert_allclose(mapped_moment(second, X)[-1], np.eye(6)[-1], atol=1e-8)
+
+
+@pytest.mark.parametrize("cond", [3.0, 1e3, 1e6])
+@INTERCEPT
+def test_a_second_look_tells_duplicates_from_small_directions(cond, intercept):
+    X = stiff_features(cond)
+    X = np.column_stack([X, X[:, 1], X[:, 0] + X[:, 2]])
+    coordinates = looked_at_again(X, intercept)
+    assert coordinates.size == 5 + intercept
+    assert coordinates.dropped == 2
+    np.testing.assert_allclose(mapped_moment(coordinates, X), np.eye(5 + intercept), atol=1e-5)
+    # No coefficient where the features say nothing.
+    null = np.zeros((7, 2))
+    null[[1, 5], 0], null[[0, 2, 6], 1] = (1, -1), (1, 1, -1)
+    basis = coordinates.basis[:7, :5]
+    sizes = np.linalg.norm(basis, axis=0)
+    assert np.abs(null.T @ basis / sizes).max() < 1e-6
+
+
+@INTERCEPT
+def test_refining_what_is_white_changes_no_score(intercept):
+    X = features()
+    coordinates = make("whitened", intercept)
+    same, _ = coordinates.refined(mapped_moment(coordinates, X))
+    assert same.dropped == 0
+    M = coordinates.pull_curvature(moment(X, coordinates.shift, intercept))
+    np.testing.assert_allclose(same.pull_curvature(moment(X, same.shift, intercept)), M, atol=1e-8)

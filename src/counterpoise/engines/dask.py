@@ -37,7 +37,7 @@ from counterpoise.groups import GroupedData, _as_labels
 Array = np.ndarray
 
 # How many partial sums one task adds up.
-FAN_IN = 8
+FAN_IN = 16
 
 
 class DaskEngine(SumEngine):

@@ -1,0 +1,279 @@
+"""Features of any condition: the fit reaches what the rows, as stored, allow.
+
+The reference shares nothing with the library: an orthonormal basis of the columns in sixty
+digits, then the dual of the min-max in those coordinates, closed by a bracket.
+"""
+
+from __future__ import annotations
+
+import mpmath
+import numpy as np
+import pytest
+from scipy.optimize import minimize, root
+
+from counterpoise import solve
+
+EPS = np.finfo(float).eps
+K = 3
+INTERCEPT = pytest.mark.parametrize("intercept", [True, False])
+
+
+def problem(cond, mean=0.0, seed=0, n=60, d=5):
+    """Three groups with slopes of their own; labels depend on the smallest direction as on others.
+
+    ``X`` has the condition number ``cond`` about its ``mean``.
+    """
+    rng = np.random.default_rng(seed)
+    Z = np.linalg.qr(rng.normal(size=(K * n, d)))[0] * np.sqrt(K * n)
+    V = np.linalg.qr(rng.normal(size=(d, d)))[0]
+    X = (Z * np.geomspace(1.0, 1.0 / cond, d)) @ V.T + mean
+    g = np.repeat(np.arange(K), n)
+    slopes = rng.normal(size=d) + 0.4 * rng.normal(size=(K, d))
+    noise = rng.uniform(0.2, 1.0, K)[g] * rng.normal(size=K * n)
+    return X, np.einsum("nj,nj->n", Z, slopes[g]) + noise + 0.7, g
+
+
+def orthonormal(X, intercept):
+    """A basis of the columns, as stored to the bit, by Gram-Schmidt in sixty digits."""
+    columns = [np.ones(len(X))] * intercept + list(X.T)
+    with mpmath.workdps(60):
+        basis = []
+        for column in columns:
+            c = np.array([mpmath.mpf(float(v)) for v in column], dtype=object)
+            for q in basis:
+                c = c - q * (q @ c)
+            basis.append(c / mpmath.sqrt(c @ c))
+        return np.array([[float(v) for v in q] for q in basis]).T * np.sqrt(len(X))
+
+
+def risk_of(losses, nu):
+    top = losses.max()
+    return top if nu == 0 else top + nu * np.log(np.mean(np.exp((losses - top) / nu)))
+
+
+def reference(X, y, g, nu, intercept):
+    """The least risk, to twelve digits: maximise the dual, then solve its optimality condition."""
+    Q = orthonormal(X, intercept)
+    parts = [(Q[g == i], y[g == i]) for i in range(K)]
+    grams = np.array([a.T @ a / len(a) for a, _ in parts])
+    pulls = np.array([a.T @ b / len(a) for a, b in parts])
+
+    def losses(weights):
+        """Of the point that minimises their weighted mean."""
+        z = np.linalg.solve(np.tensordot(weights, grams, 1), weights @ pulls)
+        return np.array([np.mean((a @ z - b) ** 2) for a, b in parts])
+
+    def dual(weights):
+        loss = losses(weights)
+        logs = np.log(np.maximum(weights, 1e-300) * K)
+        return weights @ (loss - nu * logs), loss - nu * (logs + 1.0)
+
+    found = minimize(
+        lambda w: tuple(-v for v in dual(w)), np.full(K, 1 / K), jac=True, method="SLSQP",
+        bounds=[(1e-12, 1.0)] * K, options={"ftol": 1e-14, "maxiter": 300},
+        constraints={"type": "eq", "fun": lambda w: w.sum() - 1, "jac": lambda w: np.ones(K)},
+    )  # fmt: skip
+    weights = found.x / found.x.sum()
+    active = np.flatnonzero(weights > 1e-6)
+
+    def whole(free):
+        out = np.zeros(K)
+        out[active] = np.append(free, 1.0 - free.sum())
+        return out
+
+    def uneven(free):
+        w = whole(free)
+        level = losses(w)[active] - (nu * np.log(w[active]) if nu else 0.0)
+        return level[:-1] - level[-1]
+
+    if len(active) > 1:
+        weights = whole(root(uneven, weights[active[:-1]], tol=1e-14).x)
+    above, below = risk_of(losses(weights), nu), dual(weights)[0]
+    assert 0 <= above - below + 1e-13 * above <= 1e-11 * above, "the reference proves itself"
+    return above
+
+
+def exact_risk(X, y, g, found):
+    """The risk of the coefficients returned, in sixty digits."""
+    with mpmath.workdps(60):
+        numbers = [[mpmath.mpf(float(v)) for v in row] for row in X]
+        coef = [mpmath.mpf(float(v)) for v in found.coef]
+        bias = mpmath.mpf(float(found.intercept))
+        squares = np.array(
+            [
+                float((mpmath.fdot(row, coef) + bias - mpmath.mpf(float(v))) ** 2)
+                for row, v in zip(numbers, y, strict=True)
+            ]
+        )
+    return risk_of(np.array([squares[g == i].mean() for i in range(K)]), found.nu)
+
+
+# -- condition numbers ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("exponent", range(2, 10))
+@pytest.mark.parametrize("nu", [0.0, 0.1])
+@INTERCEPT
+def test_the_risk_is_the_least_whatever_the_condition(exponent, nu, intercept):
+    cond = 10.0**exponent
+    X, y, g = problem(cond)
+    assert np.linalg.cond(X) == pytest.approx(cond, rel=1e-3)
+    found = solve(X, y, g, nu=nu, activation="identity", fit_intercept=intercept)
+    least = reference(X, y, g, nu, intercept)
+    # Scores X @ coef themselves are rounded by about EPS * cond.
+    tol = max(1e-8, 0.1 * EPS * cond)
+    assert found.risk == pytest.approx(least, rel=tol)
+    assert least * (1 - 1e-11) <= exact_risk(X, y, g, found) <= least * (1 + tol)
+    assert found.converged
+    assert found.certificate.dropped == 0
+
+
+@pytest.mark.parametrize("exponent", [0.5, 2, 4, 5, 6])
+@pytest.mark.parametrize("nu", [0.0, 0.1])
+@INTERCEPT
+def test_a_large_common_mean_is_no_obstacle(exponent, nu, intercept):
+    cond, mean = 10.0**exponent, 1e4
+    X, y, g = problem(cond, mean, seed=1)
+    found = solve(X, y, g, nu=nu, activation="identity", fit_intercept=intercept)
+    least = reference(X, y, g, nu, intercept)
+    tol = max(1e-8, 0.2 * EPS * cond * mean)
+    assert found.risk == pytest.approx(least, rel=tol)
+    assert least * (1 - 1e-11) <= exact_risk(X, y, g, found) <= least * (1 + tol)
+    assert found.converged
+    assert found.certificate.dropped == 0
+
+
+@pytest.mark.parametrize("seed", range(2, 6))
+def test_other_draws_at_a_condition_of_ten_million(seed):
+    X, y, g = problem(1e7, seed=seed, d=7)
+    found = solve(X, y, g, nu=0.0, activation="identity")
+    assert found.risk == pytest.approx(reference(X, y, g, 0.0, True), rel=1e-8)
+
+
+def test_columns_of_very_different_units_are_not_ill_conditioned():
+    X, y, g = problem(10.0)
+    units = np.array([1e-12, 1e9, 1.0, 1e-5, 1e14])
+    base = solve(X, y, g, nu=0.0, activation="identity")
+    found = solve(X * units, y, g, nu=0.0, activation="identity")
+    assert found.risk == pytest.approx(base.risk, rel=1e-9)
+    np.testing.assert_allclose(found.coef * units, base.coef, rtol=1e-5)
+    assert found.certificate.dropped == 0
+
+
+@pytest.mark.parametrize("nu", ["auto", 0.0])
+def test_auto_and_a_ball_at_a_high_condition(nu):
+    """A ball that excludes the small directions: their coefficients would be enormous."""
+    X, y, g = problem(1e6)
+    free = solve(X, y, g, nu=nu, activation="identity")
+    found = solve(X, y, g, nu=nu, activation="identity", radius=100.0)
+    assert np.linalg.norm(free.coef) > 1e4
+    assert np.linalg.norm(found.coef) <= 100.0 * (1 + 1e-9)
+    assert found.risk > free.risk
+
+
+def test_relu_and_softplus_keep_what_the_condition_leaves():
+    """Scores, not coefficients, are what is fitted: whitened features give the same risk."""
+    X, y, g = problem(1e7, seed=3)
+    Q = orthonormal(X, True)[:, 1:]
+    for activation in ("relu", "softplus"):
+        found = solve(X, y, g, nu=0.1, activation=activation, tol=1e-9)
+        same = solve(Q, y, g, nu=0.1, activation=activation, tol=1e-9)
+        assert found.risk == pytest.approx(same.risk, rel=1e-3)
+
+
+# -- no information, no coefficient --------------------------------------------------------
+
+
+def beside(found, X):
+    """The share of the coefficients that changes no prediction (about the mean)."""
+    values, rows = np.linalg.svd(X - X.mean(axis=0))[1:]
+    null = rows[np.append(values, np.zeros(len(rows) - len(values))) < 1e-10 * values[0]]
+    return np.linalg.norm(null @ found.coef) / np.linalg.norm(found.coef)
+
+
+TRAPS = {
+    "duplicate": lambda X: np.c_[X, X[:, 1]],
+    "scaled duplicate": lambda X: np.c_[X, -30.0 * X[:, 1]],
+    "duplicate up to rounding": lambda X: np.c_[X, X[:, 1] / 3.0 * 3.0 * (1.0 + EPS)],
+    "sum of others": lambda X: np.c_[X, X[:, 0] + X[:, 2]],
+    "all columns twice": lambda X: np.c_[X, X],
+}
+
+
+@pytest.mark.parametrize("trap", TRAPS)
+@pytest.mark.parametrize("cond", [3.0, 1e3, 1e5])
+def test_repeated_information_is_dropped(trap, cond):
+    X, y, g = problem(cond)
+    trapped = TRAPS[trap](X)
+    found = solve(trapped, y, g, nu=0.0, activation="identity")
+    assert found.certificate.dropped == trapped.shape[1] - 5
+    assert found.risk == pytest.approx(reference(X, y, g, 0.0, True), rel=1e-8)
+    assert beside(found, trapped) < 1e-6
+    assert found.converged
+    if trap in ("duplicate", "duplicate up to rounding"):
+        np.testing.assert_allclose(found.coef[1], found.coef[5], rtol=1e-5)
+
+
+@INTERCEPT
+@pytest.mark.parametrize("cond", [3.0, 1e3])
+def test_the_dummy_variable_trap(intercept, cond):
+    """Dummies of all categories sum to one: with an intercept, one direction says nothing new."""
+    X, y, g = problem(cond)
+    kind = np.random.default_rng(2).integers(0, 4, len(y))
+    dummies = np.eye(4)[kind]
+    y = y + np.array([0.0, 1.0, -1.0, 3.0])[kind]
+    found = solve(np.c_[X, dummies], y, g, nu=0.0, activation="identity", fit_intercept=intercept)
+    assert found.certificate.dropped == (1 if intercept else 0)
+    least = reference(np.c_[X, dummies[:, 1:]], y, g, 0.0, True)
+    assert found.risk == pytest.approx(least, rel=1e-8)
+    if intercept:
+        assert abs(found.coef[5:].sum()) < 1e-6 * np.abs(found.coef[5:]).max()
+
+
+def test_dummies_far_from_centred_are_still_dropped():
+    """A trap among columns with means of their own, and ill-conditioned company."""
+    X, y, g = problem(1e4, mean=50.0)
+    dummies = np.eye(3)[np.random.default_rng(2).integers(0, 3, len(y))]
+    found = solve(np.c_[X, 1e3 * dummies], y, g, nu=0.1, activation="identity")
+    assert found.certificate.dropped == 1
+    least = reference(np.c_[X, dummies[:, 1:]], y, g, 0.1, True)
+    assert found.risk == pytest.approx(least, rel=1e-8)
+
+
+@pytest.mark.parametrize("gap", [1e-3, 1e-6, 1e-8])
+def test_nearly_the_same_is_not_the_same(gap):
+    """Two columns whose small difference carries the signal are both kept."""
+    X, y, g = problem(3.0)
+    extra = np.random.default_rng(4).normal(size=len(y))
+    near = np.c_[X, X[:, 1] + gap * extra]
+    y = y + 2.0 * extra
+    found = solve(near, y, g, nu=0.0, activation="identity")
+    assert found.certificate.dropped == 0
+    assert found.risk == pytest.approx(reference(near, y, g, 0.0, True), rel=1e-8)
+    assert found.coef[5] == pytest.approx(2.0 / gap, rel=0.5)
+
+
+def test_single_precision_features_are_judged_by_their_own_rounding():
+    """A difference that float32 can hold is kept; a copy is not."""
+    X, y, g = problem(3.0)
+    X = X.astype(np.float32)
+    extra = np.random.default_rng(4).normal(size=len(y))
+    near = np.c_[X, (X[:, 1] + 1e-3 * extra).astype(np.float32)]
+    found = solve(near, y + 2.0 * extra, g, nu=0.0, activation="identity")
+    least = reference(near.astype(float), y + 2.0 * extra, g, 0.0, True)
+    assert found.certificate.dropped == 0
+    assert found.risk == pytest.approx(least, rel=1e-7)
+    same = np.c_[X, X[:, 1]]
+    found = solve(same, y, g, nu=0.0, activation="identity")
+    assert found.certificate.dropped == 1
+    np.testing.assert_allclose(found.coef[1], found.coef[5], rtol=1e-5)
+
+
+def test_more_features_than_rows_are_interpolated_with_small_coefficients():
+    rng = np.random.default_rng(0)
+    X, y, g = rng.normal(size=(12, 20)), rng.normal(size=12), np.repeat(np.arange(3), 4)
+    found = solve(X, y, g, nu=0.0, activation="identity")
+    assert found.risk < 1e-12
+    centred = X - X.mean(axis=0)
+    least = np.linalg.pinv(centred) @ (y - y.mean())
+    np.testing.assert_allclose(found.coef, least, atol=1e-6)
