@@ -142,9 +142,9 @@ def test_npy_is_cut_every_chunk_rows(npy, chunk_rows, expected):
     assert sizes(Npy(paths["X"], paths["y"], chunk_rows=chunk_rows)) == expected
 
 
-def test_default_chunks_hold_64_megabytes():
+def test_default_chunks_hold_so_many_bytes():
     wide = np.broadcast_to(np.float32(1.0), (10, 4096))
-    assert Npy(wide, np.ones(10)).chunk_rows == CHUNK_BYTES // (4 * 4096) == 4096
+    assert Npy(wide, np.ones(10)).chunk_rows == CHUNK_BYTES // (4 * 4096) >= 1024
     huge = np.broadcast_to(1.0, (10, 1 << 20))
     assert Npy(huge, np.ones(10)).chunk_rows == 1024, "never less than a thousand rows"
 

@@ -72,6 +72,7 @@ def primal_dual(
     weights: SimplexPoint | None = None,
     max_iter: int,
     tol: float,
+    patience: int = PATIENCE,
     floor: float = 0.0,
     callback: Callable[[Progress], None] | None = None,
 ) -> PrimalDualResult:
@@ -79,7 +80,7 @@ def primal_dual(
 
     Under :class:`PaperSteps` exactly ``max_iter`` iterations are made; otherwise the loop ends
     when the best risk has improved by less than ``tol`` (relative; ``floor`` is the size below
-    which risks count as zero) for some iterations; with ``tol = 0``, never early.
+    which risks count as zero) for ``patience`` iterations; with ``tol = 0``, never early.
     """
     objective = problem.objective
     nu, prior = objective.nu, objective.prior
@@ -128,7 +129,7 @@ def primal_dual(
 
         risk = problem.risk(ev.loss_K)
         gain = best_risk - risk
-        idle = 0 if gain > tol * max(abs(risk), floor) / PATIENCE else idle + 1
+        idle = 0 if gain > tol * max(abs(risk), floor) / patience else idle + 1
         if gain > 0:
             best, best_eval, best_risk = u, ev, risk
         log["risk"].append(risk)
@@ -140,7 +141,7 @@ def primal_dual(
             worst, slack = log["worst"][-1], log["slack"][-1]
             callback(Progress(t, risk, worst, log["step"][-1], slack, dual.weights))
         logger.debug("iteration %d: risk %.6g, slack %.3g", t, risk, log["slack"][-1])
-        if idle >= PATIENCE and tol > 0 and not isinstance(schedule, PaperSteps):
+        if idle >= patience and tol > 0 and not isinstance(schedule, PaperSteps):
             converged = True
             break
         if dual.total > RESCALE:

@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from counterpoise.algorithm import PrimalDualResult, Progress, primal_dual
+from counterpoise.algorithm import PATIENCE, PrimalDualResult, Progress, primal_dual
 from counterpoise.certify import certify, duality_gap
 from counterpoise.divergences import Divergence, SimplexPoint
 from counterpoise.engines import GroupEval, SumEngine
@@ -26,7 +26,7 @@ Array = np.ndarray
 logger = logging.getLogger("counterpoise")
 
 # With a polish to follow, Algorithm 1 need not be run to the last digit.
-SURROGATE_TOL = 5e-3
+SURROGATE_TOL, SURROGATE_PATIENCE = 2e-2, 4
 # Risks below this share of the labels' mean square are rounding.
 RISK_FLOOR = 1e-14
 # A linear fit whose duality gap exceeds its tolerance by this factor has not converged.
@@ -94,7 +94,8 @@ class Task:
         run = primal_dual(
             working, self.steps, scale, start=self._first_point(nu, terms, start),
             weights=self._first_weights(start), max_iter=self.max_iter,
-            tol=max(self.tol, SURROGATE_TOL) if self.polish else self.tol, floor=floor,
+            tol=max(self.tol, SURROGATE_TOL) if self.polish else self.tol,
+            patience=SURROGATE_PATIENCE if self.polish else PATIENCE, floor=floor,
             callback=callback,
         )  # fmt: skip
         logger.info("Algorithm 1: %d iterations, risk %.6g", run.n_iter, run.history["risk"][-1])
