@@ -310,7 +310,13 @@ def test_ill_conditioned_fits_are_those_of_memory():
     np.testing.assert_allclose(model.predict(X), same.predict(X), atol=1e-5)
 
 
-@pytest.mark.parametrize("largest", [1e307, 1e-307])
+def test_weights_too_large_to_sum_are_refused():
+    X, y, g = neuron_data(K=3, n=60, d=3)
+    with pytest.raises(ValueError, match=r"chunk 1: sample_weight has 1e\+307.*divide all"):
+        GroupDRONeuron(nu=0.1).fit(cut((X, y, g, np.where(np.arange(180) < 70, 1, 1e307)), [70]))
+
+
+@pytest.mark.parametrize("largest", [1e90, 1e-307])
 def test_sample_weights_of_any_size(largest):
     X, y, g = neuron_data(K=3, n=60, d=3)
     w = np.random.default_rng(0).uniform(0.5, 1.0, size=180)

@@ -136,7 +136,7 @@ def test_parts_are_spread_evenly_over_workers(rows, client):
     crowded, idle = client.nthreads()
     X, y, groups, _ = (v.persist(workers=[crowded]) for v in arrays(*rows))  # seven blocks
     engine = engine_of([X, y, groups, None])
-    held = client.who_has(wait(list(engine._held.values())).done)
+    held = client.who_has(wait(engine._parts).done)
     counts = Counter(worker for workers in held.values() for worker in workers)
     assert counts == {crowded: 4, idle: 3}
 

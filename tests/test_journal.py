@@ -461,7 +461,7 @@ def test_answers_come_back_as_they_were_and_passes_count(tmp_path):
     expected = asked(plain)
     for round_ in range(2):
         inner = make_engine(data, relu())
-        journal = Journal(tmp_path / "j", inner.census)
+        journal = Journal(tmp_path / "j", inner)
         assert journal.replaying == (round_ == 1)
         engine = JournaledEngine(inner, journal)
         for got, known in zip(asked(engine), expected, strict=True):

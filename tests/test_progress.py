@@ -151,8 +151,8 @@ def test_every_chunk_of_every_pass_is_told(known):
     told = []
     found = solve(source, nu=0.1, progress=lambda *now: told.append(now))
     first = 300 if known else None
-    expected = [(p, 100 * (i + 1), first if p == 1 else 300)
-                for p in range(1, found.n_passes + 1) for i in range(3)]  # fmt: skip
+    expected = [(p, 100 * i, first if p == 1 else 300)
+                for p in range(1, found.n_passes + 1) for i in range(4)]  # fmt: skip
     assert told == expected
 
 

@@ -43,7 +43,6 @@ def test_a_source_must_say_how_it_is_iterated():
         iter(Mine())
     assert Mine().n_rows is None
     assert Mine().feature_names is None
-    assert Mine().fingerprint() == {"source": "Mine"}
 
 
 def test_lists_and_functions_give_the_same_chunks_every_time():
@@ -299,20 +298,6 @@ def test_numpy_integers_are_chunk_rows():
     assert sizes(Npy(np.ones((5, 2)), np.ones(5), chunk_rows=np.int64(2))) == [2, 2, 1]
 
 
-def test_npy_fingerprints_tell_shapes_and_cuts_apart(npy):
-    paths, columns = npy
-    base = Npy(**paths, chunk_rows=16)
-    assert base.fingerprint() == Npy(**columns, chunk_rows=16).fingerprint()
-    others = [
-        Npy(**paths, chunk_rows=15),
-        Npy(paths["X"], paths["y"], chunk_rows=16),
-        Npy(**{**columns, "X": columns["X"].astype(np.float32)}, chunk_rows=16),
-        Npy(**{**columns, "X": columns["X"][:, :2]}, chunk_rows=16),
-    ]
-    for other in others:
-        assert other.fingerprint() != base.fingerprint()
-
-
 # -- Parquet -------------------------------------------------------------------------------
 
 
@@ -540,21 +525,6 @@ def test_missing_paths_and_empty_folders_are_named(tmp_path):
         Parquet(tmp_path / "empty", y="y")
     with pytest.raises(FileNotFoundError, match=r"no \*\.parquet files"):
         Parquet([], y="y")
-
-
-def test_parquet_fingerprints_tell_files_and_columns_apart(tmp_path):
-    path = write(tmp_path / "t.parquet", table())
-    other = write(tmp_path / "u.parquet", table(49))
-    base = Parquet(path, y="y", groups="g", chunk_rows=16).fingerprint()
-    assert base == Parquet(path, y="y", groups="g", chunk_rows=16).fingerprint()
-    for source in (
-        Parquet(other, y="y", groups="g", chunk_rows=16),
-        Parquet(path, y="y", groups="g", chunk_rows=17),
-        Parquet(path, y="w", groups="g", chunk_rows=16),
-        Parquet(path, y="y", groups="g", features=["b", "a"], chunk_rows=16),
-        Parquet([path, other], y="y", groups="g", chunk_rows=16),
-    ):
-        assert source.fingerprint() != base
 
 
 # -- sources agree -------------------------------------------------------------------------

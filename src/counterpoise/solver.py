@@ -161,7 +161,7 @@ def prepare(
     prior_K = check_prior(per_group(prior, labels, "prior"), len(labels))
     reference_K = check_reference(per_group(reference, labels, "reference"), len(labels))
     if checkpoint is not None:
-        engine = JournaledEngine(engine, Journal(checkpoint, engine.census))
+        engine = JournaledEngine(engine, Journal(checkpoint, engine))
     return Task(
         engine=engine,
         divergence=d_f,

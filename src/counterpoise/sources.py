@@ -48,10 +48,6 @@ class Source:
         """Rows in all, if known without reading them."""
         return None
 
-    def fingerprint(self) -> dict[str, Any]:
-        """What tells this source from another, without reading its rows."""
-        return {"source": type(self).__name__}
-
 
 class Chunks(Source):
     """Any iterable of chunks that can be iterated again, or a function that makes one.
@@ -107,9 +103,9 @@ class Npy(Source):
         if len(rows.shape) != 2:
             raise ValueError(f"X must have two dimensions; its shape is {rows.shape}")
         for name, column in self._arrays.items():
-            if column is not None and column.shape[0] != rows.shape[0]:
+            if column is not None and column.shape[:1] != rows.shape[:1]:
                 raise ValueError(
-                    f"X has {rows.shape[0]} rows but {name} has {column.shape[0]} entries"
+                    f"X has {rows.shape[0]} rows but {name} has {column.length} entries"
                 )
         self.chunk_rows = _check_rows(chunk_rows) or _rows_per_chunk(rows.row_bytes)
 
@@ -125,10 +121,6 @@ class Npy(Source):
         assert rows is not None
         return rows.shape[0]
 
-    def fingerprint(self) -> dict[str, Any]:
-        columns = {k: None if c is None else c.fingerprint() for k, c in self._arrays.items()}
-        return {"source": "Npy", "chunk_rows": self.chunk_rows, **columns}
-
 
 class _Column:
     """One array on disk or in memory, read by runs of its first axis."""
@@ -136,6 +128,7 @@ class _Column:
     def __init__(self, array: Array, path: Path | None, start: int) -> None:
         self.array, self.path, self.start = array, path, start
         self.shape, self.dtype = array.shape, array.dtype
+        self.length = array.shape[0] if array.ndim else "no list of"
         self.row_bytes = int(array.dtype.itemsize * np.prod(array.shape[1:], dtype=int))
 
     @classmethod
@@ -147,7 +140,7 @@ class _Column:
             raise FileNotFoundError(f"{name}: there is no file {str(path)!r}")
         try:
             array = np.load(path, mmap_mode="r", allow_pickle=False)
-        except ValueError as error:
+        except (ValueError, EOFError) as error:
             raise ValueError(
                 f"{name}: {str(path)!r} is not a .npy file of plain numbers or text ({error})"
             ) from None
@@ -171,12 +164,9 @@ class _Column:
                         )
                     view = view[got:]
             return out
-        out = np.array(self.array[lo:hi])
+        out = np.array(self.array[lo:hi], order="C")
         _let_go(self.array)
         return out
-
-    def fingerprint(self) -> list[Any]:
-        return [list(self.shape), str(self.dtype)]
 
 
 def _let_go(array: Array) -> None:
@@ -215,23 +205,26 @@ class Parquet(Source):
     ) -> None:
         pq = _parquet()
         self.paths = _parquet_files(path)
-        first = pq.ParquetFile(self.paths[0])
-        names = first.schema_arrow.names
         self.y, self.groups, self.sample_weight = y, groups, sample_weight
         own = [c for c in (y, groups, sample_weight) if c is not None]
+        if isinstance(features, str):
+            raise TypeError(f"features must be a list of column names; got {features!r}")
+        schemas = [_schema(path) for path in self.paths]
+        names = schemas[0].names
         self.feature_names = [c for c in names if c not in own] if features is None else [*features]
-        for column in [*own, *self.feature_names]:
-            if column not in names:
-                raise ValueError(
-                    f"{str(self.paths[0])!r} has no column {column!r}; it has {list(names)[:20]!r}"
-                )
         if not self.feature_names:
             raise ValueError("there is no feature column; name them with features=[...]")
-        types = [first.schema_arrow.field(c).type for c in self.feature_names]
-        self.dtype = _feature_dtype(self.feature_names, types)
+        for path, schema in zip(self.paths, schemas, strict=True):
+            for column in [*own, *self.feature_names]:
+                if column not in schema.names:
+                    raise ValueError(
+                        f"{str(path)!r} has no column {column!r}; it has {schema.names[:20]!r}"
+                    )
+        dtypes = [_feature_dtype(self.feature_names, schema) for schema in schemas]
+        self.dtype = np.result_type(*dtypes)
         row_bytes = np.dtype(self.dtype).itemsize * len(self.feature_names)
         self.chunk_rows = _check_rows(chunk_rows) or _rows_per_chunk(row_bytes)
-        self._sizes = [pq.ParquetFile(p).metadata.num_rows for p in self.paths]
+        self._sizes = [pq.read_metadata(p).num_rows for p in self.paths]
 
     def __iter__(self) -> Iterator[Chunk]:
         pq = _parquet()
@@ -259,15 +252,6 @@ class Parquet(Source):
     def n_rows(self) -> int:
         return sum(self._sizes)
 
-    def fingerprint(self) -> dict[str, Any]:
-        return {
-            "source": "Parquet",
-            "files": [[p.name, p.stat().st_size] for p in self.paths],
-            "rows": self._sizes,
-            "columns": [self.y, self.groups, self.sample_weight, *(self.feature_names or ())],
-            "chunk_rows": self.chunk_rows,
-        }
-
 
 def _parquet() -> Any:
     try:
@@ -294,9 +278,19 @@ def _parquet_files(path: PathLike | Sequence[PathLike]) -> list[Path]:
     return files
 
 
-def _feature_dtype(names: Sequence[str], types: Sequence[Any]) -> type:
+def _schema(path: Path) -> Any:
+    import pyarrow as pa
+
+    try:
+        return _parquet().read_schema(path)
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"{str(path)!r} is not a Parquet file ({error})") from None
+
+
+def _feature_dtype(names: Sequence[str], schema: Any) -> type:
     import pyarrow.types as kinds
 
+    types = [schema.field(name).type for name in names]
     for name, kind in zip(names, types, strict=True):
         if not (kinds.is_floating(kind) or kinds.is_integer(kind) or kinds.is_boolean(kind)):
             raise ValueError(

@@ -156,6 +156,8 @@ class Task:
         """The start, if it fits this task's shape."""
         if start is None:
             return None
+        if not isinstance(start, Start):
+            raise TypeError(f"start must be a Start (solution.start); got {type(start).__name__}")
         shapes = {
             "coef": (self.engine.n_coef,),
             "weights": (self.engine.n_groups,),
@@ -169,6 +171,12 @@ class Task:
                     f"start.{name} has shape {np.shape(value)}, but this problem needs {shape}; "
                     "start from a solution with the same features, intercept and groups"
                 )
+            if value is not None and not np.isfinite(value).all():
+                raise ValueError(f"start.{name} must hold finite numbers; got {value!r}")
+        if (start.weights < 0).any() or not abs(float(np.sum(start.weights)) - 1.0) < 1e-6:
+            raise ValueError(
+                f"start.weights must not be negative and sum to one; got {start.weights!r}"
+            )
         return start
 
     def _point(self, w: Array | None) -> Array | None:

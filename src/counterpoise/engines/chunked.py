@@ -63,15 +63,28 @@ class ChunkedEngine(SumEngine):
         self.counter.count += 1
         return total
 
+    def checksum(self) -> Array:
+        return np.array([self.scan.checksum])
+
     def _chunks(self) -> Iterator[tuple[int, Rows]]:
         done, first = 0, not hasattr(self, "census")
+
+        def tell() -> None:
+            if self.progress is not None:
+                total = self.source.n_rows if first else self.scan.n_read
+                self.progress(1 if first else self.passes + 1, done, total)
+
+        tell()
         for index, chunk in enumerate(self.source):
             rows = check_chunk(*unpack(chunk, index), f"chunk {index}", seen=not first)
-            done += len(rows.y)
+            if not first and rows.X.shape[1] != self.n_features:
+                raise ValueError(
+                    f"chunk {index}: X has {rows.X.shape[1]} features, but {self.n_features} when "
+                    "it was first read; a source must give the same chunks every time"
+                )
             yield index, rows
-            if self.progress is not None:
-                total = self.source.n_rows if first else self.census.n_rows
-                self.progress(1 if first else self.passes + 1, done, total)
+            done += rows.n_read
+            tell()
 
     def _first_look(self) -> Scan:
         scan: Scan | None = None

@@ -64,14 +64,16 @@ class DaskEngine(SumEngine):
         for part, home in zip(parts, _homes(parts), strict=True):
             with dask.annotate(**home):
                 placed.append(place(part, labels))
-        parts = dask.persist(*placed)
-        self._keys = [part.key for part in parts]
-        self._held = {key: value for part in parts for key, value in dict(part.dask).items()}
+        # Futures, or the parts themselves where there is no cluster.
+        self._parts = [dict(part.dask)[part.key] for part in dask.persist(*placed)]
         super().__init__(self.scan.census(intercept=intercept, centred=centred), activation)
         self.counter.count = 1
 
+    def checksum(self) -> Array:
+        return np.array([self.scan.checksum])
+
     def ask(self, question: Question) -> Array:
-        graph: dict[Any, Any] = dict(self._held)
+        graph: dict[str, Any] = {}
         answer = partial(answer_part, question=question, n_groups=self.n_groups)
         token = uuid.uuid4().hex
 
@@ -80,7 +82,7 @@ class DaskEngine(SumEngine):
             graph[key] = work
             return key
 
-        answers = [task("answer", answer, key) for key in self._keys]
+        answers = [task("answer", answer, part) for part in self._parts]
         root = _tree(answers, partial(task, "add", add_answers))
         with _large_graphs():
             total = Delayed(root, graph).compute()

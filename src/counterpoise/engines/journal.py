@@ -21,26 +21,28 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from counterpoise.activations import Activation
-from counterpoise.engines.base import Census, SumEngine
+from counterpoise.engines.base import SumEngine
 from counterpoise.engines.questions import Question
 from counterpoise.groups import label_list
 
 Array = np.ndarray
 
 MAGIC = "counterpoise journal 1"
+# Where activations of the same name are told apart.
+PROBES = np.linspace(-3.0, 3.0, 13)
 
 
 class Journal:
     """Answers on disk, read back in order and then appended to."""
 
-    def __init__(self, path: str | os.PathLike[str], census: Census) -> None:
+    def __init__(self, path: str | os.PathLike[str], engine: SumEngine) -> None:
         self.path = Path(path)
         if not self.path.parent.is_dir():
             raise FileNotFoundError(
                 f"checkpoint={str(path)!r}: there is no folder {str(self.path.parent)!r}; make it "
                 "first"
             )
-        self._rows = _digest_census(census)
+        self._rows = digest_rows(engine)
         self._file = self._open()
         self._read = self._file.tell()
         self._end = self._check_records()
@@ -149,14 +151,17 @@ def digest_question(question: Question) -> str:
     for field in fields(question):
         value = getattr(question, field.name)
         if isinstance(value, Activation):
-            value = [value.name, value.code, *value.parameters, value.alpha, value.beta]
+            known = [value.name, value.code, *value.parameters, value.alpha, value.beta]
+            value = _digest([known, value.value(PROBES), value.derivative(PROBES)])
         parts.append(value)
     return _digest(parts)
 
 
-def _digest_census(census: Census) -> str:
+def digest_rows(engine: SumEngine) -> str:
+    """A name for the rows, and for whether they have an intercept."""
+    census = engine.census
     labels = [str(label) for label in label_list(census.labels)]
-    return _digest([labels, census.totals, census.n_rows, census.shift, census.pivot])
+    return _digest([labels, census.totals, census.n_rows, census.intercept, engine.checksum()])
 
 
 def _digest(parts: list[Any]) -> str:

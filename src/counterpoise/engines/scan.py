@@ -6,7 +6,8 @@ can be made chunk by chunk or as a tree across machines.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import zlib
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,16 +18,24 @@ from counterpoise.groups import check_weights, encode_groups
 
 Array = np.ndarray
 
+# Sums of squares times weights must stay far from the largest double.
+LARGEST_WEIGHT = 1e100
+
 
 @dataclass(frozen=True)
 class Rows:
-    """Checked rows of one chunk: ``codes`` number the chunk's own sorted ``labels``."""
+    """Checked rows of one chunk: ``codes`` number the chunk's own sorted ``labels``.
+
+    ``n_read`` counts rows of zero weight, too; ``grouped`` says whether there were labels.
+    """
 
     X: Any
     y: Array
     labels: Array
     codes: Array
     weights: Array | None
+    grouped: bool
+    n_read: int
 
 
 def check_chunk(
@@ -59,14 +68,24 @@ def check_chunk(
             raise ValueError(
                 f"{where}: {name} has missing or infinite values; impute or leave out these rows"
             )
-    labels, codes = encode_groups(groups, len(y))
-    weights = check_weights(weights, len(y))
+    n_read = len(y)
+    try:
+        labels, codes = encode_groups(groups, n_read)
+        weights = check_weights(weights, n_read)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{where}: {error}") from None
+    if weights is not None and weights.max(initial=0.0) > LARGEST_WEIGHT:
+        raise ValueError(
+            f"{where}: sample_weight has {weights.max():g}, above {LARGEST_WEIGHT:g}; only ratios "
+            "of weights matter, so divide all by a common number"
+        )
+    X = X if sparse.issparse(X) else np.ascontiguousarray(X)
     if weights is not None and not weights.all():
         keep = np.flatnonzero(weights)
         X, y, weights = X[keep], y[keep], weights[keep]
         present, codes = np.unique(codes[keep], return_inverse=True)
         labels = labels[present]
-    return Rows(X, y, labels, codes, weights)
+    return Rows(X, y, labels, codes, weights, groups is not None, n_read)
 
 
 @dataclass(frozen=True)
@@ -81,6 +100,9 @@ class Scan:
     pivot: float
     precision: float
     is_sparse: bool
+    grouped: bool
+    n_read: int
+    checksum: int
 
     @classmethod
     def of(cls, rows: Rows) -> Scan:
@@ -96,12 +118,18 @@ class Scan:
             pivot=float(np.median(rows.y[:: max(1, n // 4096)])) if n else 0.0,
             precision=float(np.finfo(rows.X.dtype).eps),
             is_sparse=is_sparse,
+            grouped=rows.grouped,
+            n_read=rows.n_read,
+            checksum=_checksum(rows),
         )
 
     def merge(self, other: Scan) -> Scan:
         """The scan of these rows and then the other's."""
+        n_read = self.n_read + other.n_read
         if not self.n_rows or not other.n_rows:
-            return self if self.n_rows else other
+            return replace(self if self.n_rows else other, n_read=n_read)
+        if self.grouped != other.grouped:
+            raise ValueError("groups are given in some chunks and not in others; give all or none")
         if self.n_features != other.n_features:
             raise ValueError(
                 f"chunks differ in their number of features: {self.n_features} and "
@@ -121,6 +149,9 @@ class Scan:
             pivot=self.pivot,
             precision=max(self.precision, other.precision),
             is_sparse=self.is_sparse or other.is_sparse,
+            grouped=self.grouped,
+            n_read=n_read,
+            checksum=zlib.crc32(other.checksum.to_bytes(4, "little"), self.checksum),
         )
 
     def census(self, *, intercept: bool, centred: bool) -> Census:
@@ -137,6 +168,17 @@ class Scan:
             pivot=self.pivot,
             precision=self.precision,
         )
+
+
+def _checksum(rows: Rows) -> int:
+    """Of every number in the chunk; groups are told by their labels and totals."""
+    X = (rows.X.data, rows.X.indices) if sparse.issparse(rows.X) else (rows.X,)
+    arrays = [*X, rows.y, rows.codes, *([] if rows.weights is None else [rows.weights])]
+    checksum = 0
+    for array in arrays:
+        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        checksum = zlib.crc32(data, checksum)  # type: ignore[arg-type]
+    return checksum
 
 
 def _union(left: Array, right: Array) -> Array:
