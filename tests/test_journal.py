@@ -470,7 +470,7 @@ def test_answers_come_back_as_they_were_and_passes_count(tmp_path):
         assert inner.passes == (0 if round_ else plain.passes), "nothing is read a second time"
         assert not journal.replaying
         journal.close(finished=False)
-    journal = Journal(tmp_path / "j", plain.census)
+    journal = Journal(tmp_path / "j", plain)
     with pytest.raises(ValueError, match="other options"):
         JournaledEngine(make_engine(data, relu()), journal).evaluate(w + 1e-15, surrogate=True)
     journal.close(finished=True)
