@@ -38,13 +38,27 @@ def test_public_names_exist_and_are_documented():
     assert re.fullmatch(r"\d+\.\d+\.\d+", counterpoise.__version__)
 
 
-def test_readme_snippets_run(monkeypatch):
+def test_readme_snippets_run(monkeypatch, tmp_path):
+    import dask.dataframe as dd
+    import pandas as pd
     import sklearn
+    import torch
 
     X, y, g = neuron_data(K=3, n=60, d=3)
-    scope = {"X": X, "y": y, "carrier": np.array(["a", "b", "c"])[g]}
+    carrier = np.array(["a", "b", "c"])[g]
+    frame = pd.DataFrame(X, columns=["x", "y", "z"]).assign(air_time=y, carrier=carrier)
+    scope = {
+        "X": X, "y": y, "groups": g, "carrier": carrier, "cuda_tensor": torch.tensor(X),
+        "make_chunks": lambda: iter([(X[:100], y[:100], g[:100]), (X[100:], y[100:], g[100:])]),
+        "dask_frame": dd.from_pandas(frame, npartitions=2),
+    }  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    for name, values in (("X", X), ("y", y), ("groups", g)):
+        np.save(f"{name}.npy", values)
+    (tmp_path / "flights").mkdir()
+    frame.to_parquet("flights/january.parquet")
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     with sklearn.config_context():
         for block in blocks:
             exec(block, scope)
