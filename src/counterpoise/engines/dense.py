@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 
 from counterpoise.activations import CUSTOM, Activation
@@ -14,6 +16,20 @@ Array = np.ndarray
 
 # Rows that are scaled before their Gram matrix is taken.
 GRAM_ROWS = 1024
+
+
+_kept = threading.local()
+
+
+def _scratch(n_coef: int) -> Array:
+    """Room for scaled rows, kept for the thread: fresh memory would be paid for page by page.
+
+    A multiple of four columns: BLAS is faster, and zeros change nothing.
+    """
+    columns = -(-n_coef // 4) * 4
+    if getattr(_kept, "n_coef", None) != n_coef:
+        _kept.n_coef, _kept.rows = n_coef, np.zeros((GRAM_ROWS, columns))
+    return _kept.rows
 
 
 class DensePart(RowPart):
@@ -54,8 +70,7 @@ class DensePart(RowPart):
             return out
         coef, bias = (np.empty(0), 0.0) if q.w is None else self._split(q.w)
         X = frozen(self.data.X.reshape(-1))
-        # A multiple of four columns: BLAS is faster, and zeros change nothing.
-        rows = np.zeros((GRAM_ROWS, -(-self.data.n_coef // 4) * 4))
+        rows = _scratch(self.data.n_coef)
 
         def fill(first: int, last: int, filled: int) -> int:
             return kernels.scaled_rows(

@@ -75,7 +75,10 @@ class RowPart:
         self.segments = Segments.cut(data.offsets)
         self._first = np.searchsorted(self.segments.groups, np.arange(data.n_groups))
         self._clipped: tuple[float, Array] | None = None
-        self._weights = frozen(data.row_weights)
+
+    @property
+    def _weights(self) -> Array:
+        return frozen(self.data.row_weights)
 
     def answer(self, question: Question) -> Array:
         """The sums asked for, over these rows."""
