@@ -244,9 +244,7 @@ class GroupDRONeuron(RegressorMixin, BaseEstimator):
         """What scikit-learn's validation notes of rows in memory."""
         self.n_features_in_ = count
         names = getattr(X, "feature_names", None)
-        if kind_of(X) == "dask" and hasattr(
-            X, "columns"
-        ):  # a data frame, of which some columns may be no features
+        if kind_of(X) == "dask" and hasattr(X, "columns"):  # some may be no features
             own = [name for name in others if isinstance(name, str)]
             names = [name for name in X.columns if name not in own]
         if names is not None:

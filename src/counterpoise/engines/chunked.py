@@ -38,16 +38,12 @@ class ChunkedEngine(SumEngine):
         *,
         intercept: bool = True,
         centred: bool = True,
-        scan: Scan | None = None,
         progress: PassProgress | None = None,
     ) -> None:
         self.source, self.progress = source, progress
-        passes = 0
-        if scan is None:
-            scan, passes = self._first_look(), 1
-        self.scan = scan
-        super().__init__(scan.census(intercept=intercept, centred=centred), activation)
-        self.counter.count = passes
+        self.scan = self._first_look()
+        super().__init__(self.scan.census(intercept=intercept, centred=centred), activation)
+        self.counter.count = 1
 
     def ask(self, question: Question) -> Array:
         total: Array | None = None
