@@ -145,39 +145,37 @@ def _smooth_newton(
     tol: float,
 ) -> tuple[Array, Array, SimplexPoint, float]:
     """Damped Newton at a fixed ``kappa``; the last entry bounds what is left to gain."""
-    loss, grad = model.evaluate(x)
-    point = objective.respond(loss, kappa=kappa, centre=centre)
 
-    def height(loss: Array, point: SimplexPoint, x: Array) -> float:
+    def height(loss: Array, point: SimplexPoint, x: Array, bend: Array) -> float:
         return objective.proximal_value(loss, point, kappa, centre) + float(
-            0.5 * x @ extra @ x + slope @ x
+            (0.5 * bend + slope) @ x
         )
 
+    loss, grad = model.evaluate(x)
+    point, bend = objective.respond(loss, kappa=kappa, centre=centre), extra @ x
+    value = height(loss, point, x, bend)
     for _ in range(100):
-        value = height(loss, point, x)
-        gradient = point.weights @ grad + extra @ x + slope
+        gradient = point.weights @ grad + bend + slope
         curved = model.mixture(point.weights) + extra
         hessian = curved
         if objective.nu + kappa > 0:
             s, factor = objective.divergence.sensitivity(point, objective.prior)
-            mean = s @ grad / s.sum()
-            spread = np.sqrt(s)[:, None] * (grad - mean)
+            spread = np.sqrt(s)[:, None] * (grad - s @ grad / s.sum())
             hessian = curved + (factor / (objective.nu + kappa)) * (spread.T @ spread)
         direction = -solve_semidefinite(hessian, gradient)
         decrease = -float(gradient @ direction)
         t = 0.0 if decrease <= max(tol, 1e-16 * abs(value)) else 1.0
         while t > 0:
             trial = x + t * direction
-            new = model.evaluate(trial)
+            new, new_bend = model.evaluate(trial), extra @ trial
             new_point = objective.respond(new.loss_K, kappa=kappa, centre=centre)
-            if height(new.loss_K, new_point, trial) <= value - 1e-4 * t * decrease:
+            new_value = height(new.loss_K, new_point, trial, new_bend)
+            if new_value <= value - 1e-4 * t * decrease:
                 break
             t = 0.5 * t if t > 1e-10 else 0.0
         if t == 0:
             break
-        x, (loss, grad), point = trial, new, new_point
-    gradient = point.weights @ grad + extra @ x + slope
-    curved = model.mixture(point.weights) + extra
+        x, (loss, grad), point, bend, value = trial, new, new_point, new_bend, new_value
     left = 0.5 * max(float(gradient @ solve_semidefinite(curved, gradient)), decrease, 0.0)
     return x, loss, point, left
 

@@ -15,7 +15,7 @@ from counterpoise.engines.threads import over_ranges
 Array = np.ndarray
 
 # Rows that are scaled before their Gram matrix is taken.
-GRAM_ROWS = 1024
+GRAM_ROWS = 2048
 
 
 _kept = threading.local()
@@ -89,6 +89,22 @@ class DensePart(RowPart):
                     mapped = mapped[:, : self.data.n_coef] @ q.basis
                 out += (mapped.T @ mapped)[:size, :size]
                 filled = 0
+        return out
+
+    def _apart(self, lo: int, hi: int, coef: Array, biases: Array, sigma: Activation) -> Array:
+        from counterpoise.engines import kernels
+
+        if sigma.code == CUSTOM:
+            return super()._apart(lo, hi, coef, biases, sigma)
+        X, out = frozen(self.data.X.reshape(-1)), np.empty(len(coef) - 1)
+
+        def work(first: int, last: int) -> None:
+            kernels.separations(
+                X, self._weights, coef, biases, first, last, sigma.code, sigma.parameters, out
+            )
+
+        ready(("separations", X.dtype), work)
+        work(lo, hi)
         return out
 
     def _slope_rows(self, lo: int, hi: int, share: float, q: Gram) -> Array:

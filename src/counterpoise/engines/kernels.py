@@ -335,6 +335,33 @@ def scaled_rows(X, weights, shift, intercept, w, bias, lo, hi, code, parameters,
     return m
 
 
+@compiled(fastmath=SUMS)
+def separations(X, weights, W, bias, lo, hi, code, parameters, out):
+    """``out[p] = sum_j weight_j (sigma(W[p].x_j + bias[p]) - sigma(W[-1].x_j + bias[-1]))^2`` over
+    rows ``lo .. hi``, all but the last ``p``."""
+    d, last = U(W.shape[1]), W.shape[0] - 1
+    block = rows_per_block(X.itemsize * W.shape[1])
+    z, base, slope = np.empty(MAX_BLOCK), np.empty(MAX_BLOCK), np.empty(MAX_BLOCK)
+    out[:] = 0.0
+    first, stop = U(lo), U(hi)
+    while first < stop:
+        count = min(block, stop - first)
+        project(X, d, first, count, W[last], bias[last], base, (first + block) * d, FOUR)
+        activate(code, parameters, False, base, slope, count)
+        for p in range(last):
+            project(X, d, first, count, W[p], bias[p], z, ZERO, ZERO)
+            activate(code, parameters, False, z, slope, count)
+            total = 0.0
+            if weights.size:
+                for i in range(count):
+                    total += weights[first + i] * (z[i] - base[i]) ** 2
+            else:
+                for i in range(count):
+                    total += (z[i] - base[i]) ** 2
+            out[p] += total
+        first += count
+
+
 @compiled()
 def gather_rows(X, d, order, lo, hi, out):
     """Rows ``lo .. hi`` of ``out`` are rows ``order[lo:hi]`` of ``X``, both one long vector of

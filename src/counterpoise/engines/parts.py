@@ -154,16 +154,19 @@ class RowPart:
 
     def _separation(self, q: Separation) -> Array:
         stacked, d = np.vstack([q.points, q.w]), self.data.n_features
-        biases = stacked[:, -1] if self.data.intercept else np.zeros(len(stacked))
+        biases = stacked[:, -1].copy() if self.data.intercept else np.zeros(len(stacked))
+        coef = np.ascontiguousarray(stacked[:, :d])
+        return self._group_sums(
+            lambda lo, hi, _: self._apart(lo, hi, coef, biases, q.activation), len(q.points)
+        )
 
-        def apart(lo: int, hi: int, _: int) -> Array:
-            total = np.zeros(len(q.points))
-            for a, b in self._blocks(lo, hi):
-                values = q.activation.value(self._rows(a, b) @ stacked[:, :d].T + biases)
-                total += self.data.weights_of(a, b) @ (values[:, :-1] - values[:, -1:]) ** 2
-            return total
-
-        return self._group_sums(apart, len(q.points))
+    def _apart(self, lo: int, hi: int, coef: Array, biases: Array, sigma: Activation) -> Array:
+        """How far apart the last neuron's outputs are from each of the others', over ``lo:hi``."""
+        total = np.zeros(len(coef) - 1)
+        for a, b in self._blocks(lo, hi):
+            values = sigma.value(coef @ self._rows(a, b).T + biases[:, None])
+            total += (values[:-1] - values[-1]) ** 2 @ self.data.weights_of(a, b)
+        return total
 
     def _labels(self, q: Labels) -> Array:
         gap = self.labels_of(q.truncate) - q.pivot

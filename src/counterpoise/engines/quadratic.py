@@ -38,7 +38,8 @@ class QuadraticEngine:
         """``sum_i lam_i H_i``."""
         if len(self.hess) == 1:
             return self.hess[0] * weights_K.sum()
-        return np.tensordot(weights_K, self.hess, axes=1)
+        size = self.n_coef
+        return (weights_K @ self.hess.reshape(len(weights_K), -1)).reshape(size, size)
 
     def separation(self, points: Array, w: Array) -> Array:
         gaps = points - w
