@@ -17,7 +17,7 @@ from counterpoise.activations import (
     relu,
     softplus,
 )
-from counterpoise.engines import QuadraticEngine, make_engine, threads
+from counterpoise.engines import QuadraticEngine, make_engine, parts, threads
 from counterpoise.engines.dense import DensePart
 from counterpoise.engines.parts import N_CHUNKS, Segments
 from counterpoise.engines.sparse import SparsePart
@@ -25,6 +25,11 @@ from counterpoise.engines.threads import n_threads, over_ranges, single_threaded
 from counterpoise.groups import GroupedData
 
 STORAGES = ["float64", "float32", "fortran", "memmap", "csr", "csr32"]
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(small_chunks):
+    """All of these tests cut their few rows into chunks and share them among threads."""
 
 
 def sizes_of(K):
@@ -308,7 +313,7 @@ def test_rows_are_never_written(tmp_path):
 )
 def test_segments_cover_all_rows_once_and_respect_groups_and_chunks(sizes):
     offsets = np.concatenate([[0], np.cumsum(sizes)])
-    cut = Segments.cut(offsets)
+    cut = Segments.cut(offsets, 5 * int(offsets[-1]))
     assert cut.starts[0] == 0
     assert cut.stops[-1] == offsets[-1]
     np.testing.assert_array_equal(cut.starts[1:], cut.stops[:-1])
@@ -317,7 +322,7 @@ def test_segments_cover_all_rows_once_and_respect_groups_and_chunks(sizes):
         assert offsets[cut.groups[s]] <= lo < hi <= offsets[cut.groups[s] + 1]
     assert cut.chunks[0] == 0
     assert cut.chunks[-1] == len(cut.starts)
-    assert len(cut.chunks) - 1 == max(1, min(N_CHUNKS, offsets[-1] // 256))
+    assert len(cut.chunks) - 1 == max(1, min(N_CHUNKS, 5 * offsets[-1] // parts.CHUNK_NUMBERS))
     assert (np.diff(cut.chunks) > 0).all()
 
 

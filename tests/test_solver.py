@@ -182,7 +182,7 @@ def test_row_order_does_not_matter():
 
 @pytest.mark.parametrize("make", [np.asarray, sparse.csr_matrix], ids=["dense", "sparse"])
 @pytest.mark.parametrize("nu", ["auto", 0.0])
-def test_bits_do_not_depend_on_the_number_of_threads(make, nu, monkeypatch):
+def test_bits_do_not_depend_on_the_number_of_threads(make, nu, small_chunks, monkeypatch):
     X, y, g = neuron_data(K=7, n=900, d=12)
     results = []
     for threads in (1, 2, 3, 8):

@@ -21,6 +21,11 @@ from counterpoise.objective import Objective
 Array = np.ndarray
 
 
+# The pull on the weights, as a share of what separates the groups, and how fast it fades: faster
+# costs more Newton steps each time, slower more times.
+PULL, FADE = 0.03, 0.2
+
+
 class MinmaxResult(NamedTuple):
     """Minimiser, its risk under the model, the weights, and what separates it from optimal.
 
@@ -106,7 +111,7 @@ def _newton(
     # A strong enough divergence smooths the risk by itself; else start with a fading pull.
     # Where losses are tied already, it must still be felt above their rounding.
     smooth = objective.nu > 0.1 * spread or objective.n_groups == 1
-    kappa = 0.0 if smooth else max(0.1 * spread, 1e-4 * scale)
+    kappa = 0.0 if smooth else max(PULL * spread, 1e-4 * scale)
     best_x, best_value = x, np.inf
     best_point, best_bound = centre, -np.inf
     idle = 0
@@ -128,7 +133,7 @@ def _newton(
             break
         # The pull fades, and stays small beside what still separates the groups.
         centre = point
-        kappa = max(min(0.2 * kappa, 0.1 * spread), 1e-7 * spread, 1e-10 * scale)
+        kappa = max(min(FADE * kappa, 0.1 * spread), 1e-7 * spread, 1e-10 * scale)
         if kappa < 1e-3 * objective.nu:
             kappa = 0.0
     return MinmaxResult(best_x, best_value, best_point, max(best_value - best_bound, 0.0), 0.0)

@@ -10,7 +10,6 @@ from counterpoise.activations import CUSTOM, Activation
 from counterpoise.engines.compilation import ready
 from counterpoise.engines.parts import RowPart, frozen
 from counterpoise.engines.questions import Gram
-from counterpoise.engines.threads import over_ranges
 
 Array = np.ndarray
 
@@ -51,7 +50,7 @@ class DensePart(RowPart):
             )  # fmt: skip
 
         ready(("evaluate_dense", X.dtype), work)
-        over_ranges(work, len(seg.chunks) - 1)
+        self._share_out(work, len(seg.chunks) - 1)
         kernels.merge_parts(parts, seg.parts, sums)
         return sums
 

@@ -23,10 +23,12 @@ from counterpoise.groups import GroupedData
 Array = np.ndarray
 SegmentWork = Callable[[int, int, int], Array]
 
-# Work pieces per data set. Fixed, so that sums have one order whatever the thread count.
-N_CHUNKS = 64
+# Work pieces per data set, and stored numbers that are worth one. Fixed, so that sums have one
+# order whatever the thread count.
+N_CHUNKS, CHUNK_NUMBERS = 64, 1 << 15
+# Below so many multiplications, starting threads takes longer than they save.
+THREAD_WORK = 1 << 20
 BLOCK_NUMBERS = 1 << 17
-SMALL_CHUNK = 256
 # What partial sums of one matrix may take together.
 MATRIX_BYTES = 1 << 28
 
@@ -44,9 +46,9 @@ class Segments(NamedTuple):
     parts: Array
 
     @classmethod
-    def cut(cls, offsets: Array) -> Segments:
+    def cut(cls, offsets: Array, numbers: int) -> Segments:
         n = int(offsets[-1])
-        n_chunks = max(1, min(N_CHUNKS, n // SMALL_CHUNK))
+        n_chunks = max(1, min(N_CHUNKS, numbers // CHUNK_NUMBERS, n))
         borders = np.array([n * c // n_chunks for c in range(n_chunks + 1)])
         edges = np.unique(np.concatenate([offsets, borders]))
         starts, stops = edges[:-1], edges[1:]
@@ -72,7 +74,8 @@ class RowPart:
     def __init__(self, data: GroupedData, codes: Array | None = None) -> None:
         self.data = data
         self.codes = np.arange(data.n_groups) if codes is None else codes
-        self.segments = Segments.cut(data.offsets)
+        self.numbers = int(data.X.size)  # those stored, if it is sparse
+        self.segments = Segments.cut(data.offsets, self.numbers)
         self._first = np.searchsorted(self.segments.groups, np.arange(data.n_groups))
         self._clipped: tuple[float, Array] | None = None
 
@@ -193,7 +196,7 @@ class RowPart:
                         int(seg.starts[s]), int(seg.stops[s]), float(share[seg.groups[s]]), q
                     )
 
-        over_ranges(per_range, runs)
+        self._share_out(per_range, runs, size)
         return out.sum(axis=0)
 
     # -- shared machinery ------------------------------------------------------------------
@@ -201,6 +204,13 @@ class RowPart:
     def _split(self, w: Array) -> tuple[Array, float]:
         coef = np.ascontiguousarray(w[: self.data.n_features])
         return coef, float(w[-1]) if self.data.intercept else 0.0
+
+    def _share_out(self, work: Callable[[int, int], None], n_items: int, uses: int = 1) -> None:
+        """``work(lo, hi)`` over all items, by threads if that many ``uses`` of numbers pay."""
+        if self.numbers * uses < THREAD_WORK:
+            work(0, n_items)
+        else:
+            over_ranges(work, n_items)
 
     def _group_sums(self, work: SegmentWork, *shape: int) -> Array:
         """Group sums of what ``work(lo, hi, group)`` sums over rows ``lo:hi``: (K, *shape)."""
@@ -211,7 +221,7 @@ class RowPart:
             for s in range(first, last):
                 sums[s] = work(int(seg.starts[s]), int(seg.stops[s]), int(seg.groups[s]))
 
-        over_ranges(per_range, len(seg.starts))
+        self._share_out(per_range, len(seg.starts), shape[-1])
         return np.add.reduceat(sums, self._first, axis=0)
 
     def _blocks(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:

@@ -8,7 +8,6 @@ from counterpoise.activations import Activation
 from counterpoise.engines.compilation import ready
 from counterpoise.engines.parts import RowPart, frozen
 from counterpoise.engines.questions import Gram
-from counterpoise.engines.threads import over_ranges
 
 Array = np.ndarray
 
@@ -33,7 +32,7 @@ class SparsePart(RowPart):
             )  # fmt: skip
 
         ready(("evaluate_csr", X.dtype, X.indices.dtype), work)
-        over_ranges(work, len(seg.chunks) - 1)
+        self._share_out(work, len(seg.chunks) - 1)
         kernels.merge_parts(parts, seg.parts, sums)
         return sums
 
