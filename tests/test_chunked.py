@@ -335,6 +335,13 @@ def test_the_same_source_gives_the_same_bits():
 # -- predictions and names -----------------------------------------------------------------
 
 
+def test_predictions_of_narrower_chunks_are_refused():
+    X, y, g = neuron_data(K=2, n=100, d=4)
+    model = GroupDRONeuron().fit(X, y, g)
+    with pytest.raises(ValueError, match=r"X has 3 features, but the fit was to rows of 4"):
+        model.predict(cut((X[:, :3], y), [80]))
+
+
 def test_predictions_of_a_source_are_in_its_order():
     X, y, g = neuron_data(K=3, n=100, d=D)
     model = GroupDRONeuron(nu=0.1).fit(X, y, g)

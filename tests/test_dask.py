@@ -18,9 +18,10 @@ from dask.sizeof import sizeof
 from distributed import Client, LocalCluster, wait
 from problems import neuron_data
 
+from counterpoise import GroupDRONeuron
 from counterpoise.activations import Activation, identity, relu
 from counterpoise.engines import make_engine
-from counterpoise.engines.dask import FAN_IN, DaskEngine, _tree, load_block, predict
+from counterpoise.engines.dask import FAN_IN, DaskEngine, Tally, _tree, load_block, predict
 from counterpoise.engines.questions import Evaluate, Gram, Labels, Moments, Separation, Squares
 from counterpoise.groups import GroupedData
 from counterpoise.solver import solve
@@ -141,6 +142,31 @@ def test_parts_are_spread_evenly_over_workers(rows, client):
     assert counts == {crowded: 4, idle: 3}
 
 
+def test_parts_of_a_worker_are_asked_together(rows, client):
+    engine = engine_of(arrays(*rows, chunk=100))  # sixteen blocks, two workers of one thread
+    held = client.who_has(engine._parts)
+    assert sorted(index for bundle in engine._bundles for index in bundle) == list(range(16))
+    assert len(engine._bundles) == 4
+    for bundle in engine._bundles:
+        assert len({held[engine._parts[index].key] for index in bundle}) == 1
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 8, 21])
+def test_sums_do_not_depend_on_who_holds_which_parts(count):
+    rng = np.random.default_rng(count)
+    answers = [None if i % 5 == 4 else rng.normal(size=3) * 10.0 ** (i % 7) for i in range(count)]
+    totals = []
+    for order in [range(count), range(count)[::-1], *(rng.permutation(count) for _ in range(20))]:
+        hands = rng.integers(1 + count // 2, size=count)
+        tallies = [Tally(count) for _ in range(1 + count // 2)]
+        for index in order:
+            tallies[hands[index]].add(0, int(index), answers[index])
+        totals.append(Tally.merge(*tallies, count=count).total)
+    np.testing.assert_allclose(totals[0], sum(a for a in answers if a is not None), rtol=1e-12)
+    for total in totals[1:]:
+        np.testing.assert_array_equal(total, totals[0])
+
+
 @pytest.mark.parametrize("count", [1, 2, FAN_IN, FAN_IN + 1, 3 * FAN_IN**2 + 5])
 def test_tree_takes_every_item_once_and_in_order(count):
     def combine(*lists):
@@ -239,6 +265,13 @@ def test_large_arrays_in_memory_travel_without_a_warning(client):
 
 
 # -- prediction ----------------------------------------------------------------------------------
+
+
+def test_predict_refuses_rows_of_another_width(rows):
+    X, y, g, _ = rows
+    model = GroupDRONeuron().fit(X, y, g)
+    with pytest.raises(ValueError, match=r"X has 2 features, but the fit was to rows of"):
+        model.predict(da.from_array(X[:, :2], chunks=(500, 2)))
 
 
 def test_predict_is_lazy_and_block_by_block(rows, frame):

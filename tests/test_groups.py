@@ -183,7 +183,6 @@ def test_inputs_are_never_written(labels):
     for array in (X, y, g, w):
         array.flags.writeable = False
     data = GroupedData.build(X, y, g, w)
-    data.group_mean(data.y)
     data.centre()[0]
     for now, then in zip((X, y, g, w), kept, strict=True):
         np.testing.assert_array_equal(now, then)
@@ -227,17 +226,6 @@ def test_equal_weights_are_no_weights():
     zero_one = GroupedData.build(rows(4), np.arange(4.0), [1, 0, 1, 0], [0.0, 2.0, 2.0, 2.0])
     assert zero_one.row_weights.size == 0
     assert zero_one.y.tolist() == [1.0, 3.0, 2.0]
-
-
-def test_group_mean_is_weighted():
-    data = GroupedData.build(
-        rows(4), np.zeros(4), ["b", "a", "b", "a"], [1.0, 1.0, 3.0, 4.0]
-    )  # order: a, a, b, b
-    np.testing.assert_allclose(
-        data.group_mean(np.array([10.0, 20.0, 1.0, 5.0])), [(10 + 80) / 5, (1 + 15) / 4]
-    )
-    plain = GroupedData.build(rows(4), np.zeros(4), ["b", "a", "b", "a"])
-    np.testing.assert_allclose(plain.group_mean(np.array([10.0, 20.0, 1.0, 5.0])), [15.0, 3.0])
 
 
 def test_weights_of_a_range():

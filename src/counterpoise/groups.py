@@ -149,18 +149,12 @@ class GroupedData:
             return np.zeros(self.n_features), pivot
         return np.asarray(self.X[::step], dtype=float).mean(axis=0), pivot
 
-    def group_mean(self, values: Array) -> Array:
-        """Weighted mean of a value per row within every group."""
-        if self.row_weights.size:
-            values = values * self.row_weights
-        return np.add.reduceat(values, self.offsets[:-1]) / self.totals
-
 
 def encode_groups(groups: Any, n: int) -> tuple[Array, Array]:
     """Sorted distinct labels and, for every row, the index of its own."""
     if groups is None:
         return np.array([0]), np.zeros(n, dtype=np.intp)
-    values = _as_labels(groups)
+    values = as_labels(groups)
     if values.ndim == 2 and 1 in values.shape:
         values = values.ravel()
     if values.shape != (n,):
@@ -225,7 +219,7 @@ def check_weights(sample_weight: Any, n: int) -> Array | None:
     return weights
 
 
-def _as_labels(groups: Any) -> Array:
+def as_labels(groups: Any) -> Array:
     """An array of labels; of a list, without turning numbers or missing values into text."""
     values = np.asarray(groups)
     if isinstance(groups, (list, tuple)) and values.dtype.kind in "US":

@@ -260,17 +260,29 @@ class GroupDRONeuron(RegressorMixin, BaseEstimator):
         check_is_fitted(self)
         kind = kind_of(X)
         if kind == "source":
-            return np.concatenate([self._scores(chunk[0]) for chunk in X])
+            return np.concatenate([self._scores(self._wide_enough(chunk[0])) for chunk in X])
         if kind == "dask":
             from counterpoise.engines.dask import predict as blockwise
 
-            return blockwise(X, self._scores, getattr(self, "feature_names_in_", None))
+            names = getattr(self, "feature_names_in_", None)
+            return blockwise(X if names is not None else self._wide_enough(X), self._scores, names)
         if kind == "torch":
             from counterpoise.engines.torch import predict as on_device
 
             return on_device(X, self.coef_, self.intercept_, self.activation_)
         X = validate_data(self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=False)
         return self._scores(X)
+
+    def _wide_enough(self, X: Any) -> Any:
+        """``X``, if it has as many features as the fit had."""
+        shape = np.shape(X)
+        if len(shape) != 2 or shape[1] != self.n_features_in_:
+            has = f"{shape[1]} features" if len(shape) == 2 else f"{len(shape)} dimension(s)"
+            raise ValueError(
+                f"X has {has}, but the fit was to rows of {self.n_features_in_} features; give the "
+                "same columns in the same order"
+            )
+        return X
 
     def _scores(self, X: Any) -> Array:
         return self.activation_.value(X @ self.coef_ + self.intercept_)
@@ -298,7 +310,8 @@ def _logging(verbose: int) -> Iterator[None]:
     logger.setLevel(logging.DEBUG if verbose > 1 else logging.INFO)
     if not logger.hasHandlers():
         handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter("[counterpoise] %(message)s"))
+        clear = "\r\x1b[K" if sys.stderr.isatty() else ""  # of a bar that may stand there
+        handler.setFormatter(logging.Formatter(clear + "[counterpoise] %(message)s"))
         logger.addHandler(handler)
     try:
         yield

@@ -1,7 +1,8 @@
 """Rows spread over the workers of a Dask cluster, or over threads where there is no cluster.
 
 Blocks of rows become parts that stay where they were made. A question travels to them as a small
-graph; sums come back through a tree of fixed shape, so answers do not depend on who did what.
+graph, a few parts to a task; sums come back through a tree whose shape depends on
+the number of blocks alone, so answers do not depend on who did what.
 Everything is made from the user's collections alone: what a lost worker held is made again.
 """
 
@@ -12,32 +13,32 @@ import sys
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cached_property, partial, reduce
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import dask
-import dask.array as da
 import numpy as np
-from dask.base import is_dask_collection
-from dask.core import flatten
 from dask.delayed import Delayed, delayed
-from dask.highlevelgraph import HighLevelGraph
 from dask.sizeof import sizeof
 from dask.utils import is_dataframe_like
 
 from counterpoise.activations import Activation
 from counterpoise.engines.base import SumEngine
 from counterpoise.engines.chunked import to_part
+from counterpoise.engines.dask_blocks import Columns, blocks, features, plain
 from counterpoise.engines.parts import RowPart
 from counterpoise.engines.questions import Question
 from counterpoise.engines.scan import Scan, check_chunk
 from counterpoise.engines.threads import single_threaded_blas
-from counterpoise.groups import GroupedData, _as_labels
+from counterpoise.groups import GroupedData
 
 Array = np.ndarray
 
 # How many partial sums one task adds up.
 FAN_IN = 16
+# How many parts one task asks: a task costs milliseconds. Few, because when a worker is lost they
+# are brought together on another.
+BUNDLE = 4
 
 
 class DaskEngine(SumEngine):
@@ -51,21 +52,22 @@ class DaskEngine(SumEngine):
     def __init__(self, X: Any, y: Any, groups: Any, sample_weight: Any, activation: Activation, *,
                  intercept: bool = True, centred: bool = True) -> None:  # fmt: skip
         named = {"y": y, "groups": groups, "sample_weight": sample_weight}
-        X, columns = _features(X, named)
+        X, columns = features(X, named)
         self.feature_names = None if columns is None else columns.names
         load = delayed(partial(load_block, columns=columns, intercept=intercept), nout=2)
-        loaded = [load(i, *block) for i, block in enumerate(_blocks(X, named))]
+        loaded = [load(i, *block) for i, block in enumerate(blocks(X, named))]
         scan = _tree([found for _, found in loaded], delayed(merge_scans))
         with _large_graphs():
             scan, *parts = dask.persist(scan, *[part for part, _ in loaded])
         self.scan: Scan = scan.compute()
         labels, place = delayed(getattr)(scan, "labels"), delayed(place_part)
-        placed = []
-        for part, home in zip(parts, _homes(parts), strict=True):
-            with dask.annotate(**home):
+        placed, homes = [], _Homes.of(parts)
+        for index, part in enumerate(parts):
+            with dask.annotate(**homes.annotation(index)):
                 placed.append(place(part, labels))
         # Futures, or the parts themselves where there is no cluster.
         self._parts = [dict(part.dask)[part.key] for part in dask.persist(*placed)]
+        self._bundles = homes.bundles(len(parts))
         super().__init__(self.scan.census(intercept=intercept, centred=centred), activation)
         self.counter.count = 1
 
@@ -74,7 +76,9 @@ class DaskEngine(SumEngine):
 
     def ask(self, question: Question) -> Array:
         graph: dict[str, Any] = {}
-        answer = partial(answer_part, question=question, n_groups=self.n_groups)
+        answer = partial(
+            answer_parts, question=question, n_groups=self.n_groups, count=len(self._parts)
+        )
         token = uuid.uuid4().hex
 
         def task(kind: str, *work: Any) -> str:
@@ -82,12 +86,16 @@ class DaskEngine(SumEngine):
             graph[key] = work
             return key
 
-        answers = [task("answer", answer, part) for part in self._parts]
-        root = _tree(answers, partial(task, "add", add_answers))
+        answers = [
+            task("answer", partial(answer, indices=bundle), *[self._parts[i] for i in bundle])
+            for bundle in self._bundles
+        ]
+        merge = partial(Tally.merge, count=len(self._parts))
+        root = _tree(answers, partial(task, "add", merge))
         with _large_graphs():
-            total = Delayed(root, graph).compute()
+            tally = Delayed(root, graph).compute()
         self.counter.count += 1
-        return np.require(total, requirements="W")
+        return np.require(tally.total, requirements="W")
 
 
 def predict(X: Any, function: Callable[[Array], Array], names: Sequence[Any] | None = None) -> Any:
@@ -100,23 +108,13 @@ def predict(X: Any, function: Callable[[Array], Array], names: Sequence[Any] | N
         if missing:
             raise ValueError(f"X has no columns {missing[:20]!r}, which the fit had as features")
         X = X[list(names)]
-    X, columns = _features(X, {})
+    X, columns = features(X, {})
     if columns is not None:
         X = X.map_partitions(columns.read, meta=np.empty((0, len(columns.names))))
     return X.map_blocks(function, drop_axis=1, dtype=float, meta=np.empty(0))
 
 
 # -- what workers do ---------------------------------------------------------------------------
-
-
-class Columns(NamedTuple):
-    """The feature columns of a dataframe, and as what type they are read."""
-
-    names: list[Any]
-    dtype: type
-
-    def read(self, frame: Any) -> Array:
-        return frame[self.names].to_numpy(dtype=self.dtype, na_value=np.nan)
 
 
 def load_block(
@@ -138,13 +136,6 @@ def load_block(
     return part, Scan.of(rows)
 
 
-def plain(values: Any, name: str) -> Array:
-    """A series or array as an array; numbers that are missing become NaN."""
-    if name == "groups" or not hasattr(values, "to_numpy"):
-        return np.asarray(values)
-    return values.to_numpy(dtype=float, na_value=np.nan)
-
-
 def merge_scans(*scans: Scan) -> Scan:
     return reduce(Scan.merge, scans)
 
@@ -157,10 +148,18 @@ def place_part(part: RowPart | None, labels: Array) -> RowPart | None:
     return placed
 
 
-def answer_part(part: RowPart | None, question: Question, n_groups: int) -> Array | None:
-    """A part's sums, with zeros for groups it does not have; None where there are no rows."""
-    if part is None:
-        return None
+def answer_parts(
+    *parts: RowPart | None, indices: list[int], question: Question, n_groups: int, count: int
+) -> Tally:
+    """The sums of these of ``count`` parts, added up as far as neighbours are among them."""
+    tally = Tally(count)
+    for index, part in zip(indices, parts, strict=True):
+        tally.add(0, index, None if part is None else answer_part(part, question, n_groups))
+    return tally
+
+
+def answer_part(part: RowPart, question: Question, n_groups: int) -> Array:
+    """A part's sums, with zeros for groups it does not have."""
     with single_threaded_blas():
         sums = part.answer(question)
     if question.pooled or len(part.codes) == n_groups:
@@ -170,9 +169,48 @@ def answer_part(part: RowPart | None, question: Question, n_groups: int) -> Arra
     return wide
 
 
-def add_answers(*sums: Array | None) -> Array | None:
-    there = [s for s in sums if s is not None]
-    return reduce(np.add, there) if there else None
+class Tally:
+    """Some answers of ``count`` parts, on their way up a binary tree over all of them.
+
+    A node ``(level, i)`` is the sum over its two children on the level below; a last one without
+    neighbour moves up alone. Which two numbers are added never depends on who holds which parts.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.nodes: dict[tuple[int, int], Array | None] = {}
+
+    def add(self, level: int, index: int, sums: Array | None) -> None:
+        """Put a node in its place, and up as far as neighbours are there."""
+        width = -(-self.count // (1 << level))
+        while width > 1:
+            neighbour = index ^ 1
+            if neighbour < width:
+                if (level, neighbour) not in self.nodes:
+                    break
+                sums = _plus(sums, self.nodes.pop((level, neighbour)))
+            index, level, width = index // 2, level + 1, -(-width // 2)
+        self.nodes[level, index] = sums
+
+    @classmethod
+    def merge(cls, *tallies: Tally, count: int) -> Tally:
+        merged = cls(count)
+        for tally in tallies:
+            for (level, index), sums in tally.nodes.items():
+                merged.add(level, index, sums)
+        return merged
+
+    @property
+    def total(self) -> Array:
+        """The root, once all are in."""
+        (total,) = self.nodes.values()
+        assert total is not None  # some part has rows
+        return total
+
+
+def _plus(a: Array | None, b: Array | None) -> Array | None:
+    """The sum of two answers (in either order, to the bit); None is that of no rows."""
+    return b if a is None else a if b is None else a + b
 
 
 @sizeof.register((RowPart, GroupedData, Scan))
@@ -192,30 +230,53 @@ def _tree(items: list[Any], combine: Callable[..., Any]) -> Any:
     return items[0]
 
 
-def _homes(parts: list[Any]) -> list[dict[str, Any]]:
-    """Where parts should be, as annotations: where they are, but in no place more than its share.
+class _Homes(NamedTuple):
+    """Where parts should be: where they are, but in no place more than its share.
 
-    They stay for the whole fit, and a pass takes as long as the worker that holds most.
+    They stay for the whole fit, and a pass takes as long as the worker that holds most. Without a
+    cluster, or where the user's own annotations decide, nothing is known.
     """
-    if "distributed" not in sys.modules or dask.get_annotations():
-        return [{}] * len(parts)
-    from distributed import futures_of, wait
 
-    futures = futures_of(parts)
-    if not futures:
-        return [{}] * len(parts)
-    wait(futures)
-    client, homes = futures[0].client, {}
-    threads, found = client.nthreads(), client.who_has(futures)
-    share = -(-len(parts) // sum(threads.values()))
-    room = {worker: share * count for worker, count in threads.items()}
-    for stay in (True, False):
-        for key in [part.key for part in parts if part.key not in homes]:
-            near = [worker for worker in found[key] if room.get(worker)] if stay else [*room]
-            if near:
-                homes[key] = max(near, key=lambda worker: room[worker])
-                room[homes[key]] -= 1
-    return [{"workers": [homes[part.key]], "allow_other_workers": True} for part in parts]
+    workers: list[str]
+    threads: dict[str, int]
+
+    @classmethod
+    def of(cls, parts: list[Any]) -> _Homes:
+        if "distributed" not in sys.modules or dask.get_annotations():
+            return cls([], {})
+        from distributed import futures_of, wait
+
+        futures = futures_of(parts)
+        if not futures:
+            return cls([], {})
+        wait(futures)
+        client, homes = futures[0].client, {}
+        threads, found = client.nthreads(), client.who_has(futures)
+        share = -(-len(parts) // sum(threads.values()))
+        room = {worker: share * count for worker, count in threads.items()}
+        for stay in (True, False):
+            for key in [part.key for part in parts if part.key not in homes]:
+                near = [worker for worker in found[key] if room.get(worker)] if stay else [*room]
+                if near:
+                    homes[key] = max(near, key=lambda worker: room[worker])
+                    room[homes[key]] -= 1
+        return cls([homes[part.key] for part in parts], threads)
+
+    def annotation(self, index: int) -> dict[str, Any]:
+        if not self.workers:
+            return {}
+        return {"workers": [self.workers[index]], "allow_other_workers": True}
+
+    def bundles(self, count: int) -> list[list[int]]:
+        """Parts that are asked together: those of a worker, shared among its threads."""
+        if not self.workers:
+            return [[index] for index in range(count)]
+        found = []
+        for worker, threads in self.threads.items():
+            mine = [index for index, home in enumerate(self.workers) if home == worker]
+            size = max(1, min(BUNDLE, -(-len(mine) // threads)))
+            found += [mine[i : i + size] for i in range(0, len(mine), size)]
+        return found
 
 
 def _large_graphs() -> AbstractContextManager[Any]:
@@ -223,82 +284,3 @@ def _large_graphs() -> AbstractContextManager[Any]:
     if "distributed" not in sys.modules:  # its settings, read on import, would be lost on leaving
         return nullcontext()
     return dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"})
-
-
-def _features(X: Any, named: dict[str, Any]) -> tuple[Any, Columns | None]:
-    """The rows, each whole in one block; of a dataframe, the columns that are features."""
-    is_array = isinstance(X, da.Array)
-    if not (is_array or is_dataframe_like(X)) or X.ndim != 2:
-        raise ValueError(f"X must be a Dask array or dataframe of two dimensions; got {X!r}")
-    own = {name: value for name, value in named.items() if isinstance(value, str)}
-    for name, value in own.items():
-        if is_array or value not in X.columns:
-            has = "is an array, without names" if is_array else f"has {[*X.columns][:20]!r}"
-            raise ValueError(f"{name}={value!r} is no column of X, which {has}; give an array")
-    if is_array:
-        return X.rechunk({1: -1}) if X.numblocks[1] > 1 else X, None
-    types = {c: t for c, t in X.dtypes.items() if c not in own.values()}
-    text = [c for c, t in X.dtypes.items() if t.kind not in "fiub" and c != own.get("groups")]
-    if text:
-        raise ValueError(f"columns {text[:20]!r} of X do not hold numbers; encode them, or leave "
-                         "them out with X.drop(columns=[...])")  # fmt: skip
-    single = all(t in (np.float32, np.float16) for t in types.values())
-    return X, Columns([*types], np.float32 if single else np.float64)
-
-
-def _blocks(X: Any, named: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """For every block of rows: its piece of X and of the others."""
-    like = _Cuts(X)
-    inputs = [X, *[like.cut(value, name) for name, value in named.items()]]
-    # Arrays are optimised together, so that what several are made from is made once.
-    arrays = [item for item in inputs if isinstance(item, da.Array)]
-    graph = HighLevelGraph.merge(*[item.__dask_graph__() for item in arrays])
-    graph = dict(da.Array.__dask_optimize__(graph, [item.__dask_keys__() for item in arrays]))
-
-    def pieces(item: Any) -> list[Any]:
-        if isinstance(item, da.Array):
-            return [Delayed(key, graph) for key in flatten(item.__dask_keys__())]
-        return item.to_delayed() if is_dask_collection(item) else item
-
-    return list(zip(*map(pieces, inputs), strict=True))
-
-
-class _Cuts:
-    """Where a collection is cut into blocks of rows; their lengths are computed only if asked."""
-
-    def __init__(self, rows: Any) -> None:
-        self.rows, self.is_array = rows, isinstance(rows, da.Array)
-        self.count = rows.numblocks[0] if self.is_array else rows.npartitions
-        self.known = self.is_array and not np.isnan(rows.chunks[0]).any()
-
-    @cached_property
-    def lengths(self) -> tuple[int, ...]:
-        if self.known:
-            return self.rows.chunks[0]
-        blocks = self.rows.to_delayed()
-        return dask.compute(*map(delayed(len), blocks.ravel() if self.is_array else blocks))
-
-    def cut(self, values: Any, name: str) -> Any:
-        """One-dimensional values in these blocks: a collection, or a list of pieces."""
-        if (values is None and name != "y") or isinstance(values, str):
-            return [values] * self.count
-        theirs = _Cuts(values) if is_dask_collection(values) else None
-        values = _as_labels(values) if theirs is None else values
-        if values.ndim != 1 or (name != "groups" and values.dtype.kind not in "fiub"):
-            kind = "labels" if name == "groups" else "numbers"
-            raise ValueError(f"{name} must be one column of {kind}, or its name; got {values!r}")
-        if theirs and not (self.known or theirs.known) and self.count == theirs.count:
-            return values  # lengths are compared where the rows are
-        n, m = sum(self.lengths), sum(theirs.lengths) if theirs else len(values)
-        if n != m:
-            raise ValueError(f"X has {n} rows but {name} has {m}; give one entry for every row")
-        if theirs is None:
-            return np.split(values, np.cumsum(self.lengths)[:-1])
-        if theirs.lengths == self.lengths:
-            return values
-        if not theirs.known:
-            lazy = values
-            if not theirs.is_array:
-                lazy = values.map_partitions(plain, name, meta=np.empty(0))
-            values = da.Array(lazy.dask, lazy.name, (theirs.lengths,), meta=lazy._meta)
-        return values.rechunk((self.lengths,))
