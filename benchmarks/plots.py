@@ -132,7 +132,7 @@ def overview(summary, out, tol="0.001") -> None:
                           zorder=4 if entry["solver"] == "ours" else 3)  # fmt: skip
         seen.setdefault(entry["solver"], mark)
     ax.set_yticks(range(len(rows)), [" ".join(row) for row in rows], fontsize=8)
-    ax.invert_yaxis()
+    ax.set_ylim(len(rows) - 0.3, -0.7)
     ax.set(
         xscale="log", xlabel=f"seconds to within {tol} of the lowest risk (no mark: not reached)"
     )

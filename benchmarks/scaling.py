@@ -142,7 +142,8 @@ def draw(rows, path) -> None:
                 solid = threads == most
                 ax.plot(x, y, color=colour, ls="-" if solid else ":", marker="o", ms=4)
                 if solid and x:
-                    ax.annotate(name, (x[-1], y[-1]), (-4, 7), textcoords="offset points",
+                    lift = -14 if name == "read X once" else 7  # clear of the line above
+                    ax.annotate(name, (x[-1], y[-1]), (-4, lift), textcoords="offset points",
                                 color=colour, ha="right", fontsize=9)  # fmt: skip
         ax.set(xscale="log", yscale="log", xlabel=label)
         ticks = sorted({row[axis] for row in rows if row["axis"] == axis})

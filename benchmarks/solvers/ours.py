@@ -3,7 +3,7 @@
 NAME = "ours"
 TITLE = "counterpoise"
 ENVIRONMENT = "main"
-LEVELS = [{"tol": tol} for tol in (1e-2, 1e-3, 1e-4, 1e-6, 1e-8)]
+LEVELS = [{"tol": tol} for tol in (1e-1, 1e-2, 1e-3, 1e-4, 1e-6, 1e-8)]
 SHIPPED = {"tol": 1e-6}  # the default, shown in a line of its own
 
 
