@@ -416,9 +416,16 @@ def test_losses_must_be_finite(bad):
         risk([1.0, bad], 1.0)
 
 
-@pytest.mark.parametrize("nu", [-1e-9, math.nan, math.inf])
-def test_nu_must_be_finite_and_not_negative(nu):
-    with pytest.raises(ValueError, match="nu must be finite and >= 0") as caught:
+@pytest.mark.parametrize("divergence", ["kl", "chi2"])
+def test_infinite_nu_gives_the_mean_under_the_prior(divergence):
+    prior = np.array([0.2, 0.3, 0.5])
+    assert risk([1.0, 2.0, 5.0], math.inf, divergence, prior) == pytest.approx(3.3, rel=1e-15)
+    assert risk([1.0, 2.0, 5.0], 1e9, divergence, prior) == pytest.approx(3.3, rel=1e-8)
+
+
+@pytest.mark.parametrize("nu", [-1e-9, math.nan, -math.inf])
+def test_nu_must_not_be_negative(nu):
+    with pytest.raises(ValueError, match="nu must be >= 0") as caught:
         risk([1.0, 2.0], nu)
     assert repr(nu) in str(caught.value)
 

@@ -302,11 +302,12 @@ def test_a_state_cannot_be_reassigned():
 
 
 @pytest.mark.parametrize("name", ["kl", "chi2"])
-def test_no_regularisation_at_all_is_refused(name):
+@pytest.mark.parametrize("nu", [0.0, np.inf])
+def test_no_regularisation_and_nothing_else_are_refused(name, nu):
     prior = np.array([0.5, 0.5])
-    with pytest.raises(ValueError, match="must be positive; got nu=0"):
+    with pytest.raises(ValueError, match=f"must be positive and finite; got nu={nu}"):
         dual_step(
-            DualState.start(prior), np.array([1.0, 2.0]), step=1.0, nu=0.0, nu0=0.0, prior=prior,
+            DualState.start(prior), np.array([1.0, 2.0]), step=1.0, nu=nu, nu0=0.0, prior=prior,
             divergence=name,
         )  # fmt: skip
 

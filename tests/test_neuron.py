@@ -212,9 +212,9 @@ def test_group_labels_of_any_sortable_kind(kind):
 BAD = {
     "activation": (dict(activation="tanh"), "activation='tanh' is not known; use one of identity"),
     "divergence": (dict(divergence="tv"), "divergence='tv' is not known"),
-    "negative nu": (dict(nu=-1.0), "nu must be finite and >= 0; got -1.0"),
+    "negative nu": (dict(nu=-1.0), "nu must be >= 0; got -1.0"),
     "nu word": (dict(nu="big"), "nu must be a number >= 0 or 'auto'; got 'big'"),
-    "nu nan": (dict(nu=float("nan")), "nu must be finite"),
+    "nu nan": (dict(nu=float("nan")), "nu must be >= 0"),
     "radius": (dict(radius=0.0), "radius must be None or a positive finite number; got 0.0"),
     "truncate": (dict(truncate=-2), "truncate must be None or a positive finite number; got -2"),
     "prior length": (dict(prior=[0.5, 0.5]), "prior must hold one weight for each of 4 groups"),

@@ -7,7 +7,7 @@ import pytest
 from problems import group_losses, neuron_data
 from scipy import sparse
 
-from counterpoise import AdaptiveSteps, PaperSteps, risk, solve
+from counterpoise import AdaptiveSteps, PaperSteps, risk, solve, solve_path
 from counterpoise.activations import NAMED, Activation
 from counterpoise.engines import make_engine
 from counterpoise.groups import GroupedData
@@ -190,6 +190,55 @@ def test_bits_do_not_depend_on_the_number_of_threads(make, nu, small_chunks, mon
         found = solve(make(X), y, g, nu=nu)
         results.append((found.coef.tobytes(), found.weights.tobytes(), found.n_passes))
     assert len(set(results)) == 1
+
+
+@pytest.mark.parametrize("divergence", ["kl", "chi2"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_infinite_nu_with_rows_as_prior_is_least_squares(divergence, weighted):
+    X, y, g = neuron_data(K=4, n=120, d=5, activation="identity")
+    keep = np.random.default_rng(0).random(len(y)) < 0.3 + 0.2 * g  # groups of unequal size
+    X, y, g = X[keep], y[keep], g[keep]
+    w = np.random.default_rng(1).uniform(0.1, 2.0, len(y)) if weighted else np.ones(len(y))
+    found = solve(X, y, g, w if weighted else None, activation="identity", divergence=divergence,
+                  nu=np.inf, prior="rows")  # fmt: skip
+    root = np.sqrt(w)[:, None]
+    best = np.linalg.lstsq(root * np.column_stack([X, np.ones(len(y))]), root[:, 0] * y)[0]
+    np.testing.assert_allclose(np.append(found.coef, found.intercept), best, rtol=0, atol=1e-10)
+    sizes = np.array([w[g == k].sum() for k in range(4)])
+    np.testing.assert_allclose(found.weights, sizes / sizes.sum(), rtol=1e-12)
+    assert found.nu == np.inf
+    assert found.converged
+
+
+@pytest.mark.parametrize("activation", ["relu", "softplus"])
+def test_infinite_nu_is_the_limit_of_large_nu_and_one_group_of_all_rows(activation):
+    X, y, g = neuron_data(K=4, n=300, d=5, activation=activation)
+    found = solve(X, y, g, activation=activation, nu=np.inf)
+    pooled = solve(X, y, None, activation=activation, nu=0.0)
+    assert found.risk == pytest.approx(pooled.risk, rel=1e-6)
+    assert found.risk == pytest.approx(solve(X, y, g, activation=activation, nu=1e6).risk, rel=1e-6)
+    np.testing.assert_array_equal(found.weights, np.full(4, 0.25))
+
+
+def test_a_path_can_begin_with_the_average():
+    X, y, g = neuron_data(K=3, n=200, d=4)
+    path = solve_path(X, y, g, nus=[np.inf, 1.0, 0.0])
+    worst = [solution.losses.max() for solution in path]
+    average = [solution.losses.mean() for solution in path]
+    assert worst[0] > worst[1] > worst[2]
+    assert average[0] < average[1] < average[2]
+
+
+def test_infinite_nu_claims_no_more_than_the_average():
+    X, y, g = neuron_data(K=3, n=200, d=4)
+    certificate = solve(X, y, g, nu=np.inf).certificate
+    assert certificate.opt_bound == pytest.approx(3 * certificate.risk)  # one group may have it all
+
+
+def test_unknown_words_for_the_prior_are_refused():
+    X, y, g = neuron_data(K=3, n=50, d=2)
+    with pytest.raises(ValueError, match="prior='size' is not known; use 'rows'"):
+        solve(X, y, g, prior="size")
 
 
 def test_inputs_are_not_changed():

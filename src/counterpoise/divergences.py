@@ -194,6 +194,46 @@ class ChiSquare(Divergence):
         return top - float(weights @ (top - losses)) - nu * self.value(weights, prior)
 
 
+class Fixed(Divergence):
+    """Weights that never leave the prior: the plain average, what both become as ``nu`` grows.
+
+    >>> import numpy as np
+    >>> Fixed().risk(np.array([1.0, 3.0]), np.array([0.25, 0.75]), nu=1.0)
+    2.5
+    """
+
+    name = "fixed"
+
+    def value(self, weights: Array, prior: Array) -> float:
+        return 0.0
+
+    def bregman(self, point: SimplexPoint, centre: SimplexPoint, prior: Array) -> float:
+        return 0.0
+
+    def corners(self, prior: Array) -> Array:
+        return np.full(len(prior), np.inf)
+
+    def corner_distances(self, centre: Array, prior: Array) -> Array:
+        return np.zeros(len(prior))  # no corner is ever reached
+
+    def respond(
+        self,
+        losses: Array,
+        prior: Array,
+        *,
+        nu: float,
+        kappa: float = 0.0,
+        centre: SimplexPoint | None = None,
+    ) -> SimplexPoint:
+        return SimplexPoint.of(prior)
+
+    def sensitivity(self, point: SimplexPoint, prior: Array) -> tuple[Array, float]:
+        return prior, 0.0
+
+    def risk(self, losses: Array, prior: Array, nu: float) -> float:
+        return float(prior @ losses)
+
+
 def _water_fill(scores: Array, prior: Array, total: float) -> Array:
     """Weights ``prior_i (height - depth_i)_+ / total`` that sum to one.
 
@@ -248,10 +288,9 @@ def check_nu(nu: float) -> float:
     """A finite number that is not negative."""
     if isinstance(nu, bool) or not isinstance(nu, (int, float, np.integer, np.floating)):
         raise ValueError(f"nu must be a number >= 0, in units of the loss; got {nu!r}")
-    if not (np.isfinite(nu) and nu >= 0):
+    if not nu >= 0:
         raise ValueError(
-            f"nu must be finite and >= 0; got {nu!r}. nu = 0 is the worst group alone, "
-            "a large nu the plain average."
+            f"nu must be >= 0; got {nu!r}. nu = 0 is the worst group alone, inf the plain average."
         )
     return float(nu)
 
@@ -270,7 +309,7 @@ def risk(
         One loss per group.
     nu : float
         Strength of the pull towards the prior, in units of the loss. Zero gives the
-        largest loss; a large value the prior-weighted mean.
+        largest loss; infinity the prior-weighted mean.
     divergence : {"kl", "chi2"} or Divergence
     prior : array of shape (K,), optional
         Uniform when None.
@@ -287,4 +326,5 @@ def risk(
         raise ValueError(f"losses must be a vector with one entry per group; got {values.shape}")
     if not np.isfinite(values).all():
         raise ValueError("losses must be finite numbers")
-    return get_divergence(divergence).risk(values, check_prior(prior, values.size), check_nu(nu))
+    d_f = Fixed() if check_nu(nu) == np.inf else get_divergence(divergence)
+    return d_f.risk(values, check_prior(prior, values.size), float(nu))

@@ -124,8 +124,8 @@ def proximal_weights(
     divergence: str | Divergence,
 ) -> SimplexPoint:
     """``argmax_lam lam.losses - nu phi(lam) - kappa D(lam, centre)``: the step, scale-free."""
-    if not nu + kappa > 0:
-        raise ValueError(f"nu + kappa must be positive; got nu={nu!r}, kappa={kappa!r}")
+    if not 0 < nu + kappa < np.inf:
+        raise ValueError(f"nu + kappa must be positive and finite; got nu={nu!r}, kappa={kappa!r}")
     return get_divergence(divergence).respond(losses, prior, nu=nu, kappa=kappa, centre=centre)
 
 

@@ -43,13 +43,14 @@ class GroupDRONeuron(RegressorMixin, BaseEstimator):
         :class:`Activation` with declared ``alpha`` and ``beta``.
     divergence : {"kl", "chi2"}, default="kl"
         What keeps the mixture near the prior.
-    nu : float >= 0 or "auto", default="auto"
-        How strongly, in units of the loss. 0 is the worst group alone; a large value the plain
-        average over groups. "auto" takes a tenth of the average fit's risk.
+    nu : float >= 0, inf or "auto", default="auto"
+        How strongly, in units of the loss. 0 is the worst group alone; ``inf`` the average over
+        groups, weighted by the prior. "auto" takes a tenth of the average fit's risk.
     radius : float, optional
         Largest norm of ``coef_``. None means no bound.
-    prior : array of shape (K,) or mapping group -> weight, optional
-        The mixture to stay near; uniform over groups when None.
+    prior : array of shape (K,), mapping group -> weight, or "rows", optional
+        The mixture to stay near; uniform over groups when None. With "rows" a group counts as its
+        rows do (their sample weights): with ``nu=inf``, that is plain least squares.
     reference : array of shape (K,) or mapping group -> risk, optional
         Subtracted from each group's risk before the maximum, so that groups are compared by
         what is avoidable (excess risk).
@@ -128,7 +129,7 @@ class GroupDRONeuron(RegressorMixin, BaseEstimator):
         divergence: str | Divergence = "kl",
         nu: float | str = "auto",
         radius: float | None = None,
-        prior: Array | Mapping[Any, float] | None = None,
+        prior: Array | Mapping[Any, float] | str | None = None,
         reference: Array | Mapping[Any, float] | None = None,
         schedule: str | Schedule = "adaptive",
         polish: bool = True,

@@ -25,6 +25,7 @@ from counterpoise.validation import (
     check_options,
     check_reference,
     check_rows,
+    named_prior,
     per_group,
 )
 
@@ -51,7 +52,7 @@ def solve(
     ----------
     X, y, groups, sample_weight :
         As in :meth:`GroupDRONeuron.fit`.
-    nu : float >= 0 or "auto"
+    nu : float >= 0, inf or "auto"
     start : Start, optional
         Where to start: ``solution.start`` of a like problem.
     callback : callable, optional
@@ -126,7 +127,7 @@ def prepare(
     activation: str | Activation = "relu",
     divergence: str | Divergence = "kl",
     radius: float | None = None,
-    prior: Array | Mapping[Any, float] | None = None,
+    prior: Array | Mapping[Any, float] | str | None = None,
     reference: Array | Mapping[Any, float] | None = None,
     schedule: str | Schedule = "adaptive",
     polish: bool = True,
@@ -158,6 +159,8 @@ def prepare(
         intercept=fit_intercept, centred=precondition is not None, progress=progress,
     )  # fmt: skip
     labels = engine.census.labels
+    if isinstance(prior, str):
+        prior = named_prior(prior, engine.census.totals)
     prior_K = check_prior(per_group(prior, labels, "prior"), len(labels))
     reference_K = check_reference(per_group(reference, labels, "reference"), len(labels))
     if checkpoint is not None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from counterpoise.algorithm import PATIENCE, PrimalDualResult, Progress, primal_dual
 from counterpoise.certify import certify, duality_gap
-from counterpoise.divergences import Divergence, SimplexPoint
+from counterpoise.divergences import Divergence, Fixed, SimplexPoint
 from counterpoise.engines import GroupEval, SumEngine
 from counterpoise.objective import Objective
 from counterpoise.polish import ROUNDING, PolishResult
@@ -34,6 +34,8 @@ GAP_SLACK = 100.0
 # A neuron's curvature against that of a linear unit, at first: half of the rows are active, and
 # were features symmetric about zero, these would have half of every second moment.
 HALF = 0.5
+# Where weights are fixed nothing pulls them; in step sizes this share of the labels' scale does.
+STRONG = 1e12
 
 
 @dataclass(frozen=True)
@@ -76,16 +78,19 @@ class Task:
             start=self._point(None if start is None else start.average),
         )  # fmt: skip
         engine = terms.engine
-        objective = Objective(self.divergence, terms.nu, prior, self.reference)
+        size, divergence, strength = label_scale(engine, prior), self.divergence, terms.nu
+        if terms.nu == math.inf:
+            divergence, strength = Fixed(), STRONG * size
+        objective = Objective(divergence, strength, prior, self.reference)
         problem = Problem(engine, coordinates, objective)
         scale = ProblemScale(
             beta=sigma.beta,
             n_groups=engine.n_groups,
             radius=terms.radius,
-            nu=terms.nu,
+            nu=strength,
             moment=frame.moment,
             mean_moment=frame.mean_moment,
-            label_scale=label_scale(engine, prior),
+            label_scale=size,
         )
         floor = RISK_FLOOR * scale.label_scale
         working = problem
@@ -123,12 +128,12 @@ class Task:
         )  # fmt: skip
         risk = problem.risk(ev.loss_K)
         converged, status = _status(run, polished, self.is_paper)
-        size = max(abs(risk), floor)
-        allowed = GAP_SLACK * max(self.tol, 1e-7) * size
+        height = max(abs(risk), floor)
+        allowed = GAP_SLACK * max(self.tol, 1e-7) * height
         if self.polish and gap is not None and allowed < gap.value < math.inf:
             converged = False
             status = (
-                f"Stopped with a duality gap of {gap.value:.2g}, {gap.value / size:.1g} of the "
+                f"Stopped with a duality gap of {gap.value:.2g}, {gap.value / height:.1g} of the "
                 "risk; rescale the features, lower tol, or try another precondition."
             )
         w, d = coordinates.to_user(u), engine.n_features

@@ -43,6 +43,16 @@ def per_group(values: Any, labels: Array, name: str) -> Array | None:
     return np.array([values[key] for key in known], dtype=float)
 
 
+def named_prior(name: str, totals: Array) -> Array:
+    """The prior that a word stands for; ``totals`` are the groups' weights."""
+    if name != "rows":
+        raise ValueError(
+            f"prior={name!r} is not known; use 'rows' (groups count as their rows do), an array, a "
+            "mapping group -> weight, or None for equal weights"
+        )
+    return totals / totals.sum()
+
+
 def check_reference(reference: Array | None, n_groups: int) -> Array:
     if reference is None:
         return np.zeros(n_groups)
