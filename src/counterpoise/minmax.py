@@ -181,6 +181,9 @@ def _smooth_newton(
         if t == 0:
             break
         x, (loss, grad), point, bend, value = trial, new, new_point, new_bend, new_value
+    else:  # steps ran out: the last point has not been looked at
+        gradient = point.weights @ grad + bend + slope
+        curved = model.mixture(point.weights) + extra
     left = 0.5 * max(float(gradient @ solve_semidefinite(curved, gradient)), decrease, 0.0)
     return x, loss, point, left
 
