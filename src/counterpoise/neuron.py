@@ -266,7 +266,8 @@ class GroupDRONeuron(RegressorMixin, BaseEstimator):
             from counterpoise.engines.dask import predict as blockwise
 
             names = getattr(self, "feature_names_in_", None)
-            return blockwise(X if names is not None else self._wide_enough(X), self._scores, names)
+            own = names is not None and hasattr(X, "columns")  # picked by name
+            return blockwise(X if own else self._wide_enough(X), self._scores, names)
         if kind == "torch":
             from counterpoise.engines.torch import predict as on_device
 
@@ -277,7 +278,8 @@ class GroupDRONeuron(RegressorMixin, BaseEstimator):
     def _wide_enough(self, X: Any) -> Any:
         """``X``, if it has as many features as the fit had."""
         shape = np.shape(X)
-        if len(shape) != 2 or shape[1] != self.n_features_in_:
+        unknown = len(shape) == 2 and shape[1] != shape[1]  # NaN: Dask will know when it computes
+        if not unknown and (len(shape) != 2 or shape[1] != self.n_features_in_):
             has = f"{shape[1]} features" if len(shape) == 2 else f"{len(shape)} dimension(s)"
             raise ValueError(
                 f"X has {has}, but the fit was to rows of {self.n_features_in_} features; give the "
@@ -311,7 +313,8 @@ def _logging(verbose: int) -> Iterator[None]:
     logger.setLevel(logging.DEBUG if verbose > 1 else logging.INFO)
     if not logger.hasHandlers():
         handler = logging.StreamHandler(sys.stderr)
-        clear = "\r\x1b[K" if sys.stderr.isatty() else ""  # of a bar that may stand there
+        terminal = getattr(sys.stderr, "isatty", lambda: False)()
+        clear = "\r\x1b[K" if terminal else ""  # of a bar that may stand there
         handler.setFormatter(logging.Formatter(clear + "[counterpoise] %(message)s"))
         logger.addHandler(handler)
     try:

@@ -213,7 +213,7 @@ def _plus(a: Array | None, b: Array | None) -> Array | None:
     return b if a is None else a if b is None else a + b
 
 
-@sizeof.register((RowPart, GroupedData, Scan))
+@sizeof.register((RowPart, GroupedData, Scan, Tally))
 def _size(rows: Any) -> int:
     """Without this the scheduler takes a part for a few bytes, and sends it about."""
     return sum(map(sizeof, vars(rows).values()))
@@ -274,9 +274,11 @@ class _Homes(NamedTuple):
         found = []
         for worker, threads in self.threads.items():
             mine = [index for index, home in enumerate(self.workers) if home == worker]
-            size = max(1, min(BUNDLE, -(-len(mine) // threads)))
-            found += [mine[i : i + size] for i in range(0, len(mine), size)]
-        return found
+            # As many tasks for every thread, as even as can be.
+            count = min(len(mine), threads * -(-len(mine) // (BUNDLE * threads)))
+            found += [mine[len(mine) * i // count : len(mine) * (i + 1) // count]
+                      for i in range(count)]  # fmt: skip
+        return sorted(found)  # neighbours meet early on the way up
 
 
 def _large_graphs() -> AbstractContextManager[Any]:

@@ -23,10 +23,10 @@ from counterpoise.groups import GroupedData
 Array = np.ndarray
 SegmentWork = Callable[[int, int, int], Array]
 
-# Work pieces per data set, and stored numbers that are worth one. Fixed, so that sums have one
-# order whatever the thread count.
-N_CHUNKS, CHUNK_NUMBERS = 64, 1 << 15
-# Below so many multiplications, starting threads takes longer than they save.
+# Work pieces per data set, and stored numbers and rows that are worth one. Fixed, so that sums
+# have one order whatever the thread count.
+N_CHUNKS, CHUNK_NUMBERS, CHUNK_ROWS = 64, 1 << 15, 256
+# Below so many multiplications and rows, starting threads takes longer than they save.
 THREAD_WORK = 1 << 20
 BLOCK_NUMBERS = 1 << 17
 # What partial sums of one matrix may take together.
@@ -48,7 +48,7 @@ class Segments(NamedTuple):
     @classmethod
     def cut(cls, offsets: Array, numbers: int) -> Segments:
         n = int(offsets[-1])
-        n_chunks = max(1, min(N_CHUNKS, numbers // CHUNK_NUMBERS, n))
+        n_chunks = max(1, min(N_CHUNKS, numbers // CHUNK_NUMBERS, n // CHUNK_ROWS))
         borders = np.array([n * c // n_chunks for c in range(n_chunks + 1)])
         edges = np.unique(np.concatenate([offsets, borders]))
         starts, stops = edges[:-1], edges[1:]
@@ -207,7 +207,7 @@ class RowPart:
 
     def _share_out(self, work: Callable[[int, int], None], n_items: int, uses: int = 1) -> None:
         """``work(lo, hi)`` over all items, by threads if that many ``uses`` of numbers pay."""
-        if self.numbers * uses < THREAD_WORK:
+        if self.numbers * uses + len(self.data.y) < THREAD_WORK:
             work(0, n_items)
         else:
             over_ranges(work, n_items)
