@@ -220,6 +220,14 @@ def test_infinite_nu_is_the_limit_of_large_nu_and_one_group_of_all_rows(activati
     np.testing.assert_array_equal(found.weights, np.full(4, 0.25))
 
 
+def test_infinite_nu_keeps_to_the_prior_from_any_start():
+    X, y, g = neuron_data(K=3, n=200, d=4)
+    start = solve(X, y, g, nu=0.0).start
+    found = solve(X, y, g, nu=np.inf, start=start)
+    np.testing.assert_array_equal(found.history["weights"], np.full((found.n_iter, 3), 1 / 3))
+    assert found.risk <= (1 + 1e-6) * solve(X, y, g, nu=np.inf).risk
+
+
 def test_a_path_can_begin_with_the_average():
     X, y, g = neuron_data(K=3, n=200, d=4)
     path = solve_path(X, y, g, nus=[np.inf, 1.0, 0.0])

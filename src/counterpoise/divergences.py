@@ -285,7 +285,7 @@ def check_prior(prior: Array | None, n_groups: int) -> Array:
 
 
 def check_nu(nu: float) -> float:
-    """A finite number that is not negative."""
+    """A number that is not negative; infinity is one."""
     if isinstance(nu, bool) or not isinstance(nu, (int, float, np.integer, np.floating)):
         raise ValueError(f"nu must be a number >= 0, in units of the loss; got {nu!r}")
     if not nu >= 0:

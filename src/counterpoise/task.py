@@ -98,7 +98,7 @@ class Task:
             working = QuadraticProblem(terms.model, coordinates, objective)
         run = primal_dual(
             working, self.steps, scale, start=self._first_point(nu, terms, start),
-            weights=self._first_weights(start), max_iter=self.max_iter,
+            weights=self._first_weights(terms.nu, start), max_iter=self.max_iter,
             tol=max(self.tol, SURROGATE_TOL) if self.polish else self.tol,
             patience=SURROGATE_PATIENCE if self.polish else PATIENCE, floor=floor,
             callback=callback,
@@ -200,8 +200,8 @@ class Task:
             return point
         return terms.average if nu == "auto" and terms.average is not None else zero
 
-    def _first_weights(self, start: Start | None) -> SimplexPoint | None:
-        if start is None or self.is_paper:
+    def _first_weights(self, nu: float, start: Start | None) -> SimplexPoint | None:
+        if start is None or self.is_paper or nu == math.inf:  # then they are the prior
             return None
         return SimplexPoint.of(0.9 * start.weights + 0.1 * self.prior)
 
