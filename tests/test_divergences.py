@@ -13,6 +13,7 @@ from counterpoise import risk
 from counterpoise.divergences import (
     KL,
     ChiSquare,
+    CVaR,
     Divergence,
     SimplexPoint,
     check_nu,
@@ -483,3 +484,95 @@ def test_an_unfinished_divergence_says_what_it_lacks():
 
     with pytest.raises(NotImplementedError, match="Half"):
         risk([1.0, 2.0], 0.5, Half())
+
+
+# -- conditional value at risk over groups -----------------------------------------------------
+
+
+def capped_reference(losses, prior, alpha, nu, kappa=0.0, centre=None):
+    lam = cp.Variable(len(losses))
+    goal = lam @ losses
+    if nu:
+        goal -= nu * cp.sum(cp.rel_entr(lam, prior))
+    if kappa:
+        goal -= kappa * cp.sum(cp.rel_entr(lam, centre))
+    problem = cp.Problem(cp.Maximize(goal), [cp.sum(lam) == 1, lam >= 0, lam <= prior / alpha])
+    problem.solve(solver="CLARABEL")
+    return problem.value, lam.value
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.3, 0.5, 0.8, 1.0])
+@pytest.mark.parametrize("seed", range(4))
+def test_cvar_against_a_linear_program(alpha, seed):
+    rng = np.random.default_rng(seed)
+    K = int(rng.integers(2, 9))
+    losses, prior = rng.exponential(size=K), random_prior(rng, K)
+    expected, _ = capped_reference(losses, prior, alpha, 0.0)
+    assert CVaR(alpha).risk(losses, prior, 0.0) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(("nu", "kappa"), [(0.4, 0.0), (0.4, 1.5), (0.0, 0.8)])
+@pytest.mark.parametrize("seed", range(6))
+def test_capped_response_against_a_convex_solver(nu, kappa, seed):
+    rng = np.random.default_rng(seed)
+    K = int(rng.integers(2, 9))
+    losses, prior, centre = rng.exponential(size=K), random_prior(rng, K), random_prior(rng, K)
+    alpha = float(rng.uniform(0.2, 1.0))
+    _, expected = capped_reference(losses, prior, alpha, nu, kappa, centre)
+    point = CVaR(alpha).respond(losses, prior, nu=nu, kappa=kappa, centre=SimplexPoint.of(centre))
+    np.testing.assert_allclose(point.weights, expected, atol=2e-5)
+    np.testing.assert_allclose(np.exp(point.logs), point.weights, rtol=1e-9)
+
+
+@property_test
+@given(
+    losses=st.lists(st.floats(0, 1e3), min_size=1, max_size=12),
+    alpha=st.floats(0.01, 1.0),
+    kappa=st.floats(1e-6, 1e6),
+    seed=st.integers(0, 99),
+)
+def test_capped_weights_are_a_mixture_within_their_caps(losses, alpha, kappa, seed):
+    losses = np.array(losses)
+    prior = random_prior(np.random.default_rng(seed), len(losses))
+    for point in (
+        CVaR(alpha).respond(losses, prior, nu=0.0, kappa=kappa, centre=SimplexPoint.of(prior)),
+        CVaR(alpha).top(losses, prior),
+    ):
+        assert point.weights.sum() == pytest.approx(1.0, rel=1e-12)
+        assert (point.weights >= 0).all()
+        assert (point.weights <= prior / alpha * (1 + 1e-9)).all()
+
+
+def test_cvar_is_the_mean_of_the_worst_share_and_ends_at_mean_and_maximum():
+    losses, prior = np.array([1.0, 5.0, 2.0, 4.0]), np.full(4, 0.25)
+    assert CVaR(0.5).risk(losses, prior, 0.0) == pytest.approx(4.5)
+    assert CVaR(0.75).risk(losses, prior, 0.0) == pytest.approx(11 / 3)
+    assert CVaR(1.0).risk(losses, prior, 0.0) == pytest.approx(3.0)
+    assert CVaR(0.25).risk(losses, prior, 0.0) == CVaR(0.01).risk(losses, prior, 0.0) == 5.0
+    assert risk(losses, 0.0, CVaR(0.5)) == pytest.approx(4.5)
+    shared = CVaR(0.5).top(np.array([3.0, 3.0, 3.0, 1.0]), prior)
+    np.testing.assert_allclose(shared.weights, [1 / 3, 1 / 3, 1 / 3, 0])
+
+
+def test_cvar_bregman_and_sensitivity_are_those_of_kl_where_no_cap_binds():
+    rng = np.random.default_rng(3)
+    losses, prior = rng.exponential(size=5), random_prior(rng, 5)
+    free = KL().respond(losses, prior, nu=5.0)
+    point = CVaR(0.1).respond(losses, prior, nu=5.0)
+    np.testing.assert_array_equal(point.weights, free.weights)
+    tight = CVaR(0.9).respond(10 * losses, prior, nu=0.5)
+    s, factor = CVaR(0.9).sensitivity(tight, prior)
+    h = 1e-6
+    for i in range(5):
+        bump = h * np.eye(5)[i]
+        up, down = (
+            CVaR(0.9).respond(10 * losses + e, prior, nu=0.5).weights for e in (bump, -bump)
+        )
+        expected = factor / 0.5 * (s[i] * np.eye(5)[i] - s * s[i] / s.sum())
+        np.testing.assert_allclose((up - down) / (2 * h), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("alpha", [0.0, -0.1, 1.5, math.nan, True, "half"])
+def test_alpha_must_be_a_share(alpha):
+    with pytest.raises(ValueError, match=r"alpha must be a share of the groups in \(0, 1\]"):
+        CVaR(alpha)

@@ -11,7 +11,7 @@ from counterpoise.activations import (
 )
 from counterpoise.algorithm import Progress
 from counterpoise.certificate import Certificate
-from counterpoise.divergences import KL, ChiSquare, Divergence, risk
+from counterpoise.divergences import KL, ChiSquare, CVaR, Divergence, risk
 from counterpoise.dual import DualState, dual_step, extrapolate
 from counterpoise.metrics import group_risks, robust_risk, worst_group_risk
 from counterpoise.neuron import GroupDRONeuron
@@ -26,6 +26,7 @@ __all__ = [
     "KL",
     "Activation",
     "AdaptiveSteps",
+    "CVaR",
     "Certificate",
     "ChiSquare",
     "Chunks",

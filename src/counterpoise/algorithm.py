@@ -25,6 +25,9 @@ logger = logging.getLogger("counterpoise")
 
 # Sums of step sizes grow geometrically; before they overflow, all are divided by this.
 RESCALE = 1e150
+# What runs ahead of the primal step: the weights (the paper), the whole gradient (its
+# predecessor), or nothing.
+EXTRAPOLATIONS = ("dual", "primal", "none")
 # Iterations without progress after which the loop has converged.
 PATIENCE = 8
 
@@ -74,6 +77,7 @@ def primal_dual(
     tol: float,
     patience: int = PATIENCE,
     floor: float = 0.0,
+    extrapolation: str = "dual",
     callback: Callable[[Progress], None] | None = None,
 ) -> PrimalDualResult:
     """Run Algorithm 1 from ``start``, and from group ``weights`` (the prior if None).
@@ -81,7 +85,15 @@ def primal_dual(
     Under :class:`PaperSteps` exactly ``max_iter`` iterations are made; otherwise the loop ends
     when the best risk has improved by less than ``tol`` (relative; ``floor`` is the size below
     which risks count as zero) for ``patience`` iterations; with ``tol = 0``, never early.
+
+    ``extrapolation`` is the paper's "dual", or for comparison "primal" or "none". The account is
+    of the paper's proof: without dual extrapolation it stays empty, its slack NaN.
     """
+    if extrapolation not in EXTRAPOLATIONS:
+        raise ValueError(
+            f"extrapolation={extrapolation!r} is not known; use one of "
+            f"{', '.join(map(repr, EXTRAPOLATIONS))}"
+        )
     objective = problem.objective
     nu, prior = objective.nu, objective.prior
     c1, nu0 = schedule.sharpness(scale), schedule.starting_weight(scale)
@@ -96,6 +108,7 @@ def primal_dual(
     milestones: list[tuple[Array, Array]] = []
     log: dict[str, list] = {"risk": [], "worst": [], "step": [], "slack": [], "weights": []}
     idle, converged = 0, False
+    behind = dual.weights @ ev.grad_KD  # the gradient one iteration ago
 
     for t in range(1, max_iter + 1):
         # line 2: step size a_t, from measurements at w_{t-1}
@@ -104,9 +117,13 @@ def primal_dual(
         step = schedule.step(scale, c1, nu0, now)
         rho = unit + 0.5 * c1 * (dual.total + step)
         # line 4: extrapolated weights
-        weights_bar = extrapolate(dual, dual.step / step)
+        factor = dual.step / step
+        weights_bar = extrapolate(dual, factor if extrapolation == "dual" else 0.0)
         # line 5: primal step over the ball
-        u_next = problem.project(u - (step / rho) * (weights_bar @ ev.grad_KD))
+        ahead = weights_bar @ ev.grad_KD
+        if extrapolation == "primal":
+            behind, ahead = ahead, ahead + factor * (ahead - behind)
+        u_next = problem.project(u - (step / rho) * ahead)
         ev_next = problem.evaluate(u_next, surrogate=True)
         # line 6: dual step
         dual_next = dual_step(
@@ -119,7 +136,12 @@ def primal_dual(
             divergence=objective.divergence,
         )
         paid = account.slack
-        account.enter(objective, unit, rho, weights_bar, u_next - u, ev, ev_next, dual, dual_next)
+        if extrapolation == "dual":
+            account.enter(
+                objective, unit, rho, weights_bar, u_next - u, ev, ev_next, dual, dual_next
+            )
+        else:
+            account.direct = np.nan
         curvature = max(curvature, _bend(u_next - u, ev_next.grad_KD - ev.grad_KD))
         if account.slack > paid:
             curvature *= 1.25

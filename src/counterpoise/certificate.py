@@ -233,5 +233,8 @@ def largest_loss_at_optimum(objective: Objective, risk: float) -> float:
     """
     prior, reference = objective.prior, objective.reference
     by_mean = (risk + float(prior @ reference)) / prior
-    by_corner = risk + reference + objective.nu * objective.divergence.corners(prior)
+    corners = objective.divergence.corners(prior)
+    allowed = np.isfinite(corners)
+    by_corner = np.full(len(prior), np.inf)
+    by_corner[allowed] = risk + reference[allowed] + objective.nu * corners[allowed]
     return max(float(np.minimum(by_mean, by_corner).max()), 0.0)

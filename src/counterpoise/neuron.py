@@ -12,14 +12,11 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from counterpoise.activations import Activation, get_activation
 from counterpoise.divergences import Divergence
-from counterpoise.engines.opening import kind_of
-from counterpoise.metrics import worst_group_risk
+from counterpoise.estimator import Neuron
 from counterpoise.progress import PassBar
 from counterpoise.schedules import Schedule
 from counterpoise.solution import Start
@@ -28,7 +25,7 @@ from counterpoise.solver import solve
 Array = np.ndarray
 
 
-class GroupDRONeuron(RegressorMixin, BaseEstimator):
+class GroupDRONeuron(Neuron):
     """A single neuron ``sigma(w.x + b)`` that holds up on the worst group.
 
     It minimises ``max_lam sum_i lam_i loss_i - nu d_f(lam, prior)`` over mixtures ``lam`` of the
@@ -117,9 +114,6 @@ class GroupDRONeuron(RegressorMixin, BaseEstimator):
     True
     """
 
-    coef_: Array
-    intercept_: float
-    activation_: Activation
     group_weights_: Array
 
     def __init__(
@@ -182,12 +176,7 @@ class GroupDRONeuron(RegressorMixin, BaseEstimator):
                 raise ValueError(f"{name} must be True or False; got {getattr(self, name)!r}")
         if not isinstance(self.verbose, (Integral, np.bool_)) or self.verbose < 0:
             raise ValueError(f"verbose must be 0, 1 or 2; got {self.verbose!r}")
-        if kind_of(X) == "memory":
-            X, y = validate_data(
-                self, X, y, accept_sparse="csr", dtype=(np.float64, np.float32), y_numeric=True
-            )
-            if sample_weight is not None:
-                sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64)
+        X, y, sample_weight = self._checked(X, y, sample_weight)
         bar = PassBar() if self.verbose else None
         with _logging(int(self.verbose)):
             found = solve(
@@ -215,8 +204,7 @@ class GroupDRONeuron(RegressorMixin, BaseEstimator):
             )
             if bar is not None:
                 bar.close()
-        if kind_of(X) != "memory":
-            self._note_features(X, (y, groups, sample_weight), len(found.coef))
+        self._note_features(X, (y, groups, sample_weight), len(found.coef))
         self.activation_ = get_activation(self.activation)
         self.coef_ = found.coef
         self.intercept_ = found.intercept
@@ -240,66 +228,6 @@ class GroupDRONeuron(RegressorMixin, BaseEstimator):
             return None
         coef = np.append(self.coef_, self.intercept_) if self.fit_intercept else self.coef_
         return Start(coef, self.group_weights_)
-
-    def _note_features(self, X: Any, others: tuple[Any, ...], count: int) -> None:
-        """What scikit-learn's validation notes of rows in memory."""
-        self.n_features_in_ = count
-        names = getattr(X, "feature_names", None)
-        if kind_of(X) == "dask" and hasattr(X, "columns"):  # some may be no features
-            own = [name for name in others if isinstance(name, str)]
-            names = [name for name in X.columns if name not in own]
-        if names is not None:
-            self.feature_names_in_ = np.array(names, dtype=object)
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
-
-    def predict(self, X: Any) -> Any:
-        """``sigma(X @ coef_ + intercept_)``.
-
-        An array; for a Dask collection a lazy Dask array, for a tensor a tensor on its device.
-        """
-        check_is_fitted(self)
-        kind = kind_of(X)
-        if kind == "source":
-            return np.concatenate([self._scores(self._wide_enough(chunk[0])) for chunk in X])
-        if kind == "dask":
-            from counterpoise.engines.dask import predict as blockwise
-
-            names = getattr(self, "feature_names_in_", None)
-            own = names is not None and hasattr(X, "columns")  # picked by name
-            return blockwise(X if own else self._wide_enough(X), self._scores, names)
-        if kind == "torch":
-            from counterpoise.engines.torch import predict as on_device
-
-            return on_device(X, self.coef_, self.intercept_, self.activation_)
-        X = validate_data(self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=False)
-        return self._scores(X)
-
-    def _wide_enough(self, X: Any) -> Any:
-        """``X``, if it has as many features as the fit had."""
-        shape = np.shape(X)
-        unknown = len(shape) == 2 and shape[1] != shape[1]  # NaN: Dask will know when it computes
-        if not unknown and (len(shape) != 2 or shape[1] != self.n_features_in_):
-            has = f"{shape[1]} features" if len(shape) == 2 else f"{len(shape)} dimension(s)"
-            raise ValueError(
-                f"X has {has}, but the fit was to rows of {self.n_features_in_} features; give the "
-                "same columns in the same order"
-            )
-        return X
-
-    def _scores(self, X: Any) -> Array:
-        return self.activation_.value(X @ self.coef_ + self.intercept_)
-
-    def worst_group_risk(self, X: Any, y: Any, groups: Any, sample_weight: Any = None) -> float:
-        """Mean squared error of the worst group among the given rows."""
-        return worst_group_risk(y, self.predict(X), groups=groups, sample_weight=sample_weight)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        # Most activations bound their output from below: labels of both signs fit poorly.
-        tags.regressor_tags.poor_score = self.activation != "identity"
-        return tags
 
 
 @contextmanager

@@ -45,9 +45,7 @@ class Objective:
         With ``nu = kappa = 0`` the maximisers share the weight as the prior does.
         """
         if self.nu + kappa == 0:
-            excess = self.excess(losses)
-            on_top = np.where(excess == excess.max(), self.prior, 0.0)
-            return SimplexPoint.of(on_top / on_top.sum())
+            return self.divergence.top(self.excess(losses), self.prior)
         if centre is None:
             centre = SimplexPoint.of(self.prior)
         return proximal_weights(
