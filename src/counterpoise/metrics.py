@@ -56,12 +56,9 @@ def robust_risk(
 def _group_means(
     y_true: Array, y_pred: Array, groups: Any, sample_weight: Array | None
 ) -> tuple[Array, Array]:
-    y_true, y_pred, groups, sample_weight = map(_on_host, (y_true, y_pred, groups, sample_weight))
-    check_consistent_length(y_true, y_pred)
-    y_true, y_pred = column_or_1d(y_true), column_or_1d(y_pred)
-    squares = (np.asarray(y_true, dtype=float) - np.asarray(y_pred, dtype=float)) ** 2
-    labels, codes = encode_groups(groups, len(squares))
-    weights = check_weights(sample_weight, len(squares))
+    squares = squared_errors(y_true, y_pred)
+    labels, codes = encode_groups(on_host(groups), len(squares))
+    weights = check_weights(on_host(sample_weight), len(squares))
     if weights is None:
         weights = np.ones(len(squares))
     totals = np.bincount(codes, weights=weights, minlength=len(labels))
@@ -71,7 +68,15 @@ def _group_means(
     return labels, np.bincount(codes, weights=weights * squares, minlength=len(labels)) / totals
 
 
-def _on_host(values: Any) -> Any:
+def squared_errors(y_true: Any, y_pred: Any) -> Array:
+    """``(y_true - y_pred)^2``, row by row."""
+    y_true, y_pred = on_host(y_true), on_host(y_pred)
+    check_consistent_length(y_true, y_pred)
+    y_true, y_pred = column_or_1d(y_true), column_or_1d(y_pred)
+    return (np.asarray(y_true, dtype=float) - np.asarray(y_pred, dtype=float)) ** 2
+
+
+def on_host(values: Any) -> Any:
     """Tensors and lazy arrays as arrays; anything else as it is."""
     if kind_of(values) == "torch":
         from counterpoise.engines.torch import host
