@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from counterpoise.activations import Activation
+from counterpoise.activations import Activation, get_activation
 from counterpoise.engines.opening import kind_of
 from counterpoise.metrics import worst_group_risk
+from counterpoise.solution import Outcome, Solution
 
 Array = np.ndarray
 
@@ -25,6 +28,12 @@ class Neuron(RegressorMixin, BaseEstimator):
     activation_: Activation
     coef_: Array
     intercept_: float
+    group_weights_: Array
+
+    def _check_flags(self, *names: str) -> None:
+        for name in names:
+            if not isinstance(getattr(self, name), (bool, np.bool_)):
+                raise ValueError(f"{name} must be True or False; got {getattr(self, name)!r}")
 
     def _checked(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
         """Rows in memory as scikit-learn wants them checked; rows elsewhere as they are."""
@@ -48,6 +57,26 @@ class Neuron(RegressorMixin, BaseEstimator):
             self.feature_names_in_ = np.array(names, dtype=object)
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
+
+    def _keep(self, X: Any, others: tuple[Any, ...], found: Outcome) -> None:
+        """Set the attributes of a fit; a warning if it did not converge."""
+        self._note_features(X, others, len(found.coef))
+        self.activation_ = get_activation(self.activation)
+        self.coef_ = found.coef
+        self.intercept_ = found.intercept
+        self.groups_ = found.labels
+        self.group_weights_ = found.weights
+        self.group_risks_ = found.losses
+        self.risk_ = found.risk
+        self.n_iter_ = found.n_iter
+        self.n_passes_ = found.n_passes
+        self.status_ = found.status
+        self.history_ = dict(found.history)
+        if isinstance(found, Solution):
+            self.nu_ = found.nu
+            self.certificate_ = found.certificate
+        if not found.converged:
+            warnings.warn(found.status, ConvergenceWarning, stacklevel=3)
 
     def predict(self, X: Any) -> Any:
         """``sigma(X @ coef_ + intercept_)``.

@@ -5,16 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Integral
 from typing import Any
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
-from counterpoise.activations import Activation, get_activation
+from counterpoise.activations import Activation
 from counterpoise.divergences import Divergence
 from counterpoise.estimator import Neuron
 from counterpoise.progress import PassBar
@@ -114,8 +112,6 @@ class GroupDRONeuron(Neuron):
     True
     """
 
-    group_weights_: Array
-
     def __init__(
         self,
         activation: str | Activation = "relu",
@@ -171,9 +167,7 @@ class GroupDRONeuron(Neuron):
         sample_weight : array of shape (n,), optional
             Weights of rows within their group.
         """
-        for name in ("polish", "fit_intercept", "warm_start"):
-            if not isinstance(getattr(self, name), (bool, np.bool_)):
-                raise ValueError(f"{name} must be True or False; got {getattr(self, name)!r}")
+        self._check_flags("polish", "fit_intercept", "warm_start")
         if not isinstance(self.verbose, (Integral, np.bool_)) or self.verbose < 0:
             raise ValueError(f"verbose must be 0, 1 or 2; got {self.verbose!r}")
         X, y, sample_weight = self._checked(X, y, sample_weight)
@@ -204,22 +198,7 @@ class GroupDRONeuron(Neuron):
             )
             if bar is not None:
                 bar.close()
-        self._note_features(X, (y, groups, sample_weight), len(found.coef))
-        self.activation_ = get_activation(self.activation)
-        self.coef_ = found.coef
-        self.intercept_ = found.intercept
-        self.groups_ = found.labels
-        self.group_weights_ = found.weights
-        self.group_risks_ = found.losses
-        self.risk_ = found.risk
-        self.nu_ = found.nu
-        self.n_iter_ = found.n_iter
-        self.n_passes_ = found.n_passes
-        self.status_ = found.status
-        self.history_ = dict(found.history)
-        self.certificate_ = found.certificate
-        if not found.converged:
-            warnings.warn(found.status, ConvergenceWarning, stacklevel=2)
+        self._keep(X, (y, groups, sample_weight), found)
         return self
 
     def _start(self) -> Start | None:

@@ -30,9 +30,9 @@ class Start:
     average: Array | None = None
 
 
-@dataclass(frozen=True)
-class Solution:
-    """Everything a fit found.
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What every fit of a neuron ends with.
 
     Attributes
     ----------
@@ -40,15 +40,12 @@ class Solution:
     losses : array of shape (K,), mean squared loss of every group (of truncated labels, if any)
     weights : array of shape (K,), the group weights
     risk : float
-    nu, radius, truncation : the values used
-    n_iter : iterations of Algorithm 1
-    n_passes : reads of the rows, polish and measurements included
+    n_iter : iterations
+    n_passes : reads of the rows, measurements included
     converged : bool
     status : a sentence
-    history : arrays of equal length, one entry per iteration; ``slack`` is the running sum
-    certificate : Certificate
+    history : arrays of equal length, one entry per iteration
     labels : array of shape (K,), the group labels
-    start : Start, for a like problem to start from
     """
 
     coef: Array
@@ -56,14 +53,30 @@ class Solution:
     losses: Array
     weights: Array
     risk: float
-    nu: float
-    radius: float | None
-    truncation: float | None
     n_iter: int
     n_passes: int
     converged: bool
     status: str
     history: Mapping[str, Array]
-    certificate: Certificate
     labels: Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class Solution(Outcome):
+    """Everything that ``solve`` found.
+
+    Attributes
+    ----------
+    coef, intercept, losses, weights, risk, n_iter, n_passes, converged, status, history, labels :
+        As in :class:`Outcome`; iterations are those of Algorithm 1, ``slack`` in their history is
+        the running sum, and passes include polish and certificate.
+    nu, radius, truncation : the values used
+    certificate : Certificate
+    start : Start, for a like problem to start from
+    """
+
+    nu: float
+    radius: float | None
+    truncation: float | None
+    certificate: Certificate
     start: Start

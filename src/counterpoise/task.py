@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,6 +39,25 @@ HALF = 0.5
 STRONG = 1e12
 
 
+class Run(NamedTuple):
+    """Algorithm 1, made: the problem over the rows and the one it worked on (quadratics, if these
+    are the whole problem); ``u`` is what it leaves, the last iterate with the paper's steps, else
+    the best."""
+
+    terms: Terms
+    problem: Problem
+    working: Problem
+    scale: ProblemScale
+    result: PrimalDualResult
+    u: Array
+    eval: GroupEval
+
+    @property
+    def floor(self) -> float:
+        """Risks below this count as zero."""
+        return RISK_FLOOR * self.scale.label_scale
+
+
 @dataclass(frozen=True)
 class Task:
     """Rows and everything that is asked about them, checked; ``fit`` may be called repeatedly."""
@@ -63,6 +83,52 @@ class Task:
     def is_paper(self) -> bool:
         return isinstance(self.steps, PaperSteps)
 
+    def run(
+        self,
+        nu: float | str,
+        *,
+        start: Start | None = None,
+        extrapolation: str = "dual",
+        callback: Callable[[Progress], None] | None = None,
+    ) -> Run:
+        """Settle what is open and run Algorithm 1, from ``start`` if there is one."""
+        frame, prior = self.frame, self.prior
+        terms = settle(
+            self.engine, frame, prior, self.steps, nu=nu, radius=self.radius,
+            truncate=self.truncate, start=self._point(None if start is None else start.average),
+        )  # fmt: skip
+        engine = terms.engine
+        size, divergence, strength = label_scale(engine, prior), self.divergence, terms.nu
+        if terms.nu == math.inf:
+            divergence, strength = Fixed(), STRONG * size
+        objective = Objective(divergence, strength, prior, self.reference)
+        working = problem = Problem(engine, frame.coordinates, objective)
+        scale = ProblemScale(
+            beta=engine.activation.beta,
+            n_groups=engine.n_groups,
+            radius=terms.radius,
+            nu=strength,
+            moment=frame.moment,
+            mean_moment=frame.mean_moment,
+            label_scale=size,
+        )
+        if terms.model is not None:
+            working = QuadraticProblem(terms.model, frame.coordinates, objective)
+        result = primal_dual(
+            working, self.steps, scale, start=self._first_point(nu, terms, start),
+            weights=self._first_weights(terms.nu, start), max_iter=self.max_iter,
+            tol=max(self.tol, SURROGATE_TOL) if self.polish else self.tol,
+            patience=SURROGATE_PATIENCE if self.polish else PATIENCE, floor=RISK_FLOOR * size,
+            extrapolation=extrapolation, callback=callback,
+        )  # fmt: skip
+        logger.info(
+            "Algorithm 1: %d iterations, risk %.6g", result.n_iter, result.history["risk"][-1]
+        )
+        u, ev = result.best, result.best_eval
+        if self.is_paper:
+            u, ev = result.u, result.eval
+        return Run(terms, problem, working, scale, result, u, ev)
+
     def fit(
         self,
         nu: float | str,
@@ -71,41 +137,10 @@ class Task:
         callback: Callable[[Progress], None] | None = None,
     ) -> Solution:
         """Fit, from ``start`` if there is one."""
-        frame, prior, engine = self.frame, self.prior, self.engine
-        sigma, coordinates = engine.activation, self.frame.coordinates
-        terms = settle(
-            engine, frame, prior, self.steps, nu=nu, radius=self.radius, truncate=self.truncate,
-            start=self._point(None if start is None else start.average),
-        )  # fmt: skip
-        engine = terms.engine
-        size, divergence, strength = label_scale(engine, prior), self.divergence, terms.nu
-        if terms.nu == math.inf:
-            divergence, strength = Fixed(), STRONG * size
-        objective = Objective(divergence, strength, prior, self.reference)
-        problem = Problem(engine, coordinates, objective)
-        scale = ProblemScale(
-            beta=sigma.beta,
-            n_groups=engine.n_groups,
-            radius=terms.radius,
-            nu=strength,
-            moment=frame.moment,
-            mean_moment=frame.mean_moment,
-            label_scale=size,
-        )
-        floor = RISK_FLOOR * scale.label_scale
-        working = problem
-        if terms.model is not None:
-            working = QuadraticProblem(terms.model, coordinates, objective)
-        run = primal_dual(
-            working, self.steps, scale, start=self._first_point(nu, terms, start),
-            weights=self._first_weights(terms.nu, start), max_iter=self.max_iter,
-            tol=max(self.tol, SURROGATE_TOL) if self.polish else self.tol,
-            patience=SURROGATE_PATIENCE if self.polish else PATIENCE, floor=floor,
-            callback=callback,
-        )  # fmt: skip
-        logger.info("Algorithm 1: %d iterations, risk %.6g", run.n_iter, run.history["risk"][-1])
-
-        u, ev = (run.u, run.eval) if self.is_paper else (run.best, run.best_eval)
+        made = self.run(nu, start=start, callback=callback)
+        terms, problem, working, scale, run, u, ev = made
+        frame, engine, coordinates = self.frame, terms.engine, self.frame.coordinates
+        sigma, objective, floor = engine.activation, problem.objective, made.floor
         surrogate = coordinates.to_user(u)
         point, polished = run.dual.point, None
         if self.polish:
