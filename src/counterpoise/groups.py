@@ -130,6 +130,11 @@ class GroupedData:
         return int(self.X.shape[1])
 
     @property
+    def codes(self) -> Array:
+        """The number of every row's group."""
+        return np.repeat(np.arange(self.n_groups), np.diff(self.offsets))
+
+    @property
     def n_coef(self) -> int:
         """Features, and the intercept."""
         return self.n_features + int(self.intercept)

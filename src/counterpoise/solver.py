@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -62,7 +61,7 @@ def solve(
     """
     check_nu_option(nu)
     task = prepare(X, y, groups, sample_weight, **options)
-    with _running(task):
+    with running(task):
         return task.fit(nu, start=task.checked(start), callback=callback)
 
 
@@ -104,17 +103,11 @@ def solve_path(
                 raise ValueError(f"nus must be numbers >= 0; got {nu!r}")
             check_nu_option(nu)
     task = prepare(X, y, groups, sample_weight, **options)
-    found: dict[float, Solution] = {}
-    with _running(task):
-        start: Start | None = None
+    with running(task):
         if nus is None:
             unit = task.fit("auto").nu / 0.1
             nus = [share * unit for share in PATH]
-        for nu in sorted({float(nu) for nu in nus}, reverse=True):
-            before = task.engine.passes if found else 0
-            solution = task.fit(nu, start=start)
-            found[nu] = replace(solution, n_passes=task.engine.passes - before)
-            start = solution.start
+        found = task.path(nus)
     return [found[float(nu)] for nu in nus]
 
 
@@ -181,7 +174,7 @@ def prepare(
 
 
 @contextmanager
-def _running(task: Task) -> Iterator[None]:
+def running(task: Task) -> Iterator[None]:
     """BLAS on one thread; a checkpoint that is kept if the fit does not end."""
     journal = task.engine.journal if isinstance(task.engine, JournaledEngine) else None
     finished = False

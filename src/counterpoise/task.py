@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -82,6 +82,25 @@ class Task:
     @property
     def is_paper(self) -> bool:
         return isinstance(self.steps, PaperSteps)
+
+    def variant(self, **changes: Any) -> Task:
+        """The same rows with other terms; coordinates are kept unless they depend on these."""
+        other = replace(self, **changes)
+        if "frame" in self.__dict__ and not {"prior", "radius", "precondition"} & changes.keys():
+            other.__dict__["frame"] = self.frame
+        return other
+
+    def path(self, nus: Iterable[float]) -> dict[float, Solution]:
+        """A fit for every ``nu``, from large to small, each started from the one before;
+        ``n_passes`` are those each took itself (the first, what came before it, too)."""
+        found: dict[float, Solution] = {}
+        start: Start | None = None
+        for nu in sorted({float(nu) for nu in nus}, reverse=True):
+            before = self.engine.passes if found else 0
+            solution = self.fit(nu, start=start)
+            found[nu] = replace(solution, n_passes=self.engine.passes - before)
+            start = solution.start
+        return found
 
     def run(
         self,

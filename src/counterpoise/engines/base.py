@@ -18,6 +18,7 @@ from counterpoise.engines.questions import (
     Separation,
     Squares,
 )
+from counterpoise.engines.sample import RowSample
 
 Array = np.ndarray
 
@@ -111,6 +112,10 @@ class SumEngine:
         sums = self.ask(Evaluate(w, identity(), True, None))
         self.counter.count = count
         return sums
+
+    def sample(self) -> RowSample:
+        """Some rows of every group, without a read of the rest."""
+        raise NotImplementedError(type(self).__name__)
 
     @property
     def passes(self) -> int:

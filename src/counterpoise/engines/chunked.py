@@ -14,6 +14,7 @@ from counterpoise.engines.base import SumEngine
 from counterpoise.engines.memory import make_part
 from counterpoise.engines.parts import RowPart
 from counterpoise.engines.questions import Question
+from counterpoise.engines.sample import RowSample
 from counterpoise.engines.scan import Rows, Scan, check_chunk
 from counterpoise.groups import GroupedData
 from counterpoise.sources import Source
@@ -61,6 +62,9 @@ class ChunkedEngine(SumEngine):
 
     def checksum(self) -> Array:
         return np.array([self.scan.checksum])
+
+    def sample(self) -> RowSample:
+        return self.scan.sample
 
     def _chunks(self) -> Iterator[tuple[int, Rows]]:
         done, first = 0, not hasattr(self, "census")

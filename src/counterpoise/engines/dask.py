@@ -28,6 +28,7 @@ from counterpoise.engines.chunked import to_part
 from counterpoise.engines.dask_blocks import Columns, blocks, features, plain
 from counterpoise.engines.parts import RowPart
 from counterpoise.engines.questions import Question
+from counterpoise.engines.sample import RowSample
 from counterpoise.engines.scan import Scan, check_chunk
 from counterpoise.engines.threads import single_threaded_blas
 from counterpoise.groups import GroupedData
@@ -73,6 +74,9 @@ class DaskEngine(SumEngine):
 
     def checksum(self) -> Array:
         return np.array([self.scan.checksum])
+
+    def sample(self) -> RowSample:
+        return self.scan.sample
 
     def ask(self, question: Question) -> Array:
         graph: dict[str, Any] = {}
@@ -213,7 +217,7 @@ def _plus(a: Array | None, b: Array | None) -> Array | None:
     return b if a is None else a if b is None else a + b
 
 
-@sizeof.register((RowPart, GroupedData, Scan, Tally))
+@sizeof.register((RowPart, RowSample, GroupedData, Scan, Tally))
 def _size(rows: Any) -> int:
     """Without this the scheduler takes a part for a few bytes, and sends it about."""
     return sum(map(sizeof, vars(rows).values()))

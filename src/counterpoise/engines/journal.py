@@ -23,6 +23,7 @@ import numpy as np
 from counterpoise.activations import Activation
 from counterpoise.engines.base import SumEngine
 from counterpoise.engines.questions import Question
+from counterpoise.engines.sample import RowSample
 from counterpoise.groups import label_list
 
 Array = np.ndarray
@@ -131,6 +132,9 @@ class JournaledEngine(SumEngine):
         super().__init__(engine.census, engine.activation)
         self.engine, self.journal = engine, journal
         self.counter.count = engine.passes
+
+    def sample(self) -> RowSample:
+        return self.engine.sample()
 
     def ask(self, question: Question) -> Array:
         digest = digest_question(question)

@@ -9,6 +9,7 @@ from counterpoise.engines.base import Census, SumEngine
 from counterpoise.engines.dense import DensePart
 from counterpoise.engines.parts import RowPart
 from counterpoise.engines.questions import Labels, Question
+from counterpoise.engines.sample import RowSample
 from counterpoise.engines.sparse import SparsePart
 from counterpoise.groups import GroupedData
 
@@ -37,6 +38,11 @@ class MemoryEngine(SumEngine):
             precision=float(np.finfo(data.X.dtype).eps),
         )
         super().__init__(census, activation)
+
+    def sample(self) -> RowSample:
+        data = self.data
+        weights = data.row_weights if data.row_weights.size else None
+        return RowSample.draw(data.X, data.y, data.codes, data.labels, weights)
 
     def ask(self, question: Question) -> Array:
         self.counter.count += not isinstance(question, Labels)

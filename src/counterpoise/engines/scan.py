@@ -14,6 +14,7 @@ import numpy as np
 from scipy import sparse
 
 from counterpoise.engines.base import Census
+from counterpoise.engines.sample import RowSample
 from counterpoise.groups import check_weights, encode_groups
 
 Array = np.ndarray
@@ -103,12 +104,13 @@ class Scan:
     grouped: bool
     n_read: int
     checksum: int
+    sample: RowSample
 
     @classmethod
     def of(cls, rows: Rows) -> Scan:
         """The scan of one chunk."""
         n, d = rows.X.shape
-        is_sparse = sparse.issparse(rows.X)
+        is_sparse, checksum = sparse.issparse(rows.X), _checksum(rows)
         return cls(
             labels=rows.labels,
             totals=np.bincount(rows.codes, weights=rows.weights, minlength=len(rows.labels)) * 1.0,
@@ -120,7 +122,10 @@ class Scan:
             is_sparse=is_sparse,
             grouped=rows.grouped,
             n_read=rows.n_read,
-            checksum=_checksum(rows),
+            checksum=checksum,
+            sample=RowSample.draw(
+                rows.X, rows.y, rows.codes, rows.labels, rows.weights, seed=checksum
+            ),
         )
 
     def merge(self, other: Scan) -> Scan:
@@ -152,6 +157,7 @@ class Scan:
             grouped=self.grouped,
             n_read=n_read,
             checksum=zlib.crc32(other.checksum.to_bytes(4, "little"), self.checksum),
+            sample=self.sample.merge(other.sample, labels),
         )
 
     def census(self, *, intercept: bool, centred: bool) -> Census:

@@ -26,6 +26,7 @@ from torch import Tensor
 from counterpoise.activations import CUSTOM, ELU, PIECEWISE, SOFTPLUS, Activation
 from counterpoise.engines import questions as asked
 from counterpoise.engines.base import Census, SumEngine
+from counterpoise.engines.sample import BUDGET, RowSample
 from counterpoise.groups import GroupedData
 
 Array = np.ndarray
@@ -77,6 +78,7 @@ class TorchEngine(SumEngine):
         self.X, self.dtype = X, working_dtype(X.device)
         self.y = self._tensor(data.y)
         self.weights = self._tensor(data.row_weights) if data.row_weights.size else None
+        self.sizes = np.diff(data.offsets)
         self.blocks = list(cut(data.offsets, block_rows(X), X.device))
         shift = host(X[:: max(1, len(X) // 4096)].to(self.dtype).mean(0)).astype(float)
         narrow = torch.float32 in (X.dtype, self.dtype)
@@ -87,6 +89,17 @@ class TorchEngine(SumEngine):
             precision=float(np.finfo(np.float32 if narrow else np.float64).eps),
         )  # fmt: skip
         super().__init__(census, activation)
+
+    def sample(self) -> RowSample:
+        numbers = np.arange(len(self.X), dtype=float)[:, None]  # drawn in place of the rows
+        codes = np.repeat(np.arange(self.n_groups), self.sizes)
+        budget = max(1, BUDGET // self.n_features)
+        weights = None if self.weights is None else host(self.weights)
+        drawn = RowSample.draw(
+            numbers, host(self.y), codes, self.census.labels, weights, budget=budget
+        )
+        rows = torch.from_numpy(drawn.X[:, 0].astype(np.int64)).to(self.X.device)
+        return replace(drawn, X=host(self.X.index_select(0, rows)), budget=BUDGET)
 
     def ask(self, question: asked.Question) -> Array:
         """What blocks add, in their order and in double: on the device, if it has that."""

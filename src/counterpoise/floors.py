@@ -1,0 +1,89 @@
+"""Noise floors: what a neuron of its own would leave of every group's loss."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from counterpoise.engines.memory import MemoryEngine
+from counterpoise.groups import GroupedData
+from counterpoise.minmax import solve_semidefinite
+from counterpoise.preparation import quadratics
+from counterpoise.schedules import AdaptiveSteps
+from counterpoise.task import Task
+
+Array = np.ndarray
+
+# A fit of its own says nothing about noise in a group with fewer rows than this per coefficient.
+ROWS_PER_COEFFICIENT = 2.0
+# Floors are estimates: no more digits are needed of the fits behind them.
+FLOOR_TOL = 1e-3
+
+
+def noise_floors(task: Task) -> Array:
+    """The loss that a neuron fitted to the group alone leaves, freed of the fit's optimism.
+
+    ``loss n / (n - p)`` with ``p`` coefficients; NaN for groups too small to tell, and without
+    coefficients it is the labels' own mean square. Exact for the identity activation where group
+    matrices fit in memory; else every group (of rows in memory) is fitted.
+    """
+    engine, frame = task.engine, task.frame
+    if engine.activation.is_identity and frame.matrices is not None:
+        model = quadratics(engine, frame)
+        losses = np.empty(engine.n_groups)
+        for k, (loss, grad, hess) in enumerate(
+            zip(model.loss_K, model.grad_KD, model.hess, strict=True)
+        ):
+            losses[k] = max(loss - 0.5 * float(grad @ solve_semidefinite(hess, grad)), 0.0)
+        sizes = effective_sizes(task)
+    elif isinstance(engine, MemoryEngine):
+        data = engine.data
+        losses = np.array([_alone(task, data, k) for k in range(data.n_groups)])
+        sizes = effective_sizes(task)
+    else:
+        return np.full(engine.n_groups, np.nan)
+    spare = sizes - engine.n_coef
+    known = (sizes >= ROWS_PER_COEFFICIENT * engine.n_coef) & (spare > 0)
+    return np.where(known, losses * sizes / np.where(known, spare, 1.0), np.nan)
+
+
+def filled(floors: Array, losses: Array) -> Array | None:
+    """Floors for all groups: where none is known, the loss times the usual share of it that is
+    noise. None if no floor is known at all."""
+    known = np.isfinite(floors) & (losses > 0)
+    if not known.any():
+        return None
+    share = float(np.median(np.minimum(floors[known] / losses[known], 1.0)))
+    return np.where(np.isfinite(floors), floors, share * losses)
+
+
+def effective_sizes(task: Task) -> Array:
+    """Rows of every group; with unequal weights, how many equal ones they are worth."""
+    engine = task.engine
+    if isinstance(engine, MemoryEngine):
+        data = engine.data
+        if data.row_weights.size:
+            return data.totals**2 / np.add.reduceat(data.row_weights**2, data.offsets[:-1])
+        return np.diff(data.offsets).astype(float)
+    return np.asarray(engine.census.totals, dtype=float)
+
+
+def _alone(task: Task, data: GroupedData, k: int) -> float:
+    lo, hi = int(data.offsets[k]), int(data.offsets[k + 1])
+    own = GroupedData(
+        X=data.X[lo:hi],
+        y=data.y[lo:hi],
+        labels=data.labels[k : k + 1],
+        offsets=np.array([0, hi - lo]),
+        row_weights=data.row_weights[lo:hi],
+        intercept=data.intercept,
+    )
+    engine = MemoryEngine(own, task.engine.activation, centred=task.precondition is not None)
+    alone = task.variant(
+        engine=engine,
+        prior=np.ones(1),
+        reference=np.zeros(1),
+        steps=AdaptiveSteps(),
+        truncate=None,
+        tol=max(task.tol, FLOOR_TOL),
+    )
+    return float(alone.fit(np.inf).losses[0])

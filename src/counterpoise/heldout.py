@@ -1,0 +1,141 @@
+"""Held-out losses of candidates, and the choice among them. Pure: sums in, a choice out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+
+Array = np.ndarray
+
+# A candidate replaces the plain average only if it does better on this share of the folds, and by
+# this share of the risk on the whole.
+NEEDED_WINS, NEEDED_GAIN = 0.8, 0.01
+# A fold whose worst-group risk is so many times the usual one is worth a word.
+STRIKING = 3.0
+
+
+def stratified_folds(codes: Array, n_groups: int, n_folds: int, rng: np.random.Generator) -> Array:
+    """For every row, the fold that holds it out: each group is dealt out evenly.
+
+    A group's only row is never held out (-1): without it the group would be gone.
+    """
+    fold = np.empty(len(codes), dtype=np.int64)
+    order = np.argsort(codes, kind="stable")
+    start = 0
+    for size in np.bincount(codes, minlength=n_groups):
+        rows = rng.permutation(order[start : start + size])
+        # Small groups begin anywhere, or the first folds would hold all their rows.
+        dealt = (np.arange(size) + rng.integers(n_folds)) % n_folds
+        fold[rows] = dealt if size > 1 else -1
+        start += size
+    return fold
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Losses of ``C`` candidates on rows that they were not fitted to.
+
+    Attributes
+    ----------
+    sums : array of shape (F, C, K)
+        Weighted losses of the rows each fold held out, added up by group.
+    totals : array of shape (F, K)
+        The weights of these rows; a group may be missing from a fold.
+    repeats : int
+        The folds are those of so many independent partitions, one after another.
+    floor : float
+        Risks below this are as good as zero.
+    """
+
+    sums: Array
+    totals: Array
+    repeats: int = 1
+    floor: float = 0.0
+
+    @property
+    def n_folds(self) -> int:
+        return len(self.sums)
+
+    def worst(self, folds: Sequence[int]) -> Array:
+        """Every candidate's risk on the worst group of these folds together: shape (C,)."""
+        chosen = list(folds)
+        totals = self.totals[chosen].sum(axis=0)
+        seen = totals > 0
+        risks = self.sums[chosen].sum(axis=0)[:, seen] / totals[seen]
+        return np.maximum(risks.max(axis=1), max(self.floor, np.finfo(float).tiny))
+
+    @cached_property
+    def fold_worst(self) -> Array:
+        """Worst-group risk of every candidate on every fold: (F, C)."""
+        return np.array([self.worst([f]) for f in range(self.n_folds)])
+
+    @cached_property
+    def scores(self) -> Array:
+        """The usual held-out worst-group risk of every candidate.
+
+        The geometric mean over folds, averaged (in logarithms) with that over pairs of folds.
+        Logarithms, because one row that should not be there can raise the risk of the fold that
+        holds it a hundredfold, for reasons that say nothing about the candidates; pairs, because
+        the worst of many small groups is noise more often than not.
+        """
+        singles = np.log(self.fold_worst).mean(axis=0)
+        pairs = [np.log(self.worst(pair)) for pair in self._pairs()]
+        return np.exp(0.5 * (singles + np.mean(pairs, axis=0)))
+
+    @property
+    def errors(self) -> Array:
+        """Standard errors of ``scores``, from the spread over folds."""
+        if self.n_folds < 2:
+            return np.full(len(self.scores), np.nan)
+        spread = np.log(self.fold_worst).std(axis=0, ddof=1)
+        return self.scores * spread / np.sqrt(self.n_folds)
+
+    @property
+    def group_risks(self) -> Array:
+        """Mean held-out loss of every candidate in every group: (C, K); NaN if never held out."""
+        totals = self.totals.sum(axis=0)
+        out = np.full(self.sums.shape[1:], np.nan)
+        np.divide(self.sums.sum(axis=0), totals, out=out, where=totals > 0)
+        return out
+
+    @property
+    def average(self) -> Array:
+        """Mean held-out loss of every candidate over all rows: (C,)."""
+        return self.sums.sum(axis=(0, 2)) / self.totals.sum()
+
+    def wins(self, candidate: int, other: int) -> int:
+        """On how many folds the candidate's worst-group risk is below the other's."""
+        return int(np.sum(self.fold_worst[:, candidate] < self.fold_worst[:, other]))
+
+    def _pairs(self) -> Iterator[tuple[int, int]]:
+        """Pairs of folds of one partition."""
+        per = self.n_folds // self.repeats
+        for repeat in range(self.repeats):
+            for a, b in combinations(range(per), 2):
+                yield repeat * per + a, repeat * per + b
+
+    def choose(self, average: int = 0) -> Choice:
+        """The candidate of lowest score, or the ``average`` one if robustness does not pay."""
+        best = int(np.argmin(self.scores))
+        wins = self.wins(best, average)
+        gains = self.scores[best] <= (1.0 - NEEDED_GAIN) * self.scores[average]
+        pays = best != average and bool(gains) and wins >= NEEDED_WINS * self.n_folds
+        typical = float(np.median(self.fold_worst[:, best]))
+        striking = int(np.sum(self.fold_worst[:, best] > STRIKING * typical))
+        return Choice(best if pays else average, best, wins, self.n_folds, striking)
+
+
+class Choice(NamedTuple):
+    """What was chosen, what scored best, on how many of the folds that beat the average, and how
+    many folds are strikingly worse than the usual one."""
+
+    chosen: int
+    best: int
+    wins: int
+    n_folds: int
+    striking: int
