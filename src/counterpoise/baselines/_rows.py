@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
@@ -13,6 +14,7 @@ from counterpoise.activations import Activation
 from counterpoise.baselines._base import in_memory, outcome
 from counterpoise.coordinates import Coordinates
 from counterpoise.divergences import Divergence, Fixed
+from counterpoise.engines.base import PassCounter
 from counterpoise.groups import GroupedData
 from counterpoise.objective import Objective
 from counterpoise.preparation import average_fit, label_scale
@@ -70,26 +72,12 @@ def minimise_over_rows(
         row_weights / row_weights.sum(), np.zeros(len(data.y)),
     )  # fmt: skip
     problem = RowProblem(data, engine.activation, frame.coordinates, objective)
-    size = max(problem.risk_and_gradient(u)[0], floor)
-
-    def scaled(at: Array) -> tuple[float, Array]:
-        engine.counter.count += 1
-        risk, grad = problem.risk_and_gradient(at)
-        return risk / size, grad / size
-
-    trail: list[float] = []
-    options = {"maxiter": task.max_iter, "ftol": task.tol, "gtol": 1e-10, "maxcor": 20}
-    result = minimize(
-        scaled, u, jac=True, method="L-BFGS-B", options=options,
-        callback=lambda intermediate_result: trail.append(size * intermediate_result.fun),
-    )  # fmt: skip
-    u = result.x
+    u, trail, settled = _descend(problem, engine.counter, u, floor, task.tol, task.max_iter)
     losses, _ = problem.losses(u)
     weights = objective.respond(losses).weights
-    n_iter = max(1, int(result.nit))
-    converged = result.status != 1  # 1 is max_iter; at a kink the line search may find no step
-    status = f"Converged: after {n_iter} steps of L-BFGS no step lowers the risk by more than tol."
-    if not converged:
+    n_iter = max(1, len(trail))
+    status = f"Converged: the risk settled to tol after {n_iter} steps of L-BFGS."
+    if not settled:
         status = (
             f"Stopped at max_iter={n_iter} before the risk settled to tol; raise max_iter or tol."
         )
@@ -100,8 +88,45 @@ def minimise_over_rows(
         weights=np.add.reduceat(weights, data.offsets[:-1]),
         risk=objective.risk(losses),
         n_iter=n_iter,
-        converged=converged,
+        converged=settled,
         status=status,
         history={"risk": np.array(trail)},
     )
     return found, nu
+
+
+def _descend(
+    problem: RowProblem, reads: PassCounter, u: Array, floor: float, tol: float, max_iter: int
+) -> tuple[Array, list[float], bool]:
+    """L-BFGS, begun anew until that gains less than ``tol``: one short step, or a line search that
+    fails at a kink, does not mean that there is nothing left to gain."""
+    value = problem.risk_and_gradient(u)[0]
+    trail: list[float] = []
+    while True:
+        size = max(value, floor)
+        u, lower, steps = _lbfgs(problem, reads, u, size, 0.1 * tol, max_iter - len(trail))
+        trail += steps
+        gain, value = value - lower, lower
+        if gain <= tol * size:
+            return u, trail, True
+        if len(trail) >= max_iter:
+            return u, trail, False
+
+
+def _lbfgs(
+    problem: RowProblem, reads: PassCounter, u: Array, size: float, tol: float, max_iter: int
+) -> tuple[Array, float, list[float]]:
+    """The point reached, its risk, and the risk after every step; ``size`` is that of the risk."""
+    trail: list[float] = []
+
+    def scaled(at: Array) -> tuple[float, Array]:
+        reads.count += 1
+        risk, grad = problem.risk_and_gradient(at)
+        return risk / size, grad / size
+
+    def note(intermediate_result: Any) -> None:
+        trail.append(size * float(intermediate_result.fun))
+
+    options = {"maxiter": max_iter, "ftol": tol, "gtol": 1e-12, "maxcor": 20}
+    result = minimize(scaled, u, jac=True, method="L-BFGS-B", options=options, callback=note)
+    return result.x, size * float(result.fun), trail

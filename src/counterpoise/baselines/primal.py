@@ -19,9 +19,9 @@ class PrimalExtrapolationNeuron(Baseline):
     It minimises what :class:`counterpoise.GroupDRONeuron` minimises, by the method that came
     before its own: the primal step follows ``g_{t-1} + (a_{t-1} / a_t)(g_{t-1} - g_{t-2})`` with
     ``g_t = sum_i lam_{t,i} v_i(w_t)``, so the whole gradient is extrapolated and not the weights
-    alone, which calls for steps half as long. It ends with the best iterate: no descent on the risk follows and no certificate (the
-    account is of the other proof). ``extrapolation="dual"`` makes the very iterates of
-    ``GroupDRONeuron(polish=False)``, "none" those without any extrapolation.
+    alone, which calls for steps half as long. It ends with the best iterate: no descent on the risk
+    follows and no certificate (the account is of the other proof). ``extrapolation="dual"`` makes
+    the very iterates of ``GroupDRONeuron(polish=False)``, "none" those without extrapolation.
 
     Parameters
     ----------
