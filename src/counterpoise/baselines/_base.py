@@ -10,11 +10,11 @@ import numpy as np
 
 from counterpoise import coordinates as coords
 from counterpoise.activations import Activation
-from counterpoise.engines import MemoryEngine, SumEngine
+from counterpoise.engines import GroupEval, MemoryEngine, SumEngine
 from counterpoise.engines.opening import kind_of, stays_on_device
-from counterpoise.engines.questions import Squares
 from counterpoise.engines.threads import single_threaded_blas
 from counterpoise.estimator import Neuron
+from counterpoise.problem import Problem
 from counterpoise.solution import Outcome
 from counterpoise.solver import prepare
 from counterpoise.task import Task
@@ -23,6 +23,8 @@ Array = np.ndarray
 
 # A random start is small: its scores are about this share of the labels' deviation.
 SMALL = 0.1
+# A variance this small beside the square it was found as a difference from is rounding.
+ROUNDING = 1e-10
 
 
 class Baseline(Neuron):
@@ -81,16 +83,33 @@ def standardised(
 
     Methods that make a fixed number of steps depend on coordinates, so these are exact.
     """
-    d, intercept = engine.n_features, engine.census.intercept
-    mean = np.zeros(d)
-    if intercept:
-        ones = np.zeros((engine.n_groups, d + 1))
-        ones[:, d] = 1.0
-        mean = prior @ engine.apply_moments(ones)[:, :d]
-    squares = (prior / engine.census.totals) @ engine.ask(Squares(mean))
-    if intercept:
-        squares = np.append(squares, 1.0)
-    return coords.scaled(squares, mean, intercept, radius)
+    d, squares = engine.n_features, engine.mean_squares(prior)
+    if not engine.census.intercept:
+        return coords.scaled(squares, np.zeros(d), False, radius)
+    ones = np.zeros((engine.n_groups, d + 1))
+    ones[:, d] = 1.0
+    mean = prior @ engine.apply_moments(ones)[:, :d]
+    offset = (mean - engine.shift) ** 2
+    squares[:d] -= offset
+    squares[:d][squares[:d] < ROUNDING * offset] = 0.0  # constant, if not about the shift
+    return coords.scaled(squares, mean, True, radius)
+
+
+def left_slope(activation: Activation, scores: Array) -> Array:
+    """The slope; at a kink, the left one, as deep-learning frameworks take it."""
+    slope = activation.derivative(scores)
+    return np.where(scores == 0, activation.parameters[0], slope) if activation.has_kink else slope
+
+
+def true_evaluate(problem: Problem, u: Array) -> GroupEval:
+    """Losses and true gradients at ``u``, with :func:`left_slope` where all scores are zero; at
+    other points next to no row is at a kink."""
+    found = problem.evaluate(u, surrogate=False)
+    assert isinstance(problem.engine, SumEngine)
+    sigma = problem.engine.activation
+    if sigma.has_kink and not u.any():
+        return GroupEval(found.loss_K, sigma.parameters[0] * found.grad_KD)
+    return found
 
 
 def first_point(
@@ -108,7 +127,8 @@ def first_point(
         elif coordinates.scale is not None:
             w /= coordinates.scale
         if coordinates.intercept:
-            w = np.append(w, -w @ coordinates.shift)
+            mean = coordinates.mean  # of shifted features
+            w = np.append(w, -w @ (coordinates.shift + (0.0 if mean is None else mean)))
         u = coordinates.from_user(w)
         norm = float(np.linalg.norm(u))
         return coordinates.project(u * (size / norm)) if norm > 0 else u
@@ -153,7 +173,9 @@ def check_number(name: str, value: Any, *, zero: bool = False, auto: bool = Fals
     good = number and not isinstance(value, bool) and math.isfinite(value)
     if not (good and (value > 0 or (zero and value == 0))):
         what = "a finite number >= 0" if zero else "a positive finite number"
-        raise ValueError(f"{name} must be {what}{' or ' * auto}{'auto' * auto!r}; got {value!r}")
+        raise ValueError(
+            f"{name} must be {what}{' or ' + repr('auto') if auto else ''}; got {value!r}"
+        )
 
 
 def check_count(name: str, value: Any) -> None:

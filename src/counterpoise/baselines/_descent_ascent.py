@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from counterpoise.activations import Activation
+from counterpoise.baselines._base import left_slope, true_evaluate
 from counterpoise.coordinates import Coordinates
 from counterpoise.dual import DualState, dual_step
 from counterpoise.groups import GroupedData
@@ -82,7 +83,7 @@ def all_rows(problem: Problem) -> Callable[[Array], Look]:
     """Losses and true gradients of all rows: one read a look."""
 
     def look(u: Array) -> Look:
-        losses, grad = problem.evaluate(u, surrogate=False)
+        losses, grad = true_evaluate(problem, u)
         return losses, lambda weights: weights @ grad
 
     return look
@@ -122,7 +123,7 @@ def drawn_rows(
         losses = np.bincount(codes, weights=residual**2, minlength=K) / counts
 
         def gradient(weights: Array) -> Array:
-            c = 2.0 * residual * activation.derivative(scores) * (weights / counts)[codes]
+            c = 2.0 * residual * left_slope(activation, scores) * (weights / counts)[codes]
             slope = X.T @ c
             return coordinates.pull(np.append(slope, c.sum()) if data.intercept else slope)
 

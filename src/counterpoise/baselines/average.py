@@ -17,6 +17,7 @@ from counterpoise.baselines._base import (
     check_start,
     first_point,
     outcome,
+    true_evaluate,
 )
 from counterpoise.divergences import Fixed
 from counterpoise.engines import GroupEval
@@ -40,7 +41,8 @@ class AverageNeuron(Baseline):
     the activation's slope, which leads past ``w = 0`` and bad stationary points, and ends near
     the minimiser, not at it. ``gradient="true"`` is gradient descent on the loss itself; each
     step is halved until the loss falls, so it never rises. From ``start="zero"`` with ReLU the
-    true gradient is zero and the neuron never moves. The result is the last iterate.
+    true gradient is zero (the slope at a kink being the left one, as deep-learning frameworks take
+    it) and the neuron never moves. The result is the last iterate.
 
     With ``prior="rows"`` and the identity activation this is least squares. It differs from
     ``GroupDRONeuron(nu=inf)``, which has the same objective, by ending without a polish.
@@ -132,7 +134,7 @@ class AverageNeuron(Baseline):
         surrogate, floor = self.gradient == "surrogate", RISK_FLOOR * scale
         step = longest = 1.0 / (2.0 * engine.activation.beta**2 * _top(frame))
 
-        ev = problem.evaluate(u, surrogate=surrogate)
+        ev = problem.evaluate(u, surrogate=True) if surrogate else true_evaluate(problem, u)
         history: dict[str, list[float]] = {"risk": [], "worst": []}
         status, converged, t = "", False, 0
         while t < self.max_iter and not status:
@@ -189,7 +191,7 @@ def _descend(
     loss = problem.risk(ev.loss_K)
     while step > shortest:
         ahead = problem.project(u - step * slope)
-        found = problem.evaluate(ahead, surrogate=False)
+        found = true_evaluate(problem, ahead)
         gain = 0.5 * float(np.sum((ahead - u) ** 2)) / step
         if problem.risk(found.loss_K) <= loss - gain:
             return ahead, found, step

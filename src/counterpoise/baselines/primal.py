@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from counterpoise.activations import Activation
-from counterpoise.algorithm import EXTRAPOLATIONS
+from counterpoise.algorithm import EXTRAPOLATIONS, PATIENCE
 from counterpoise.baselines._base import Baseline, Prior, check_choice, outcome
 from counterpoise.divergences import Divergence
 from counterpoise.schedules import Schedule
@@ -101,7 +101,10 @@ status_, history_ :
         if made.working is not made.problem:  # losses of the rows, not of their quadratics
             losses = made.problem.evaluate(made.u, surrogate=False).loss_K
         self.nu_ = made.terms.nu
-        status = f"Converged: the risk settled to tol after {run.n_iter} iterations."
+        status = (
+            f"Converged: the last {PATIENCE} of {run.n_iter} iterations did not lower the best "
+            "risk by more than tol."
+        )
         if task.is_paper:
             status = f"Ran the {run.n_iter} iterations that max_iter asked for."
         elif not run.converged:
