@@ -65,3 +65,19 @@ def linear_with_known_minimiser(K=4, n=200, d=5, *, levels=None, seed=0):
 
 def group_losses(predictions, y, groups):
     return np.array([np.mean((predictions - y)[groups == g] ** 2) for g in np.unique(groups)])
+
+
+def linear_groups():
+    """A small linear problem whose groups want different slopes."""
+    return neuron_data(K=4, n=60, d=4, activation="identity", spread=1.0, seed=2)
+
+
+def least_squares(X, y, weights=None):
+    """Coefficients of weighted least squares, the intercept last."""
+    root = np.sqrt(np.ones(len(y)) if weights is None else weights)
+    Z = np.column_stack([X, np.ones(len(y))])
+    return np.linalg.lstsq(Z * root[:, None], y * root, rcond=None)[0]
+
+
+def coefficients(model):
+    return np.append(model.coef_, model.intercept_)

@@ -1,0 +1,20 @@
+"""What people use instead of :class:`counterpoise.GroupDRONeuron`: the same rows, engines and
+interface, other objectives and other ways to descend. For comparison."""
+
+from counterpoise.baselines.average import AverageNeuron
+from counterpoise.baselines.cvar import GroupCVaRNeuron
+from counterpoise.baselines.exponentiated import ExponentiatedGradientNeuron
+from counterpoise.baselines.primal import PrimalExtrapolationNeuron
+from counterpoise.baselines.row_chi_square import RowChiSquareNeuron
+from counterpoise.baselines.stochastic import StochasticMirrorNeuron
+from counterpoise.baselines.tilted import TiltedNeuron
+
+__all__ = [
+    "AverageNeuron",
+    "ExponentiatedGradientNeuron",
+    "GroupCVaRNeuron",
+    "PrimalExtrapolationNeuron",
+    "RowChiSquareNeuron",
+    "StochasticMirrorNeuron",
+    "TiltedNeuron",
+]

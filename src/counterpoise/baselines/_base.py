@@ -1,0 +1,200 @@
+"""What the baselines share: the way from rows to a fit, checks of options, where they start."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+
+from counterpoise import coordinates as coords
+from counterpoise.activations import Activation
+from counterpoise.engines import GroupEval, MemoryEngine, SumEngine
+from counterpoise.engines.opening import kind_of, stays_on_device
+from counterpoise.engines.threads import single_threaded_blas
+from counterpoise.estimator import Neuron
+from counterpoise.problem import Problem
+from counterpoise.solution import Outcome
+from counterpoise.solver import prepare
+from counterpoise.task import Task
+
+Array = np.ndarray
+
+# A random start is small: its scores are about this share of the labels' deviation.
+SMALL = 0.1
+# A variance this small beside the square it was found as a difference from is rounding.
+ROUNDING = 1e-10
+
+
+class Baseline(Neuron):
+    """A neuron whose subclass says how it is found."""
+
+    activation: str | Activation
+    fit_intercept: bool
+    max_iter: int
+
+    def fit(self, X: Any, y: Any = None, groups: Any = None, sample_weight: Any = None) -> Self:
+        """Fit the neuron; parameters as in :meth:`counterpoise.GroupDRONeuron.fit`."""
+        self._check_flags("fit_intercept")
+        self._check()
+        X, y, sample_weight = self._checked(X, y, sample_weight)
+        with single_threaded_blas():
+            found = self._find(X, y, groups, sample_weight)
+        self._keep(X, (y, groups, sample_weight), found)
+        return self
+
+    def _check(self) -> None:
+        """Refuse options that can be judged without rows."""
+
+    def _find(self, X: Any, y: Any, groups: Any, sample_weight: Any) -> Outcome:
+        raise NotImplementedError(type(self).__name__)
+
+    def _prepare(self, X: Any, y: Any, groups: Any, sample_weight: Any, **options: Any) -> Task:
+        """The rows opened and the options checked, as ``solve`` would."""
+        return prepare(X, y, groups, sample_weight, **self._common(), polish=False, **options)
+
+    def _common(self) -> dict[str, Any]:
+        """Options that every baseline has, as ``prepare`` calls them."""
+        return {
+            "activation": self.activation,
+            "fit_intercept": bool(self.fit_intercept),
+            "max_iter": self.max_iter,
+            "check_input": False,
+        }
+
+
+def outcome(engine: SumEngine, w: Array, **found: Any) -> Outcome:
+    """What was found at the user's coefficients ``w``, intercept last."""
+    return Outcome(
+        coef=w[: engine.n_features].copy(),
+        intercept=float(w[-1]) if engine.census.intercept else 0.0,
+        labels=engine.census.labels,
+        n_passes=engine.passes,
+        **found,
+    )
+
+
+def standardised(
+    engine: SumEngine, prior: Array, radius: float | None = None
+) -> coords.Coordinates:
+    """Features less their mean (if there is an intercept) and divided by their deviation, groups
+    counting as in ``prior``. Two reads.
+
+    Methods that make a fixed number of steps depend on coordinates, so these are exact.
+    """
+    d, squares = engine.n_features, engine.mean_squares(prior)
+    if not engine.census.intercept:
+        return coords.scaled(squares, np.zeros(d), False, radius)
+    ones = np.zeros((engine.n_groups, d + 1))
+    ones[:, d] = 1.0
+    mean = prior @ engine.apply_moments(ones)[:, :d]
+    offset = (mean - engine.shift) ** 2
+    squares[:d] -= offset
+    squares[:d][squares[:d] < ROUNDING * offset] = 0.0  # constant, if not about the shift
+    return coords.scaled(squares, mean, True, radius)
+
+
+def left_slope(activation: Activation, scores: Array) -> Array:
+    """The slope; at a kink, the left one, as deep-learning frameworks take it."""
+    slope = activation.derivative(scores)
+    return np.where(scores == 0, activation.parameters[0], slope) if activation.has_kink else slope
+
+
+def true_evaluate(problem: Problem, u: Array) -> GroupEval:
+    """Losses and true gradients at ``u``, with :func:`left_slope` where all scores are zero; at
+    other points next to no row is at a kink."""
+    found = problem.evaluate(u, surrogate=False)
+    assert isinstance(problem.engine, SumEngine)
+    sigma = problem.engine.activation
+    if sigma.has_kink and not u.any():
+        return GroupEval(found.loss_K, sigma.parameters[0] * found.grad_KD)
+    return found
+
+
+def first_point(
+    start: Any, coordinates: coords.Coordinates, n_coef: int, size: float, rng: Any
+) -> Array:
+    """Where to start: zero, a random point whose scores have about the given ``size``, or the
+    user's coefficients."""
+    if isinstance(start, str) and start == "zero":
+        return np.zeros(coordinates.size)
+    if isinstance(start, str):
+        d = len(coordinates.shift)
+        w = rng.normal(size=d)  # of standardised features, so that the solver's do not matter
+        if coordinates.basis.ndim == 1:
+            w *= coordinates.basis[:d]
+        elif coordinates.scale is not None:
+            w /= coordinates.scale
+        if coordinates.intercept:
+            mean = coordinates.mean  # of shifted features
+            w = np.append(w, -w @ (coordinates.shift + (0.0 if mean is None else mean)))
+        u = coordinates.from_user(w)
+        norm = float(np.linalg.norm(u))
+        return coordinates.project(u * (size / norm)) if norm > 0 else u
+    w = np.asarray(start, dtype=float)
+    if w.shape != (n_coef,):
+        raise ValueError(
+            f"start must hold {n_coef} coefficients for these rows (the intercept last, if there "
+            f"is one); got shape {w.shape}"
+        )
+    return coordinates.project(coordinates.from_user(w))
+
+
+def check_start(start: Any) -> None:
+    """A known word, or an array of finite numbers."""
+    if isinstance(start, str):
+        if start not in ("zero", "random"):
+            raise ValueError(
+                f"start={start!r} is not known; use 'zero', 'random' or an array of coefficients"
+            )
+        return
+    try:
+        finite = np.isfinite(np.asarray(start, dtype=float)).all()
+    except (TypeError, ValueError):
+        finite = False
+    if not finite:
+        raise ValueError(
+            f"start must be 'zero', 'random' or an array of finite coefficients; got {start!r}"
+        )
+
+
+def check_choice(name: str, value: Any, known: tuple[str, ...]) -> None:
+    if not (isinstance(value, str) and value in known):
+        words = ", ".join(map(repr, known))
+        raise ValueError(f"{name}={value!r} is not known; use one of {words}")
+
+
+def check_number(name: str, value: Any, *, zero: bool = False, auto: bool = False) -> None:
+    """A finite number above zero (or zero, if allowed; or "auto", if allowed)."""
+    if auto and isinstance(value, str) and value == "auto":
+        return
+    number = isinstance(value, (int, float, np.integer, np.floating))
+    good = number and not isinstance(value, bool) and math.isfinite(value)
+    if not (good and (value > 0 or (zero and value == 0))):
+        what = "a finite number >= 0" if zero else "a positive finite number"
+        raise ValueError(
+            f"{name} must be {what}{' or ' + repr('auto') if auto else ''}; got {value!r}"
+        )
+
+
+def check_count(name: str, value: Any) -> None:
+    if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{name} must be a positive integer; got {value!r}")
+
+
+def require_memory(X: Any, what: str, remedy: str) -> None:
+    """Refuse rows that are not in memory, before any is read."""
+    kind = kind_of(X)
+    if kind in ("source", "dask") or (kind == "torch" and stays_on_device(X)):
+        raise ValueError(
+            f"{what} needs its rows in memory; got X of type {type(X).__name__}. {remedy}"
+        )
+
+
+def in_memory(task: Task) -> MemoryEngine:
+    assert isinstance(task.engine, MemoryEngine)
+    return task.engine
+
+
+Prior = Array | Mapping[Any, float] | str | None

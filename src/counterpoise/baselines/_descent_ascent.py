@@ -1,0 +1,141 @@
+"""Gradient steps down in the coefficients, exponentiated gradient steps up in the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from counterpoise.activations import Activation
+from counterpoise.baselines._base import left_slope, true_evaluate
+from counterpoise.coordinates import Coordinates
+from counterpoise.dual import DualState, dual_step
+from counterpoise.groups import GroupedData
+from counterpoise.problem import Problem
+
+Array = np.ndarray
+# Losses of the groups at a point, and the gradient of their mixture as a function of weights.
+Look = tuple[Array, Callable[[Array], Array]]
+
+
+@dataclass(frozen=True)
+class Path:
+    """Where descent and ascent ended, and the averages of the second half of their iterates."""
+
+    u: Array
+    weights: Array
+    mean_u: Array
+    mean_weights: Array
+    history: dict[str, Array]
+    n_iter: int
+    diverged: bool
+
+
+def descent_ascent(
+    look: Callable[[Array], Look],
+    u: Array,
+    prior: Array,
+    *,
+    rate: float,
+    step: float,
+    max_iter: int,
+    bonus: Array | float = 0.0,
+    decay: bool = False,
+    simultaneous: bool = False,
+    project: Callable[[Array], Array] = lambda u: u,
+) -> Path:
+    """``max_iter`` iterations from ``u`` and the weights ``prior``.
+
+    With ``decay`` both step sizes fall as ``1 / sqrt(t)``. The primal step uses the new weights,
+    or if ``simultaneous`` the old. ``bonus`` is added to the losses that the weights see.
+    Averages are weighted by the step sizes. It ends early when a loss is no finite number.
+    """
+    dual, first = DualState.start(prior), u
+    log: dict[str, list] = {"risk": [], "worst": [], "weights": []}
+    sum_u, sum_weights, total = np.zeros_like(u), np.zeros_like(prior), 0.0
+    diverged = False
+    for t in range(1, max_iter + 1):
+        with np.errstate(over="ignore", invalid="ignore"):
+            losses, gradient = look(u)
+            if not np.isfinite(losses).all():
+                u, diverged = first, True
+                break
+            share = t**-0.5 if decay else 1.0
+            after = dual_step(dual, losses + bonus, step=step * share, nu=0.0, nu0=1.0, prior=prior)
+            if 2 * t > max_iter:
+                sum_u, sum_weights = sum_u + share * u, sum_weights + share * dual.weights
+                total += share
+            slope = gradient((dual if simultaneous else after).weights)
+            first, u, dual = u, project(u - rate * share * slope), after
+        log["risk"].append(float(dual.weights @ losses))
+        log["worst"].append(float(losses.max()))
+        log["weights"].append(dual.weights)
+    n_iter = max(1, len(log["risk"]))
+    if total == 0.0:
+        sum_u, sum_weights, total = u, dual.weights, 1.0
+    history = {name: np.array(values) for name, values in log.items()}
+    return Path(u, dual.weights, sum_u / total, sum_weights / total, history, n_iter, diverged)
+
+
+def all_rows(problem: Problem) -> Callable[[Array], Look]:
+    """Losses and true gradients of all rows: one read a look."""
+
+    def look(u: Array) -> Look:
+        losses, grad = true_evaluate(problem, u)
+        return losses, lambda weights: weights @ grad
+
+    return look
+
+
+def drawn_rows(
+    data: GroupedData,
+    activation: Activation,
+    coordinates: Coordinates,
+    groups: Iterator[Array],
+    rng: Any,
+) -> Callable[[Array], Look]:
+    """Losses and true gradients of drawn rows, a row for each of the groups that the next of
+    ``groups`` names, by row weight within a group. A group without rows has loss zero and no
+    gradient."""
+    d, K = data.n_features, data.n_groups
+    offsets = data.offsets
+    edges = np.append(0.0, np.cumsum(data.row_weights)) if data.row_weights.size else None
+
+    def draw(codes: Array) -> Array:
+        place = rng.random_sample(len(codes))
+        low, high = offsets[codes], offsets[codes + 1]
+        if edges is None:
+            rows = low + (place * (high - low)).astype(np.int64)
+        else:
+            level = edges[low] + place * (edges[high] - edges[low])
+            rows = np.searchsorted(edges, level, side="right") - 1
+        return np.clip(rows, low, high - 1)
+
+    def look(u: Array) -> Look:
+        codes = next(groups)
+        rows = draw(codes)
+        X, w = data.X[rows], coordinates.to_user(u)
+        scores = X @ w[:d] + (w[d] if data.intercept else 0.0)
+        residual = activation.value(scores) - data.y[rows]
+        counts = np.maximum(np.bincount(codes, minlength=K), 1)
+        losses = np.bincount(codes, weights=residual**2, minlength=K) / counts
+
+        def gradient(weights: Array) -> Array:
+            c = 2.0 * residual * left_slope(activation, scores) * (weights / counts)[codes]
+            slope = X.T @ c
+            return coordinates.pull(np.append(slope, c.sum()) if data.intercept else slope)
+
+        return losses, gradient
+
+    return look
+
+
+def safe_rate(beta: float, moment: float, size: int, rows: float = np.inf) -> float:
+    """A primal step size that losses with these second moments allow.
+
+    ``rows`` drawn of a group have, in standardised features, a second moment that exceeds its
+    expectation by about ``size / rows``.
+    """
+    return 1.0 / (2.0 * beta**2 * (moment + size / rows))

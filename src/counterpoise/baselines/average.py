@@ -1,0 +1,199 @@
+"""AverageNeuron: the average loss, by surrogate or true gradients."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from counterpoise.activations import Activation
+from counterpoise.baselines._base import (
+    SMALL,
+    Baseline,
+    Prior,
+    check_choice,
+    check_start,
+    first_point,
+    outcome,
+    true_evaluate,
+)
+from counterpoise.divergences import Fixed
+from counterpoise.engines import GroupEval
+from counterpoise.objective import Objective
+from counterpoise.preparation import Frame, label_scale
+from counterpoise.problem import Problem
+from counterpoise.solution import Outcome
+from counterpoise.task import RISK_FLOOR
+
+Array = np.ndarray
+
+# A step shorter than the first by this factor is not worth looking for.
+SHORTEST = 1e-12
+
+
+class AverageNeuron(Baseline):
+    """A single neuron fitted to the average loss, groups or not.
+
+    It minimises ``sum_i prior_i loss_i``; no group is given more weight because it is hard.
+    ``gradient="surrogate"`` is GLMtron: steps ``w - v(w) / L`` along ``v``, the gradient without
+    the activation's slope, which leads past ``w = 0`` and bad stationary points, and ends near
+    the minimiser, not at it. ``gradient="true"`` is gradient descent on the loss itself; each
+    step is halved until the loss falls, so it never rises. From ``start="zero"`` with ReLU the
+    true gradient is zero (the slope at a kink being the left one, as deep-learning frameworks take
+    it) and the neuron never moves. The result is the last iterate.
+
+    With ``prior="rows"`` and the identity activation this is least squares. It differs from
+    ``GroupDRONeuron(nu=inf)``, which has the same objective, by ending without a polish.
+
+    Parameters
+    ----------
+    activation : str or Activation, default="relu"
+    gradient : {"surrogate", "true"}, default="surrogate"
+    prior : "rows", array of shape (K,), mapping group -> weight, or None, default="rows"
+        How groups count: as their rows do, as given, or all alike (None).
+    start : {"zero", "random"} or array, default="zero"
+        The first iterate; an array holds the coefficients, and the intercept last if there is one.
+    radius, fit_intercept, precondition :
+        As in :class:`counterpoise.GroupDRONeuron`; ``precondition=None`` is the textbook step in
+        the features as they are.
+    max_iter : int, default=1000
+    tol : float, default=1e-6
+        Stop when a step promises to change the loss by less than this share of it.
+    random_state : int, RandomState or None
+        For ``start="random"``.
+
+    Attributes
+    ----------
+    coef_, intercept_, activation_, groups_, group_risks_, n_iter_, n_passes_, status_ :
+        As in :class:`counterpoise.GroupDRONeuron`.
+    group_weights_ : array of shape (K,)
+        The prior.
+    risk_ : float
+        The average loss.
+    history_ : dict of arrays
+        "risk" and "worst" (the largest group loss), one entry per iteration.
+
+    References
+    ----------
+    Kakade, Kalai, Kanade and Shamir (2011), "Efficient learning of generalized linear and single
+    index models with isotonic regression", NeurIPS. With adversarial labels: Diakonikolas, Goel,
+    Karmalkar, Klivans and Soltanolkotabi (2020), "Approximation schemes for ReLU regression",
+    COLT.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(200, 3))
+    >>> y = np.maximum(0.0, X @ [1.0, -2.0, 0.5])
+    >>> AverageNeuron(fit_intercept=False, tol=1e-12).fit(X, y).coef_.round(4).tolist()
+    [1.0, -2.0, 0.5]
+    """
+
+    def __init__(
+        self,
+        activation: str | Activation = "relu",
+        *,
+        gradient: str = "surrogate",
+        prior: Prior = "rows",
+        start: str | Array = "zero",
+        radius: float | None = None,
+        fit_intercept: bool = True,
+        precondition: str | None = "auto",
+        max_iter: int = 1000,
+        tol: float = 1e-6,
+        random_state: Any = None,
+    ) -> None:
+        self.activation = activation
+        self.gradient = gradient
+        self.prior = prior
+        self.start = start
+        self.radius = radius
+        self.fit_intercept = fit_intercept
+        self.precondition = precondition
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+
+    def _check(self) -> None:
+        check_choice("gradient", self.gradient, ("surrogate", "true"))
+        check_start(self.start)
+
+    def _find(self, *rows: Any) -> Outcome:
+        task = self._prepare(
+            *rows, prior=self.prior, radius=self.radius, precondition=self.precondition,
+            tol=self.tol,
+        )  # fmt: skip
+        engine, frame, prior = task.engine, task.frame, task.prior
+        problem = Problem(engine, frame.coordinates, Objective(Fixed(), 1.0, prior, task.reference))
+        scale = label_scale(engine, prior)
+        size = SMALL * math.sqrt(scale / frame.mean_moment)
+        rng = check_random_state(self.random_state)
+        u = first_point(self.start, frame.coordinates, engine.n_coef, size, rng)
+        surrogate, floor = self.gradient == "surrogate", RISK_FLOOR * scale
+        step = longest = 1.0 / (2.0 * engine.activation.beta**2 * _top(frame))
+
+        ev = problem.evaluate(u, surrogate=True) if surrogate else true_evaluate(problem, u)
+        history: dict[str, list[float]] = {"risk": [], "worst": []}
+        status, converged, t = "", False, 0
+        while t < self.max_iter and not status:
+            t += 1
+            slope = prior @ ev.grad_KD
+            if surrogate:
+                ahead = problem.project(u - step * slope)
+                found = problem.evaluate(ahead, surrogate=True)
+            else:
+                ahead, found, step = _descend(problem, u, ev, slope, step, SHORTEST * longest)
+            promised = float(np.sum((ahead - u) ** 2)) / step
+            loss = problem.risk(found.loss_K)
+            if t == 1 and promised == 0.0 and loss > floor:
+                status = (
+                    "Never moved: the gradient at the start is zero, or points out of the ball; "
+                    "choose another start, or gradient='surrogate'."
+                )
+                converged = surrogate
+            elif promised <= self.tol * max(loss, floor):
+                status = (
+                    f"Converged: after {t} iterations a step changes the loss by less than tol."
+                )
+                converged = True
+            u, ev = ahead, found
+            history["risk"].append(loss)
+            history["worst"].append(float(ev.loss_K.max()))
+            step = 2.0 * step if not surrogate else step
+        return outcome(
+            engine,
+            frame.coordinates.to_user(u),
+            losses=ev.loss_K,
+            weights=prior,
+            risk=problem.risk(ev.loss_K),
+            n_iter=t,
+            converged=converged,
+            status=status
+            or f"Stopped at max_iter={t} before the loss settled to tol; raise max_iter or tol.",
+            history={name: np.array(values) for name, values in history.items()},
+        )
+
+
+def _top(frame: Frame) -> float:
+    """Largest eigenvalue of the average second moment, or a bound of it."""
+    if frame.average is None:
+        return frame.moment
+    return float(np.linalg.eigvalsh(frame.average).max(initial=0.0)) or 1.0
+
+
+def _descend(
+    problem: Problem, u: Array, ev: GroupEval, slope: Array, step: float, shortest: float
+) -> tuple[Array, GroupEval, float]:
+    """A projected step that lowers the loss by half of what the slope promises, and its size; no
+    step if even the shortest does not."""
+    loss = problem.risk(ev.loss_K)
+    while step > shortest:
+        ahead = problem.project(u - step * slope)
+        found = true_evaluate(problem, ahead)
+        gain = 0.5 * float(np.sum((ahead - u) ** 2)) / step
+        if problem.risk(found.loss_K) <= loss - gain:
+            return ahead, found, step
+        step *= 0.5
+    return u, ev, step

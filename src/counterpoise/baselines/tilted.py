@@ -1,0 +1,111 @@
+"""TiltedNeuron: tilted empirical risk, over groups or rows."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from counterpoise.activations import Activation
+from counterpoise.baselines._base import Baseline, Prior, check_choice, check_number, require_memory
+from counterpoise.baselines._rows import minimise_over_rows
+from counterpoise.divergences import KL
+from counterpoise.solution import Outcome
+from counterpoise.solver import solve
+
+
+class TiltedNeuron(Baseline):
+    """A single neuron of least tilted risk.
+
+    It minimises ``(1/t) log mean exp(t loss)``, the mean being over groups (``loss`` a group's
+    mean squared error) or over rows (a row's squared error). ``t = 0`` is the average, large
+    ``t`` the largest loss. At group level this *is* ``GroupDRONeuron(divergence="kl", nu=1/t)``
+    under another name, solved by the same method, and has its certificate. At row level it differs
+    in who is protected: single rows, noise and wrong labels included; ``groups`` then only serve
+    to report, rows must be in memory, and L-BFGS with true gradients starts from the average fit.
+
+    Parameters
+    ----------
+    activation : str or Activation, default="relu"
+    t : float >= 0, default=1.0
+        The tilt, in units of one over the loss.
+    level : {"group", "row"}, default="group"
+    prior : array of shape (K,), mapping group -> weight, or "rows", optional
+        How groups count in the mean; equally when None. For ``level="group"`` only: rows count as
+        their sample weights.
+    fit_intercept, precondition, max_iter, tol :
+        As in :class:`counterpoise.GroupDRONeuron`.
+
+    Attributes
+    ----------
+    coef_, intercept_, activation_, groups_, group_risks_, nu_, n_iter_, n_passes_, status_, \
+history_ :
+        As in :class:`counterpoise.GroupDRONeuron`; ``nu_`` is ``1/t``.
+    group_weights_ : array of shape (K,)
+        What each group weighs in the gradient; at row level, its rows together.
+    risk_ : float
+        The tilted risk.
+    certificate_ : Certificate
+        At group level.
+
+    References
+    ----------
+    Li, Beirami, Sanjabi and Smith (2021), "Tilted empirical risk minimization", ICLR.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X, groups = rng.normal(size=(600, 2)), np.repeat([0, 1, 2], 200)
+    >>> y = X[:, 0] * (1.0 + groups)
+    >>> model = TiltedNeuron("identity", t=10.0).fit(X, y, groups=groups)
+    >>> bool(abs(model.risk_ - np.log(np.mean(np.exp(10 * model.group_risks_))) / 10) < 1e-9)
+    True
+    """
+
+    def __init__(
+        self,
+        activation: str | Activation = "relu",
+        *,
+        t: float = 1.0,
+        level: str = "group",
+        prior: Prior = None,
+        fit_intercept: bool = True,
+        precondition: str | None = "auto",
+        max_iter: int = 1000,
+        tol: float = 1e-6,
+    ) -> None:
+        self.activation = activation
+        self.t = t
+        self.level = level
+        self.prior = prior
+        self.fit_intercept = fit_intercept
+        self.precondition = precondition
+        self.max_iter = max_iter
+        self.tol = tol
+
+    def _check(self) -> None:
+        check_choice("level", self.level, ("group", "row"))
+        try:
+            check_number("t", self.t, zero=True)
+        except ValueError as error:
+            raise ValueError(
+                f"{error}. A negative tilt would favour the losses that are small already, which "
+                "is no robust risk; t = 0 is the average."
+            ) from None
+        if self.level == "row" and self.prior is not None:
+            raise ValueError(
+                f"prior={self.prior!r} is of groups, but level='row'; give sample_weight to fit "
+                "instead"
+            )
+
+    def _find(self, X: Any, *others: Any) -> Outcome:
+        nu = 1.0 / float(self.t) if self.t else math.inf
+        if self.level == "group":
+            return solve(
+                X, *others, **self._common(), nu=nu, divergence="kl", prior=self.prior,
+                precondition=self.precondition, tol=self.tol,
+            )  # fmt: skip
+        require_memory(X, "level='row'", "Use level='group'.")
+        task = self._prepare(X, *others, prior="rows", precondition=self.precondition, tol=self.tol)
+        found, self.nu_ = minimise_over_rows(task, KL(), lambda _: nu)
+        return found
