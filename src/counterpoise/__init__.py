@@ -11,6 +11,7 @@ from counterpoise.activations import (
 )
 from counterpoise.algorithm import Progress
 from counterpoise.certificate import Certificate
+from counterpoise.diagnosis import Diagnosis, diagnose
 from counterpoise.divergences import KL, ChiSquare, CVaR, Divergence, risk
 from counterpoise.dual import DualState, dual_step, extrapolate
 from counterpoise.intervals import Interval, RiskIntervals, risk_intervals
@@ -33,6 +34,7 @@ __all__ = [
     "Certificate",
     "ChiSquare",
     "Chunks",
+    "Diagnosis",
     "Divergence",
     "DualState",
     "Frontier",
@@ -47,6 +49,7 @@ __all__ = [
     "Solution",
     "Source",
     "Start",
+    "diagnose",
     "dual_step",
     "elu",
     "extrapolate",

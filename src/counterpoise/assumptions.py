@@ -22,7 +22,7 @@ ENOUGH = 5
 TAIL_SHARE, TAIL_ROWS = 0.05, 10
 GAMMAS = np.array([0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0])
 # How far out the tail bound is first asked for; the paper's choice is 1.
-REACHES = (1.0, 1.25, 1.5, 2.0, 3.0)
+REACHES = (1.0, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
 # Most iterations of the adaptive schedule to play through.
 MOST_PASSES = 20_000
 
@@ -104,6 +104,15 @@ def margins(Z: Array, directions: Array, gammas: Array = GAMMAS) -> Array:
     return np.minimum(smallest, 1.0)
 
 
+def whole_margin(Z: Array, active: Array | None = None) -> float:
+    """The smallest eigenvalue of ``mean x x^T``, over ``active`` rows if given (the others count
+    as zero)."""
+    rows = Z if active is None else Z[active]
+    if len(rows) < Z.shape[1] or not Z.shape[1]:
+        return 0.0
+    return max(float(np.linalg.eigvalsh(rows.T @ rows / len(Z))[0]), 0.0)
+
+
 class Sharpness(NamedTuple):
     """The constants behind ``c0``, and those that follow from it."""
 
@@ -114,14 +123,22 @@ class Sharpness(NamedTuple):
     c1: float
 
 
+def finite_tail(B: Array) -> float:
+    """The tail parameter of the shortest reach that has one."""
+    known = B[np.isfinite(B)]
+    return float(known[0]) if len(known) else math.inf
+
+
 def sharpness_from(B: Array, zetas: Array, alpha: float, gammas: Array = GAMMAS) -> Sharpness:
-    """The largest ``c0`` that any ``gamma`` (and reach of the tail bound) gives.
+    """The largest ``c0`` that any ``gamma`` and reach of the tail bound give; the ``B`` told is
+    that of the shortest reach that has one.
 
     ``B[j]`` is the tail parameter for ``r >= REACHES[j]``. Features divided by ``s`` satisfy the
     assumptions with ``B/s``, ``gamma/s`` and ``zeta/s^2``; in the old coordinates that makes
     ``c0 = gamma zeta alpha / (6 B log(20 B s^3 / zeta^2))``.
     """
-    best = Sharpness(float(B[0]), float(gammas[0]), float(zetas[0]), 0.0, 0.0)
+    told = finite_tail(B)
+    best = Sharpness(told, float(gammas[0]), float(zetas[0]), 0.0, 0.0)
     for s, b in zip(REACHES, B, strict=False):
         if not 0 < b < math.inf:
             continue
@@ -131,7 +148,7 @@ def sharpness_from(B: Array, zetas: Array, alpha: float, gammas: Array = GAMMAS)
             log = math.log(max(20.0 * b * s**3 / zeta**2, math.e))
             c0 = gamma * zeta * alpha / (6.0 * b * log)
             if c0 > best.c0:
-                best = Sharpness(float(b), float(gamma), float(zeta), c0, c0**2 / (24.0 * b))
+                best = Sharpness(told, float(gamma), float(zeta), c0, c0**2 / (24.0 * b))
     return best
 
 
@@ -141,6 +158,16 @@ def rows_needed(n_coef: int, n_groups: int, radius: float, epsilon: float, delta
     size = radius**2 / epsilon
     log = max(1.0, math.log(max(n_coef, 1) * max(size, 1e-300)))
     return size**2 * (n_coef * log + math.log(n_groups / delta))
+
+
+def truncation_level(beta: float, B: float, radius: float, epsilon: float) -> float:
+    """``M = W B beta log((beta B W)^2 / eps)``: outputs beyond it add less than ``eps`` to a loss.
+
+    The paper prints ``log(beta B W / eps)``, which is the same in its units but would change with
+    those of the labels.
+    """
+    size = beta * B * radius
+    return size * max(1.0, math.log(max(size**2 / epsilon, 1e-300))) if size > 0 else 0.0
 
 
 def paper_passes(steps: PaperSteps, scale: ProblemScale, distance: float) -> float:

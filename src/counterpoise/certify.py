@@ -90,36 +90,52 @@ def certify(
         dropped=max(problem.coordinates.dropped, gap.flat if gap is not None else 0),
         constants=constants,
     )
+    apart = _Apart.of(problem, run, u)
+    if apart is not None:
+        certificate = replace(certificate, group_sharpness=apart.by_group)
     if isinstance(problem.engine, QuadraticEngine):
         exact = 0.5 * float(np.linalg.eigvalsh(problem.engine.hess)[:, :1].min(initial=np.inf))
         if 1e-9 * scale.moment < exact < np.inf:
             return certificate.at_sharpness(exact, EXACT)
-    sharpness = measured_sharpness(problem, run, u, point)
-    if sharpness is None:
+    if apart is None:
         return certificate.at_sharpness(account.c1, certificate.c1_source)
+    sharpness = apart.mixed(point)
     if sharpness == 0.0:  # iterates apart in coefficients, not in what the neuron says
         return replace(certificate, c1=0.0, c1_source=MEASURED)
     return certificate.at_sharpness(sharpness, MEASURED)
 
 
-def measured_sharpness(
-    problem: Problem, run: PrimalDualResult, u: Array, point: SimplexPoint
-) -> float | None:
-    """The smallest ``lam . mean (sigma(w_t.x) - sigma(w.x))^2 / ||w_t - w||^2`` along the way.
-
-    This is the sharpness the proof uses, at the weights where it uses it, with the returned
-    coefficients ``w`` in the place of the unknown minimiser. One read of the rows. None when
-    the iterates never left ``u``.
+class _Apart(NamedTuple):
+    """How far apart iterates and returned coefficients are, by what the neuron says in each group
+    (``separation``, (T, K)) and as points (``squares``, (T,)); ``weights`` as the proof pairs
+    them. The returned coefficients stand in for the unknown minimiser.
     """
-    points = np.array([v for v, _ in run.milestones])
-    gaps = np.linalg.norm(points - u, axis=1)
-    far = gaps > 1e-6 * max(float(np.linalg.norm(u)), float(gaps.max()))
-    if not far.any():
-        return None
-    weights = np.array([lam for _, lam in run.milestones])[far]
-    separation = problem.separation(points[far], u)
-    mixed = np.minimum(np.sum(separation * weights, axis=1), separation @ point.weights)
-    return float((mixed / gaps[far] ** 2).min())
+
+    separation: Array
+    squares: Array
+    weights: Array
+
+    @classmethod
+    def of(cls, problem: Problem, run: PrimalDualResult, u: Array) -> _Apart | None:
+        """One read of the rows. None when the iterates never left ``u``."""
+        points = np.array([v for v, _ in run.milestones])
+        gaps = np.linalg.norm(points - u, axis=1)
+        far = gaps > 1e-6 * max(float(np.linalg.norm(u)), float(gaps.max()))
+        if not far.any():
+            return None
+        weights = np.array([lam for _, lam in run.milestones])[far]
+        return cls(problem.separation(points[far], u), gaps[far] ** 2, weights)
+
+    @property
+    def by_group(self) -> Array:
+        return (self.separation / self.squares[:, None]).min(axis=0)
+
+    def mixed(self, point: SimplexPoint) -> float:
+        """The smallest ``lam . mean (sigma(w_t.x) - sigma(w.x))^2 / ||w_t - w||^2`` along the way:
+        the sharpness the proof uses, at the weights where it uses it."""
+        iterates = np.sum(self.separation * self.weights, axis=1)
+        least = np.minimum(iterates, self.separation @ point.weights)
+        return float((least / self.squares).min())
 
 
 def duality_gap(

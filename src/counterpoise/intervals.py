@@ -120,8 +120,7 @@ def loss_intervals(
     losses: Array, labels: Array, codes: Array, weights: Array | None, *, level: float = 0.95
 ) -> RiskIntervals:
     """The same from losses of rows; ``codes`` number their ``labels``."""
-    if isinstance(level, bool) or not isinstance(level, (int, float)) or not 0 < level < 1:
-        raise ValueError(f"level must be a probability between 0 and 1; got {level!r}")
+    check_level(level)
     losses = column_or_1d(losses)
     K, tail = len(labels), 0.5 * (1.0 - level)
     moments = group_moments(losses, codes, K, weights)
@@ -129,6 +128,11 @@ def loss_intervals(
     careful, _ = moments.bounds(tail / K)
     worst = Interval(float(moments.mean.max()), float(careful.max()), float(high.max()))
     return RiskIntervals(labels, moments.size, moments.mean, low, high, worst, level)
+
+
+def check_level(level: float) -> None:
+    if isinstance(level, bool) or not isinstance(level, (int, float)) or not 0 < level < 1:
+        raise ValueError(f"level must be a probability between 0 and 1; got {level!r}")
 
 
 class GroupMoments(NamedTuple):

@@ -8,17 +8,21 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Integral
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from counterpoise.activations import Activation
 from counterpoise.divergences import Divergence
 from counterpoise.estimator import Neuron
 from counterpoise.progress import PassBar
 from counterpoise.schedules import Schedule
-from counterpoise.solution import Start
+from counterpoise.solution import Solution, Start
 from counterpoise.solver import solve
+
+if TYPE_CHECKING:
+    from counterpoise.diagnosis import Diagnosis
 
 Array = np.ndarray
 
@@ -99,6 +103,8 @@ class GroupDRONeuron(Neuron):
         "risk", "worst", "step", "slack" (running) and "weights" (T, K), one entry per iteration.
     certificate_ : Certificate
         What was proved about this fit; prints as a paragraph.
+    diagnose_ : Diagnosis
+        Whether the theory's assumptions hold for these rows, and what to do about it.
 
     Examples
     --------
@@ -111,6 +117,10 @@ class GroupDRONeuron(Neuron):
     >>> bool(np.ptp(model.group_risks_[[0, 2]]) < 1e-3)
     True
     """
+
+    _found: Solution | None
+    # What a diagnosis needs to know of a fit's options.
+    SEEN: ClassVar = ("activation", "fit_intercept", "precondition")
 
     def __init__(
         self,
@@ -199,7 +209,39 @@ class GroupDRONeuron(Neuron):
             if bar is not None:
                 bar.close()
         self._keep(X, (y, groups, sample_weight), found)
+        self._found = found
+        self.__dict__.pop("_diagnosis", None)
         return self
+
+    @property
+    def diagnose_(self) -> Diagnosis:
+        """Whether the theory speaks about the rows of this fit; see :func:`diagnose`.
+
+        Made when first asked for, from a sample of the rows that the fit kept. A stored model
+        keeps no rows: ask before storing, or call ``diagnose`` with the rows.
+        """
+        check_is_fitted(self)
+        if not hasattr(self, "_diagnosis"):
+            found = getattr(self, "_found", None)
+            if found is None or found.sample is None:
+                raise AttributeError(
+                    "a stored model keeps no rows to diagnose; call counterpoise.diagnose(X, y, "
+                    "groups), or ask for diagnose_ before storing"
+                )
+            from counterpoise.diagnosis import diagnose_sample
+
+            options = {name: getattr(self, name) for name in self.SEEN}
+            self._diagnosis = diagnose_sample(
+                found.sample,
+                options,
+                found=found,
+                names=getattr(self, "feature_names_in_", None),
+            )
+        return self._diagnosis
+
+    def __getstate__(self) -> Any:
+        state = super().__getstate__()
+        return {name: value for name, value in state.items() if name != "_found"}
 
     def _start(self) -> Start | None:
         """The last fit, if there is one, for the next to start from."""

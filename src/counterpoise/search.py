@@ -208,10 +208,14 @@ def given_splits(
     cv: Any, data: GroupedData, X: Any, y: Array, groups: Any, weights: Any
 ) -> list[tuple[Array, Array]]:
     """Splits of a user's rows, as splits of the sorted ``data`` made of them."""
-    pairs = cv.split(X, y, groups) if hasattr(cv, "split") else cv
+    splitter = hasattr(cv, "split") and not isinstance(cv, str)
+    pairs = cv.split(X, y, groups) if splitter else cv
     try:
-        pairs = [(np.asarray(train), np.asarray(test)) for train, test in pairs]
-    except (TypeError, ValueError):
+        numbers = np.arange(len(y))
+        # A list without entries is no list of integers to numpy.
+        pairs = [[numbers[part] if len(part) else numbers[:0] for part in pair] for pair in pairs]
+        pairs = [(train, test) for train, test in pairs]
+    except (IndexError, TypeError, ValueError):
         raise ValueError(
             "cv must be a number of folds, a scikit-learn splitter, or pairs of index arrays "
             f"(train, test); got {cv!r}"
@@ -219,8 +223,8 @@ def given_splits(
     if len(pairs) < 2:
         raise ValueError(f"cv must give at least two splits; got {len(pairs)}")
     # Sort the row numbers as the rows were sorted.
-    numbers = np.arange(len(y), dtype=float)[:, None]
-    came = GroupedData.build(numbers, y, groups, weights, intercept=False).X[:, 0].astype(np.int64)
+    column = numbers[:, None].astype(float)
+    came = GroupedData.build(column, y, groups, weights, intercept=False).X[:, 0].astype(np.int64)
     place = np.full(len(y), -1)
     place[came] = np.arange(len(came))
     splits = []

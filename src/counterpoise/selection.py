@@ -15,6 +15,7 @@ from counterpoise.engines.opening import kind_of
 from counterpoise.estimator import Neuron
 from counterpoise.groups import GroupedData, label_list
 from counterpoise.heldout import Choice, HeldOut
+from counterpoise.intervals import check_level
 from counterpoise.neuron import GroupDRONeuron
 from counterpoise.search import Candidate, Search, given_splits, make_splits
 from counterpoise.solver import PATH
@@ -25,6 +26,8 @@ Array = np.ndarray
 
 # The default path, as multiples of the average fit's loss.
 SHARES = (math.inf, *PATH)
+# Fitted attributes that validation has set already.
+KEPT = ("n_features_in_", "feature_names_in_")
 
 
 class GroupDRONeuronCV(Neuron):
@@ -142,6 +145,7 @@ class GroupDRONeuronCV(Neuron):
                 "sample of the rows, then fit GroupDRONeuron with best_params_ to all of them."
             )
         self._check_flags("fit_intercept")
+        check_level(self.level)
         candidates = self._candidates()
         X, y, sample_weight = self._checked(X, y, sample_weight)
         search = self._search(candidates, X, y, groups, sample_weight)
@@ -186,7 +190,7 @@ class GroupDRONeuronCV(Neuron):
     def _adopt(self, fitted: GroupDRONeuron) -> None:
         """The fitted attributes of the chosen estimator, as one's own."""
         for name, value in vars(fitted).items():
-            if name.endswith("_") and name not in ("n_features_in_", "feature_names_in_"):
+            if name.endswith("_") and name not in KEPT:
                 setattr(self, name, value)
 
     def _options(self) -> dict[str, Any]:

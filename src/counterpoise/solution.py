@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from counterpoise.certificate import Certificate
+from counterpoise.engines.sample import RowSample
 
 Array = np.ndarray
 
@@ -73,6 +74,7 @@ class Solution(Outcome):
     nu, radius, truncation : the values used
     certificate : Certificate
     start : Start, for a like problem to start from
+    sample : RowSample or None, some rows of every group, for a diagnosis
     """
 
     nu: float
@@ -80,3 +82,4 @@ class Solution(Outcome):
     truncation: float | None
     certificate: Certificate
     start: Start
+    sample: RowSample | None = None

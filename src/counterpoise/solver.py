@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -62,7 +63,8 @@ def solve(
     check_nu_option(nu)
     task = prepare(X, y, groups, sample_weight, **options)
     with running(task):
-        return task.fit(nu, start=task.checked(start), callback=callback)
+        found = task.fit(nu, start=task.checked(start), callback=callback)
+        return replace(found, sample=task.engine.sample())
 
 
 def solve_path(
