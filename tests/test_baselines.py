@@ -353,7 +353,7 @@ def test_divergence_is_said_and_the_result_is_finite(data):
 @pytest.mark.parametrize("nu", [0.0, 0.1, "auto"])
 def test_dual_extrapolation_makes_the_iterates_of_the_solver(activation, divergence, nu):
     X, y, g = neuron_data(K=4, n=100, d=5, activation=activation)
-    options = dict(activation=activation, divergence=divergence, nu=nu)
+    options = dict(activation=activation, divergence=divergence, nu=nu, tol=1e-3)
     ours = GroupDRONeuron(polish=False, **options).fit(X, y, groups=g)
     model = PrimalExtrapolationNeuron(extrapolation="dual", **options).fit(X, y, groups=g)
     for name in ours.history_:

@@ -31,8 +31,9 @@ EXTRAPOLATIONS = ("dual", "primal", "none")
 # An extrapolated gradient overshoots where the weights alone would not: on a quadratic of curvature
 # L, steps up to 2/(3L) are stable in place of 2/L. So curvatures count this much.
 CAUTION = {"dual": 1.0, "primal": 2.0, "none": 1.0}
-# Iterations without progress after which the loop has converged.
-PATIENCE = 8
+# Iterations without progress after which the loop has converged, and by how many tolerances the
+# risk may still swing meanwhile.
+PATIENCE, CALM = 8, 100.0
 
 
 class Progress(NamedTuple):
@@ -80,6 +81,7 @@ def primal_dual(
     tol: float,
     patience: int = PATIENCE,
     floor: float = 0.0,
+    settle: bool = False,
     extrapolation: str = "dual",
     callback: Callable[[Progress], None] | None = None,
 ) -> PrimalDualResult:
@@ -87,7 +89,8 @@ def primal_dual(
 
     Under :class:`PaperSteps` exactly ``max_iter`` iterations are made; otherwise the loop ends
     when the best risk has improved by less than ``tol`` (relative; ``floor`` is the size below
-    which risks count as zero) for ``patience`` iterations; with ``tol = 0``, never early.
+    which risks count as zero) for ``patience`` iterations; with ``tol = 0``, never early. Where
+    the result is to be the last word, it must ``settle``: risks that still swing are not done.
 
     ``extrapolation`` is the paper's "dual", or for comparison "primal" or "none". The account is
     of the paper's proof: without dual extrapolation it stays empty, its slack NaN.
@@ -169,8 +172,11 @@ def primal_dual(
             callback(Progress(t, risk, worst, log["step"][-1], slack, dual.weights))
         logger.debug("iteration %d: risk %.6g, slack %.3g", t, risk, log["slack"][-1])
         if idle >= patience and tol > 0 and not isinstance(schedule, PaperSteps):
-            converged = True
-            break
+            recent = log["risk"][-patience:]
+            calm = max(recent) - min(recent) <= CALM * tol * max(abs(risk), floor)
+            if calm or not settle:
+                converged = True
+                break
         if dual.total > RESCALE:
             unit, dual = unit / RESCALE, _rescaled(dual)
             account.rescale(RESCALE)

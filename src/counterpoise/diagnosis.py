@@ -391,8 +391,9 @@ def advise(groups: list[GroupDiagnosis], size: int) -> list[str]:
             f"truncate labels, or raise nu: a few rows decide the loss of {named(heavy)}, and the "
             "worst group would be fitted to them. GroupDRONeuronCV tries both."
         )
-    if not math.isnan(worst.noise_floor) and worst.noise_floor > 0.9 * worst.average_loss:
-        share = min(worst.noise_floor / worst.average_loss, 1.0)
+    share = min(worst.noise_floor / worst.average_loss, 1.0) if worst.average_loss > 0 else 0.0
+    others = [g.noise_floor for g in groups if g is not worst and g.noise_floor > 0]
+    if share > 0.9 and others and worst.noise_floor > 1.5 * float(np.median(others)):
         out.append(
             f"use reference risks, or leave it: {share:.0%} of the loss of {worst.label}, the "
             "worst group, is noise that no neuron avoids."
@@ -419,6 +420,8 @@ def advise(groups: list[GroupDiagnosis], size: int) -> list[str]:
         )
     if not out:
         out.append("leave it: nothing here speaks against worst-group training.")
+        if share > 0.9:
+            out.append(f"expect little: {share:.0%} of the worst group's loss is noise already.")
     return out
 
 

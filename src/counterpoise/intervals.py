@@ -106,9 +106,9 @@ def risk_intervals(
     >>> found = risk_intervals(y, np.zeros(410), groups=groups)
     >>> print(found)
     group       rows  risk [95% interval]
-    large        400  0.9422 [0.8325, 1.079]
-    small         10  1.044 [0.5142, 2.753]
-    worst             1.044 [0.8149, 2.753]
+    large        400  0.9916 [0.8606, 1.167]
+    small         10  1.243 [0.5912, 4.641]
+    worst             1.243 [0.8434, 4.641]
     """
     losses = squared_errors(y_true, y_pred)
     labels, codes = encode_groups(on_host(groups), len(losses))

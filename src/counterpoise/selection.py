@@ -8,8 +8,10 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from counterpoise.activations import Activation
+from counterpoise.diagnosis import Diagnosis
 from counterpoise.divergences import Divergence, check_nu, check_prior
 from counterpoise.engines.opening import kind_of
 from counterpoise.estimator import Neuron
@@ -64,7 +66,8 @@ class GroupDRONeuronCV(Neuron):
     ----------
     best_estimator_ : GroupDRONeuron
         The chosen fit, on all rows; ``coef_``, ``intercept_``, ``groups_``, ``group_weights_``,
-        ``group_risks_``, ``risk_``, ``nu_``, ``n_iter_``, ``status_`` and ``certificate_`` are its.
+        ``group_risks_``, ``risk_``, ``nu_``, ``n_iter_``, ``status_``, ``certificate_`` and
+        ``diagnose_`` are its.
     best_params_ : dict
         "nu", "prior", "truncate" and "reference" of the chosen fit.
     robust_ : bool
@@ -170,6 +173,12 @@ class GroupDRONeuronCV(Neuron):
         self.frontier_ = Frontier.of(self.cv_results_, choice.chosen)
         self.verdict_ = " ".join(_sentences(self.cv_results_, choice, search.data))
         return self
+
+    @property
+    def diagnose_(self) -> Diagnosis:
+        """That of the chosen fit; see :func:`diagnose`."""
+        check_is_fitted(self)
+        return self.best_estimator_.diagnose_
 
     def _search(
         self, candidates: list[Candidate], X: Any, y: Array, groups: Any, weights: Array | None

@@ -138,7 +138,7 @@ class Task:
             weights=self._first_weights(terms.nu, start), max_iter=self.max_iter,
             tol=max(self.tol, SURROGATE_TOL) if self.polish else self.tol,
             patience=SURROGATE_PATIENCE if self.polish else PATIENCE, floor=RISK_FLOOR * size,
-            extrapolation=extrapolation, callback=callback,
+            settle=not self.polish, extrapolation=extrapolation, callback=callback,
         )  # fmt: skip
         logger.info(
             "Algorithm 1: %d iterations, risk %.6g", result.n_iter, result.history["risk"][-1]
