@@ -86,6 +86,13 @@ def test_the_average_is_kept_without_a_steady_gain():
     assert steady.chosen == 1
 
 
+def test_a_steady_candidate_is_taken_where_the_best_is_not():
+    average = np.ones(5)
+    best, steady = np.array([0.6, 0.6, 0.6, 1.2, 1.2]), np.full(5, 0.9)
+    choice = held(np.stack([average, best, steady], axis=1)[:, :, None]).choose()
+    assert (choice.chosen, choice.best, choice.wins) == (2, 1, 5)
+
+
 def test_pairs_stay_within_a_repeat():
     found = held(np.ones((6, 1, 1)), repeats=2)
     assert list(found._pairs()) == [(0, 1), (0, 2), (1, 2), (3, 4), (3, 5), (4, 5)]

@@ -120,19 +120,22 @@ class HeldOut:
                 yield repeat * per + a, repeat * per + b
 
     def choose(self, average: int = 0) -> Choice:
-        """The candidate of lowest score, or the ``average`` one if robustness does not pay."""
+        """The candidate of lowest score among those that steadily beat the ``average`` one; that
+        itself if there is none."""
+        wins = np.array([self.wins(c, average) for c in range(len(self.scores))])
+        pays = self.scores <= (1.0 - NEEDED_GAIN) * self.scores[average]
+        pays &= wins >= NEEDED_WINS * self.n_folds
         best = int(np.argmin(self.scores))
-        wins = self.wins(best, average)
-        gains = self.scores[best] <= (1.0 - NEEDED_GAIN) * self.scores[average]
-        pays = best != average and bool(gains) and wins >= NEEDED_WINS * self.n_folds
-        typical = float(np.median(self.fold_worst[:, best]))
-        striking = int(np.sum(self.fold_worst[:, best] > STRIKING * typical))
-        return Choice(best if pays else average, best, wins, self.n_folds, striking)
+        chosen = int(np.argmin(np.where(pays, self.scores, np.inf))) if pays.any() else average
+        spoken = chosen if chosen != average else best
+        worst = self.fold_worst[:, spoken]
+        striking = int(np.sum(worst > STRIKING * float(np.median(worst))))
+        return Choice(chosen, best, int(wins[spoken]), self.n_folds, striking)
 
 
 class Choice(NamedTuple):
-    """What was chosen, what scored best, on how many of the folds that beat the average, and how
-    many folds are strikingly worse than the usual one."""
+    """What was chosen and what scored best; on how many folds the chosen one beats the average (or
+    the best, if that was chosen), and how many folds are strikingly worse than the usual one."""
 
     chosen: int
     best: int

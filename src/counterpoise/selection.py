@@ -275,7 +275,8 @@ def _sentences(results: dict[str, Any], choice: Choice, data: GroupedData) -> li
         results[name] for name in ("worst_group_risk", "standard_error", "average_risk")
     )
     best, chosen = choice.best, choice.chosen
-    gain = 1.0 - worst[best] / worst[0] if worst[0] > 0 else 0.0
+    spoken = chosen or best
+    gain = 1.0 - worst[spoken] / worst[0] if worst[0] > 0 else 0.0
 
     def name(i: int) -> str:
         family = results["family"][i]
