@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cvxpy as cp
 import numpy as np
 import pytest
 from problems import group_losses, neuron_data
@@ -391,3 +392,26 @@ def test_curvature_keeps_to_its_memory(monkeypatch):
     monkeypatch.setattr("counterpoise.engines.parts.MATRIX_BYTES", 1)
     tight = whole.curvature(np.ones(7), np.array([0.2, 0.3, 0.5]))
     np.testing.assert_allclose(tight, full, rtol=1e-12)
+
+
+@pytest.mark.parametrize("nu", [0.0, 0.05])
+@pytest.mark.parametrize("excess", [0.2, -0.05, -0.9])
+def test_references_above_the_losses_make_negative_risks_that_are_minimised_all_the_same(
+    excess, nu
+):
+    X, y, g = neuron_data(K=4, n=60, d=6, activation="identity", noise=(0.5, 1.0))
+    floors = []
+    for k in range(4):
+        rows = np.column_stack([X[g == k], np.ones(60)])
+        rest = y[g == k] - rows @ np.linalg.lstsq(rows, y[g == k], rcond=None)[0]
+        floors.append(np.mean(rest**2) - excess)
+    found = solve(X, y, g, activation="identity", nu=nu, reference=floors)
+    w, b = cp.Variable(6), cp.Variable()
+    losses = [cp.sum_squares(X[g == i] @ w + b - y[g == i]) / 60 - floors[i] for i in range(4)]
+    goal = cp.max(cp.hstack(losses))
+    if nu:
+        goal = nu * cp.log_sum_exp(cp.hstack(losses) / nu) - nu * np.log(4)
+    exact = cp.Problem(cp.Minimize(goal)).solve(solver="CLARABEL")
+    assert found.converged
+    assert found.risk == pytest.approx(exact, abs=1e-6)
+    assert found.certificate.duality_gap < 1e-6

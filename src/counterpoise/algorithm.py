@@ -159,7 +159,7 @@ def primal_dual(
 
         risk = problem.risk(ev.loss_K)
         gain = best_risk - risk
-        idle = 0 if gain > tol * max(abs(risk), floor) / patience else idle + 1
+        idle = 0 if gain > tol * max(objective.size(risk), floor) / patience else idle + 1
         if gain > 0:
             best, best_eval, best_risk = u, ev, risk
         log["risk"].append(risk)
@@ -173,7 +173,7 @@ def primal_dual(
         logger.debug("iteration %d: risk %.6g, slack %.3g", t, risk, log["slack"][-1])
         if idle >= patience and tol > 0 and not isinstance(schedule, PaperSteps):
             recent = log["risk"][-patience:]
-            calm = max(recent) - min(recent) <= CALM * tol * max(abs(risk), floor)
+            calm = max(recent) - min(recent) <= CALM * tol * max(objective.size(risk), floor)
             if calm or not settle:
                 converged = True
                 break

@@ -29,6 +29,11 @@ class Objective:
         """Losses less the reference risks: what the weights react to."""
         return losses - self.reference
 
+    def size(self, risk: float) -> float:
+        """What changes of the risk are compared with: itself or, where references leave little of
+        it, these."""
+        return max(abs(risk), abs(float(self.prior @ self.reference)))
+
     def risk(self, losses: Array) -> float:
         return self.divergence.risk(self.excess(losses), self.prior, self.nu)
 

@@ -75,7 +75,7 @@ def polish(
     """
     ev = ev or problem.evaluate(u, surrogate=False)
     risk = problem.risk(ev.loss_K)
-    if problem.size == 0 or risk <= floor:  # nothing to choose, or nothing left to gain
+    if problem.size == 0 or ev.loss_K.max() <= floor:  # nothing to choose, or nothing left to gain
         return PolishResult(u, ev, weights, risk, 0, True)
     descend = _first_order if problem.size > SECOND_ORDER_LIMIT else _second_order
     first, point, guess = u, weights, hess
@@ -137,7 +137,7 @@ def _second_order(
             tol=1e-11 if fixed else max(1e-11, 0.03 * tol),
             centre=_interior(point, objective.prior),
         )
-        size = max(abs(risk), floor)
+        size = max(objective.size(risk), floor)
         predicted = risk - problem.risk(model.evaluate(inner.u).loss_K)
         trial = problem.evaluate(u + inner.u, surrogate=False)
         trial_risk = problem.risk(trial.loss_K)
@@ -190,7 +190,7 @@ def _first_order(
     """Quasi-Newton descent on the risk, the maximum of ``nu = 0`` smoothed ever less."""
     ev = ev or problem.evaluate(u, surrogate=False)
     risk = problem.risk(ev.loss_K)
-    size = max(abs(risk), floor)
+    size = max(problem.objective.size(risk), floor)
     n_iter, converged, best_proved = 0, False, -np.inf
     for kappa in 10.0 ** -np.arange(1, 9):
         smooth = max(float(kappa) * size, problem.objective.nu)

@@ -182,8 +182,7 @@ class Task:
         )  # fmt: skip
         risk = problem.risk(ev.loss_K)
         converged, status = _status(run, polished, self.is_paper)
-        # Of the losses themselves: less their references, little may be left to compare with.
-        height = max(abs(risk), float(point.weights @ ev.loss_K), floor)
+        height = max(objective.size(risk), floor)
         allowed = GAP_SLACK * max(self.tol, 1e-7) * height
         if self.polish and gap is not None and allowed < gap.value < math.inf:
             converged = False
