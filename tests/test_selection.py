@@ -58,7 +58,7 @@ def test_robustness_is_chosen_where_it_pays_and_said_so():
 
 def test_falls_back_to_least_squares_where_robustness_does_not_pay():
     """One law for all groups: which is worst is chance, and chasing it only adds variance."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(2)
     g = np.repeat([0, 1, 2, 3], 60)
     X = rng.normal(size=(240, 20))
     y = X[:, 0] + rng.normal(size=240)

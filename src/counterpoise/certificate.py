@@ -61,7 +61,7 @@ class Certificate:
         carry the weight); the claims are about coefficients without a component in them.
     constants : CertificateConstants
         What the bounds are made of.
-    group_sharpness : array of shape (K,) or None
+    group_sharpness : K floats, or None
         The smallest ``mean (sigma(w_t.x) - sigma(w.x))^2 / ||w_t - w||^2`` met in every group
         between this run's iterates and the returned coefficients; None if they never moved.
     """
@@ -81,7 +81,7 @@ class Certificate:
     label_scale: float
     dropped: int
     constants: CertificateConstants
-    group_sharpness: Array | None = None
+    group_sharpness: tuple[float, ...] | None = None
 
     def at_sharpness(self, c1: float, source: str = "given") -> Certificate:
         """The same certificate under another sharpness ``c1``."""

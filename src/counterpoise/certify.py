@@ -92,7 +92,7 @@ def certify(
     )
     apart = _Apart.of(problem, run, u)
     if apart is not None:
-        certificate = replace(certificate, group_sharpness=apart.by_group)
+        certificate = replace(certificate, group_sharpness=tuple(apart.by_group.tolist()))
     if isinstance(problem.engine, QuadraticEngine):
         exact = 0.5 * float(np.linalg.eigvalsh(problem.engine.hess)[:, :1].min(initial=np.inf))
         if 1e-9 * scale.moment < exact < np.inf:

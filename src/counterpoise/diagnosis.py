@@ -271,7 +271,9 @@ def diagnose_sample(
     needed = theory.rows_needed(laws.size, K, plan.radius, plan.epsilon, delta)
     sharpness = found.certificate.group_sharpness
     # In units of the features' mean square, so that a linear unit has about one.
-    measured = np.full(K, np.nan) if sharpness is None else sharpness / task.frame.mean_moment
+    measured = np.full(K, np.nan)
+    if sharpness is not None:
+        measured = np.array(sharpness) / task.frame.mean_moment
     carried = _tail_shares(sample, task, average)
     groups = []
     for k, label in enumerate(label_list(sample.labels)):

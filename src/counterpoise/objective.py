@@ -11,6 +11,9 @@ from counterpoise.dual import proximal_weights
 
 Array = np.ndarray
 
+# Excess risks below this share of the references are as good as none.
+LITTLE = 1e-3
+
 
 @dataclass(frozen=True)
 class Objective:
@@ -30,9 +33,9 @@ class Objective:
         return losses - self.reference
 
     def size(self, risk: float) -> float:
-        """What changes of the risk are compared with: itself or, where references leave little of
-        it, these."""
-        return max(abs(risk), abs(float(self.prior @ self.reference)))
+        """What changes of the risk are compared with: itself or, where references leave next to
+        nothing of it, a little of these."""
+        return max(abs(risk), LITTLE * abs(float(self.prior @ self.reference)))
 
     def risk(self, losses: Array) -> float:
         return self.divergence.risk(self.excess(losses), self.prior, self.nu)
