@@ -576,3 +576,13 @@ def test_cvar_bregman_and_sensitivity_are_those_of_kl_where_no_cap_binds():
 def test_alpha_must_be_a_share(alpha):
     with pytest.raises(ValueError, match=r"alpha must be a share of the groups in \(0, 1\]"):
         CVaR(alpha)
+
+
+@property_test
+@given(seed=st.integers(0, 10_000), K=st.integers(2, 12), d_f=st.sampled_from([*BOTH, CVaR(0.5)]))
+def test_bregman_distances_are_as_strongly_convex_as_said(seed, K, d_f):
+    rng = np.random.default_rng(seed)
+    prior = random_prior(rng, K)
+    lam, mu = (SimplexPoint.of(rng.dirichlet(np.full(K, 0.5)) + 1e-12) for _ in range(2))
+    apart = np.abs(lam.weights - mu.weights).sum()
+    assert d_f.bregman(lam, mu, prior) >= 0.5 * d_f.modulus * apart**2 * (1 - 1e-6) - 1e-9

@@ -35,6 +35,8 @@ class Divergence:
     """What the solver and the reweighter ask of a divergence ``phi``."""
 
     name: str
+    modulus = 2.0
+    """``D(lam, mu) >= modulus/2 ||lam - mu||_1^2``: how strongly convex ``phi`` is."""
 
     def value(self, weights: Array, prior: Array) -> float:
         """``phi(weights) = d_f(weights, prior)``."""
@@ -96,6 +98,7 @@ class KL(Divergence):
     """
 
     name = "kl"
+    modulus = 1.0  # Pinsker
 
     def value(self, weights: Array, prior: Array) -> float:
         return self.bregman(SimplexPoint.of(weights), SimplexPoint.of(prior), prior)

@@ -25,6 +25,8 @@ class ProblemScale(NamedTuple):
         Mean eigenvalue of the groups' average second moment; one after scaling or whitening.
     label_scale : float
         Mean squared deviation of the labels.
+    modulus : float
+        Strong convexity of the divergence: two for chi-squared, one for Kullback-Leibler.
     """
 
     beta: float
@@ -34,6 +36,7 @@ class ProblemScale(NamedTuple):
     moment: float
     mean_moment: float
     label_scale: float
+    modulus: float = 2.0
 
 
 class Measurement(NamedTuple):
@@ -61,8 +64,9 @@ class AdaptiveSteps:
     """Step sizes from measured curvature and gradient spread; the default.
 
     ``a_t = max(a_{t-1}, min((1 + c1 A/2) / (L - c1/2),
-    sqrt((nu0 + nu A)(2 + c1 A)) / G_t))`` with ``A = A_{t-1}``: as large as the curvature of the
-    losses and the motion of the weights allow, and never shrinking. ``L`` is at most
+    sqrt(m (nu0 + nu A)(1 + c1 A/2)) / G_t))`` with ``A = A_{t-1}`` and ``m`` the divergence's
+    strong convexity: as large as the curvature of the losses and the motion of the weights allow,
+    and never shrinking. ``L`` is at most
     ``2 beta^2 max_i eig_max(mean_i x x^T)``; an activation that is flat on half of the rows has
     half of that, so once steps have been made ``L`` is 1.2 times the largest
     ``||v_i(w_t) - v_i(w_{t-1})|| / ||w_t - w_{t-1}||`` met, raised by a quarter after every step
@@ -110,7 +114,7 @@ class AdaptiveSteps:
             curvature = max(min(curvature, 1.2 * now.curvature), c1)
         longest = (unit + 0.5 * c1 * total) / (curvature - 0.5 * c1)
         if now.spread > 0:
-            room = (nu0 * unit + scale.nu * total) * (2.0 * unit + c1 * total)
+            room = (nu0 * unit + scale.nu * total) * (unit + 0.5 * c1 * total) * scale.modulus
             longest = min(longest, math.sqrt(room) / now.spread)
         return max(now.previous, longest)
 

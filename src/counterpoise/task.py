@@ -130,6 +130,7 @@ class Task:
             moment=frame.moment,
             mean_moment=frame.mean_moment,
             label_scale=size,
+            modulus=divergence.modulus,
         )
         if terms.model is not None:
             working = QuadraticProblem(terms.model, frame.coordinates, objective)
