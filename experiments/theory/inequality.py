@@ -16,6 +16,7 @@ from problems_known import (
     planted,
     problem_of,
     scale_of,
+    smallest_sharpness,
     unit_vector,
 )
 from report import COLOURS, pyplot, save_figure, table, write_json
@@ -32,15 +33,6 @@ Array = np.ndarray
 
 EPSILON = 0.1
 TITLE = "The theorem's inequality along runs"
-
-
-def smallest_sharpness(problem: Problem, w: Array, rng: np.random.Generator) -> float:
-    """The smallest sharpness of any group towards ``w`` met in the ball of radius ``3 ||w||``."""
-    directions = np.array([unit_vector(rng, len(w)) for _ in range(400)])
-    points = np.vstack([w + r * directions for r in (0.1, 0.5, 1.0, 2.0)] + [[np.zeros_like(w)]])
-    points = np.vstack([points, [-s * w for s in (0.5, 1.0, 2.0, 3.0)]])
-    apart = np.sum((points - w) ** 2, axis=1)
-    return float((problem.separation(points, w).min(axis=1) / apart).min())
 
 
 def paper_steps(problem: Problem, rows: Rows, moment: float, rng: np.random.Generator) -> Schedule:
@@ -142,9 +134,7 @@ def study(chosen: list[tuple], *, n: int, adaptive: int, paper: int) -> list[dic
             run = trace(problem, scale, steps, length)
             for target, w in (("planted", rows.w), ("minimiser", star)):
                 found = sides(run, w, B=scale.moment / 6.0)
-                lines.append(
-                    head | {"schedule": schedule, "target": target} | count(run, found)
-                )
+                lines.append(head | {"schedule": schedule, "target": target} | count(run, found))
         proof = certificate_check(rows, activation, name, nu, star)
         moved = float(np.linalg.norm(star - rows.w))
         lines[-1] |= {"certificate": proof | {"lowest": lowest, "planted_to_minimiser": moved}}

@@ -70,6 +70,26 @@ def planted(
     return Rows(np.concatenate(X), np.concatenate(y), np.repeat(np.arange(K), n), w)
 
 
+def conflicting(
+    activation: str = "relu", *, K: int = 10, n: int = 200, d: int = 10, cond: float = 1.0,
+    spread: float = 0.6, noise: tuple[float, float] = (0.1, 1.0), seed: int = 0,
+) -> Rows:  # fmt: skip
+    """Groups that want different slopes, ``spread`` apart relative to their mean's size; ``cond``
+    is the condition number of the features' covariance. ``w`` is the mean slope."""
+    rng, sigma = np.random.default_rng(seed), get_activation(activation)
+    sizes = np.geomspace(1.0, cond**-0.5, d)
+    rotation = np.linalg.qr(rng.normal(size=(d, d)))[0]
+    centre = unit_vector(rng, d)
+    X, y = [], []
+    for _ in range(K):
+        x = rng.normal(size=(n, d)) * sizes @ rotation.T
+        slope = rotation @ ((centre + spread * unit_vector(rng, d)) / sizes)
+        X.append(x)
+        y.append(sigma.value(x @ slope) + rng.uniform(*noise) * rng.normal(size=n))
+    w = rotation @ (centre / sizes)
+    return Rows(np.concatenate(X), np.concatenate(y), np.repeat(np.arange(K), n), w)
+
+
 def flipped(rng: np.random.Generator, X: Array, y: Array, w: Array, sigma: Activation) -> Array:
     """Three times the label, with the other sign."""
     return -3.0 * y
@@ -122,6 +142,15 @@ def scale_of(problem: Problem, rows: Rows, radius: float) -> ProblemScale:
         mean_moment=float(np.trace(moments.mean(axis=0))) / problem.size,
         label_scale=float(np.mean(rows.y**2)),
     )
+
+
+def smallest_sharpness(problem: Problem, w: Array, rng: np.random.Generator) -> float:
+    """The smallest sharpness of any group towards ``w`` met in the ball of radius ``3 ||w||``."""
+    directions = np.array([unit_vector(rng, len(w)) for _ in range(400)])
+    points = np.vstack([w + r * directions for r in (0.1, 0.5, 1.0, 2.0)] + [[np.zeros_like(w)]])
+    points = np.vstack([points, [-s * w for s in (0.5, 1.0, 2.0, 3.0)]])
+    apart = np.sum((points - w) ** 2, axis=1)
+    return float((problem.separation(points, w).min(axis=1) / apart).min())
 
 
 def by_group(rows: Rows, values: Array) -> Array:

@@ -3,7 +3,7 @@
     python experiments/theory/run.py                     # everything
     python experiments/theory/run.py --quick --only rates
 
-Writes one JSON file and one picture or two per study, and summary.md, to ``--out``.
+Writes to ``--out``: for every study a JSON file, a table and one picture or two; summary.md.
 """
 
 from __future__ import annotations
@@ -28,13 +28,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     if str(HERE) not in sys.path:
         sys.path.insert(0, str(HERE))
     args.out.mkdir(parents=True, exist_ok=True)
-    parts = []
     for name in STUDIES:
         if args.only in (None, name):
             begun = time.perf_counter()
-            parts.append(import_module(name).main(args.out, quick=args.quick))
-            print(f"{name}: {time.perf_counter() - begun:.0f} s\n\n{parts[-1]}", flush=True)
-    (args.out / "summary.md").write_text("# Theory and measurement\n\n" + "\n".join(parts))
+            text = import_module(name).main(args.out, quick=args.quick)
+            (args.out / f"{name}.md").write_text(text)
+            print(f"{name}: {time.perf_counter() - begun:.0f} s\n\n{text}", flush=True)
+    # A study run alone joins what the others left.
+    parts = [args.out / f"{name}.md" for name in STUDIES]
+    text = "\n".join(part.read_text() for part in parts if part.exists())
+    (args.out / "summary.md").write_text("# Theory and measurement\n\n" + text)
 
 
 if __name__ == "__main__":
