@@ -191,6 +191,18 @@ def summary(lines: list[dict[str, Any]], laws: list[dict[str, Any]]) -> str:
         )  # fmt: skip
     out.append(table(head, body))
     body = []
+    for activation, name in itertools.product(ACTIVATIONS, ("kl", "chi2")):
+        part = [r for r in lines if r["schedule"] == "adaptive" and r["target"] == "planted"
+                and r["activation"] == activation and r["divergence"] == name]  # fmt: skip
+        if part:
+            for nu in (0.1, 0.0):
+                at = [r for r in part if r["nu"] == nu]
+                some = sum(r["slack_positive"] > 0 for r in at)
+                ends = sum(r["slack_ends_positive"] for r in at)
+                body.append((activation, name, nu, len(at), some, ends))
+    out.append(table(("activation", "divergence", "nu", "adaptive runs", "slack > 0 at some n",
+                      "slack > 0 at the end"), [b for b in body if b[4]]))  # fmt: skip
+    body = []
     for law in LAWS:
         part = [r for r in lines if r["law"] == law]
         proofs = [r["certificate"] for r in part if "certificate" in r]
@@ -226,8 +238,8 @@ def figure(path: Path, lines: list[dict[str, Any]], *, n: int, adaptive: int, pa
     problem = problem_of(rows, "relu", get_divergence("kl"), 0.1)
     scale = scale_of(problem, rows, 3.0)
     printed = paper_steps(problem, rows, scale.moment, np.random.default_rng(0))
-    kinds = (("adaptive steps", AdaptiveSteps(), adaptive), ("printed steps", printed, paper))
-    for ax, (title, steps, length) in zip(axes, kinds, strict=False):
+    runs = (("adaptive steps", AdaptiveSteps(), adaptive), ("printed steps", printed, paper))
+    for ax, (title, steps, length) in zip(axes, runs, strict=False):
         run = trace(problem, scale, steps, length)
         found = sides(run, rows.w, B=scale.moment / 6.0)
         t = np.arange(1, length + 1)
@@ -242,10 +254,8 @@ def figure(path: Path, lines: list[dict[str, Any]], *, n: int, adaptive: int, pa
     axes[0].legend(frameon=False)
     ax = axes[2]
     rng = np.random.default_rng(0)
-    for i, (schedule, key, label) in enumerate(
-        (("adaptive", "paper", "adaptive:\npaper's"), ("adaptive", "ours", "adaptive:\nours"),
-         ("paper", "paper", "printed:\npaper's"), ("paper", "ours", "printed:\nours"))
-    ):  # fmt: skip
+    kinds = itertools.product(("adaptive", "paper"), ("paper", "ours"))
+    for i, (schedule, key) in enumerate(kinds):
         part = [r for r in lines if r["schedule"] == schedule]
         values = np.array([r[f"{key}_ratio"] for r in part])
         values = values[values > 0]

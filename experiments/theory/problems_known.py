@@ -163,7 +163,7 @@ def by_group(rows: Rows, values: Array) -> Array:
 def best_known(problem: Problem, starts: list[Array]) -> tuple[Array, float]:
     """The lowest risk SciPy finds from any of the starts, by none of the library's optimisers.
 
-    Smooth risks by BFGS; the worst group in epigraph form, ``min t`` with ``loss_i <= t``, by SLSQP.
+    Smooth risks by BFGS; the worst group by SLSQP, as ``min t`` with ``loss_i <= t``.
     """
     best, lowest = starts[0], np.inf
     for start in starts:
