@@ -65,7 +65,7 @@ METHODS: dict[str, Callable[[Any, int], Any]] = {
 
 
 def outcome(method: str, rows: Rows, start: Any, seed: int) -> dict[str, float]:
-    """Distance to the planted neuron and risk, whatever the method minimises itself."""
+    """Distance to the planted neuron, and the risk whatever the method minimises itself."""
     with warnings.catch_warnings():
         # "Never moved" is what some of these cases are about.
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -124,9 +124,8 @@ def trap(name: str, seed: int, n: int = 200) -> tuple[Rows, Any]:
     if name == "features far from zero":
         # With every feature positive a random start is as likely as not to be dead on all rows.
         X, w = rows.X + 3.0, np.abs(rows.w)
-        return Rows(X, np.maximum(X @ w, 0.0) + 0.1 * rng.normal(size=len(X)), rows.groups, w), (
-            "random"
-        )
+        y = np.maximum(X @ w, 0.0) + 0.1 * rng.normal(size=len(X))
+        return Rows(X, y, rows.groups, w), "random"
     if name == "decoy":
         # Where the neuron is silent, half of what the opposite one would say: a second basin.
         return rows._replace(y=rows.y + 0.5 * np.maximum(-rows.X @ rows.w, 0.0)), "random"
@@ -187,10 +186,11 @@ def summary(lines: list[dict[str, Any]], rates: dict, shares: tuple[float, ...])
         m: max(r["error"] / r["opt"] ** 0.5 for r in lines if r["method"] == m) for m in METHODS
     }
     over = sum(r["error"] > r["bound"] for r in lines)
+    factors = [r["C3"] for r in lines]
     out.append(
         f"Fits with error beyond the bound: {over} of {len(lines)}. Largest error / sqrt(OPT): "
         + ", ".join(f"{m} {v:.2f}" for m, v in worst.items())
-        + f"; C3 between {min(r['C3'] for r in lines):.3g} and {max(r['C3'] for r in lines):.3g}.\n"
+        + f"; C3 between {min(factors):.3g} and {max(factors):.3g}.\n"
     )
     body = [
         [name, *(f"{100 * r['near']:.0f} / {100 * r['low']:.0f}" for r in by_method.values())]
@@ -230,8 +230,8 @@ def trap_figure(path: Path, rates: dict) -> None:
     plt = pyplot()
     methods = list(next(iter(rates.values())))
     fig, axes = plt.subplots(1, 2, figsize=(11, 3.6), sharey=True, layout="constrained")
-    titles = {"near": f"near the neuron: distance <= {NEAR} ||w*||",
-              "low": f"low risk: <= {LOW} times the lowest"}  # fmt: skip
+    titles = {"near": f"with distance <= {NEAR} ||w*||",
+              "low": f"with risk <= {LOW} times the lowest"}  # fmt: skip
     for ax, (key, title) in zip(axes, titles.items(), strict=True):
         values = np.array([[rates[name][m][key] for name in rates] for m in methods])
         ax.imshow(values, cmap="cividis", vmin=0, vmax=1, aspect="auto")
