@@ -13,6 +13,7 @@ from problems_known import (
     LAWS,
     Rows,
     best_known,
+    conflicting,
     corrupted,
     planted,
     problem_of,
@@ -141,6 +142,29 @@ def study(chosen: list[tuple], *, n: int, adaptive: int, paper: int) -> list[dic
     return lines
 
 
+def unstable(*, adaptive: int, n: int = 150) -> list[dict[str, Any]]:
+    """The same where adaptive steps are known to oscillate: two groups that want different
+    slopes, features as they are, of condition number 1 and 100."""
+    lines = []
+    for activation, cond, name, nu, seed in itertools.product(
+        ("relu", "identity"), (1.0, 100.0), ("kl", "chi2"), (0.1, 0.0), range(2)
+    ):
+        rows = conflicting(activation, K=2, n=n, d=8, cond=cond, spread=1.0, noise=(0.1, 0.5),
+                           seed=seed)  # fmt: skip
+        strength = nu * float(np.mean(rows.y**2))
+        problem = problem_of(rows, activation, get_divergence(name), strength)
+        scale = scale_of(problem, rows, 3.0 * float(np.linalg.norm(rows.w)))
+        star, _ = best_known(problem, [rows.w, np.full_like(rows.w, 1e-3)])
+        run = trace(problem, scale, AdaptiveSteps(), adaptive)
+        head = dict(activation=activation, law=f"two groups, condition number {cond:g}",
+                    labels="conflict", divergence=name, nu=nu, seed=seed,
+                    schedule="adaptive")  # fmt: skip
+        for target, w in (("planted", rows.w), ("minimiser", star)):
+            found = sides(run, w, B=scale.moment / 6.0)
+            lines.append(head | {"target": target} | count(run, found))
+    return lines
+
+
 def constants(n: int = 20_000, d: int = 5) -> list[dict[str, Any]]:
     """The paper's constants for each law, as its formulas give them, beside what rows show."""
     found = []
@@ -183,6 +207,7 @@ def pictured(*, n: int, adaptive: int, paper: int) -> dict[str, Sides]:
 def main(out: Path, *, quick: bool = False, sizes: dict[str, int] | None = None) -> str:
     sizes = sizes or dict(n=250, adaptive=300, paper=1000 if quick else 2000)
     lines, laws = study(cases(quick), **sizes), constants()
+    lines += unstable(adaptive=sizes["adaptive"])
     write_json({"runs": lines, "laws": laws}, out / "inequality.json")
     figure(out / "theory-inequality.png", lines, pictured(**sizes))
     return summary(lines, laws)

@@ -22,7 +22,9 @@ def summary(lines: list[dict[str, Any]], laws: list[dict[str, Any]]) -> str:
             "median left/ours", "median left/signed", "bound silent", "slack > 0 at some n",
             "slack > 0 at the end")  # fmt: skip
     body = []
-    for schedule, labels in itertools.product(("adaptive", "paper"), ("noise", "adversary")):
+    for schedule, labels in itertools.product(
+        ("adaptive", "paper"), ("noise", "adversary", "conflict")
+    ):
         part = [r for r in lines if r["schedule"] == schedule and r["labels"] == labels]
         if not part:
             continue
@@ -41,9 +43,10 @@ def summary(lines: list[dict[str, Any]], laws: list[dict[str, Any]]) -> str:
         )  # fmt: skip
     out.append(table(head, body))
     body = []
+    usual = [r for r in lines if r["schedule"] == "adaptive" and r["labels"] != "conflict"]
     for activation, name in itertools.product(ACTIVATIONS, ("kl", "chi2")):
-        part = [r for r in lines if r["schedule"] == "adaptive" and r["target"] == "planted"
-                and r["activation"] == activation and r["divergence"] == name]  # fmt: skip
+        part = [r for r in usual if (r["activation"], r["divergence"]) == (activation, name)
+                and r["target"] == "planted"]  # fmt: skip
         if part:
             for nu in (0.1, 0.0):
                 at = [r for r in part if r["nu"] == nu]
