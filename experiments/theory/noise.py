@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from methods import METHODS, NU, outcome
 from problems_known import (
     ADVERSARIES,
     Rows,
@@ -20,62 +19,18 @@ from problems_known import (
     smallest_sharpness,
 )
 from report import COLOURS, MARKERS, pyplot, save_figure, table, write_json
-from sklearn.exceptions import ConvergenceWarning
 
-from counterpoise import GroupDRONeuron, risk
-from counterpoise.baselines import (
-    AverageNeuron,
-    ExponentiatedGradientNeuron,
-    PrimalExtrapolationNeuron,
-    StochasticMirrorNeuron,
-)
 from counterpoise.divergences import get_divergence
 
 Array = np.ndarray
 
 TITLE = "Error against adversarial label noise"
-NU, EPSILON = 0.1, 0.01
+EPSILON = 0.01
 SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4)
 SCOPES = {"one group": (0,), "all groups": None}
 # Success: near the neuron behind the labels (zero and the opposite neuron are not), and a risk
 # that is near the lowest any method reached on the same rows.
 NEAR, LOW = 0.75, 1.1
-
-METHODS: dict[str, Callable[[Any, int], Any]] = {
-    "group DRO": lambda start, seed: GroupDRONeuron(nu=NU, fit_intercept=False),
-    "group DRO, no polish": lambda start, seed: GroupDRONeuron(
-        nu=NU, fit_intercept=False, polish=False
-    ),
-    "primal extrapolation": lambda start, seed: PrimalExtrapolationNeuron(
-        nu=NU, divergence="kl", fit_intercept=False
-    ),
-    "average, surrogate": lambda start, seed: AverageNeuron(
-        prior=None, fit_intercept=False, start=start, random_state=seed
-    ),
-    "average, true gradient": lambda start, seed: AverageNeuron(
-        prior=None, fit_intercept=False, gradient="true", start=start, random_state=seed
-    ),
-    "exponentiated gradient": lambda start, seed: ExponentiatedGradientNeuron(
-        fit_intercept=False, start=start, max_iter=500, random_state=seed
-    ),
-    "stochastic mirror": lambda start, seed: StochasticMirrorNeuron(
-        fit_intercept=False, start=start, max_iter=600, batch_size=8, random_state=seed
-    ),
-}
-
-
-def outcome(method: str, rows: Rows, start: Any, seed: int) -> dict[str, float]:
-    """Distance to the planted neuron, and the risk whatever the method minimises itself."""
-    with warnings.catch_warnings():
-        # "Never moved" is what some of these cases are about.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        model = METHODS[method](start, seed).fit(rows.X, rows.y, groups=rows.groups)
-    losses = by_group(rows, (np.maximum(rows.X @ model.coef_, 0.0) - rows.y) ** 2)
-    return {
-        "error": float(np.linalg.norm(model.coef_ - rows.w)),
-        "risk": risk(losses, NU),
-        "worst": float(losses.max()),
-    }
 
 
 # -- error against the noise ------------------------------------------------------------------
