@@ -185,8 +185,8 @@ def test_shorter_steps_settle_two_groups_under_kl():
     assert (found["dual, shorter steps"]["slack"] <= 0).all()
 
 
-def test_upward_adds_rises_near_the_limit_only():
-    assert extrapolation.upward(np.array([9.0, 20.0, 2.0, 3.0, 2.0, 2.5]), 2.0) == 0.75
+def test_upward_adds_rises_and_no_falls():
+    assert extrapolation.upward(np.array([9.0, 5.0, 2.0, 3.0, 2.0, 2.5]), 2.0) == 0.75
 
 
 def test_duel_counts_fewer_alike_and_more():
