@@ -205,7 +205,7 @@ def test_command_writes_its_files(tmp_path, monkeypatch, capsys):
     out = tmp_path / "deep" / "theory"
     command.main(["--quick", "--only", "extrapolation", "--out", str(out)])
     assert "Extrapolation on and off" in capsys.readouterr().out
-    lines = json.loads((out / "extrapolation.json").read_text())
+    lines = json.loads((out / "extrapolation.json").read_text())["runs"]
     assert {r["variant"] for r in lines} == set(extrapolation.VARIANTS)
     assert (out / "theory-extrapolation.png").stat().st_size > 1000
     assert "| cond | divergence |" in (out / "summary.md").read_text()
