@@ -207,7 +207,7 @@ def figure(path: Path, lines: list[dict[str, Any]], max_iter: int) -> None:
 
 
 def main(out: Path, *, quick: bool = False, sizes: dict[str, Any] | None = None) -> str:
-    sizes = sizes or dict(seeds=1 if quick else 2, max_iter=300 if quick else 1000)
+    sizes = sizes or dict(seeds=1 if quick else 2, max_iter=200 if quick else 1000)
     lines, highest = study(**sizes), blown_up(min(sizes["max_iter"], 400))
     write_json({"runs": lines, "highest": highest}, out / "extrapolation.json")
     figure(out / "theory-extrapolation.png", lines, sizes["max_iter"])
