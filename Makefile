@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 # there is one, and no other package pulls in another.
 TORCH ?= torch==2.13.0
 
-.PHONY: demo test check bench bench-quick clean
+.PHONY: demo test check bench bench-quick theory clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/flights.py --out out
@@ -36,6 +36,10 @@ bench-quick: $(VENV)/.bench
 	$(BIN)/python benchmarks/one_pass.py
 	$(BIN)/python benchmarks/run.py --quick
 	$(BIN)/python benchmarks/scaling.py --quick
+
+# Everything in docs/theory.md; about 20 minutes on two slow cores.
+theory: $(VENV)/.experiments
+	$(BIN)/python experiments/theory/run.py --out out/theory
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
