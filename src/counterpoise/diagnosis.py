@@ -147,7 +147,8 @@ class Diagnosis:
             lines.append(f"... and {len(self.groups) - len(shown)} groups with less trouble")
         lines.append("")
         for assumption in ASSUMPTIONS:
-            troubled = [g for g in self.groups if g.verdicts[assumption].status != HOLDS]
+            troubled = [g for g in self.groups if g.verdicts[assumption].status == VIOLATED]
+            troubled += [g for g in self.groups if g.verdicts[assumption].status == DOUBTFUL]
             for g in troubled[:3]:
                 lines.append(f"{assumption}, {g.label}: {g.verdicts[assumption]}")
             if len(troubled) > 3:
