@@ -51,14 +51,16 @@ class RowSample:
         counts = np.bincount(codes, minlength=len(labels))
         keys = np.random.default_rng(seed).random(len(codes))
         cap = _cap(budget, X.shape[1], len(labels))
-        # Nearly all rows are left out at a glance; those left are more than enough.
-        likely = np.minimum(1.0, (cap + 6.0 * np.sqrt(cap) + 20.0) / np.maximum(counts, 1))
-        rows = np.flatnonzero(keys < likely[codes])
-        rows = rows[_smallest(keys[rows], codes[rows], cap)]
+        rows: Any = slice(None)
+        if counts.max(initial=0) > cap:
+            # Most rows are left out at a glance; those left are more than enough.
+            likely = np.minimum(1.0, (cap + 6.0 * np.sqrt(cap) + 20.0) / np.maximum(counts, 1))
+            rows = np.flatnonzero(keys < likely[codes])
+            rows = rows[_smallest(keys[rows], codes[rows], cap)]
         return cls(
-            X=X[rows] if sparse.issparse(X) else np.ascontiguousarray(X[rows]),
-            y=y[rows],
-            weights=None if weights is None else weights[rows],
+            X=X[rows].copy(),  # rows of the user's own are his to change
+            y=y[rows].copy(),
+            weights=None if weights is None else weights[rows].copy(),
             codes=codes[rows],
             labels=labels,
             counts=counts,
