@@ -8,6 +8,7 @@ Notation of the paper: ``P(|u.x| >= r) <= exp(-r / B)`` for unit ``u`` and ``r >
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -38,17 +39,28 @@ def tail_parameters(projections: Array, reach: float = 1.0) -> Array:
     >>> float(tail_parameters(exact[:, None])[0].round(2))
     1.0
     """
+    return tail_table(projections, (reach,))[0]
+
+
+def tail_table(projections: Array, reaches: Sequence[float]) -> Array:
+    """:func:`tail_parameters` for several reaches: shape (reaches, columns)."""
     n = len(projections)
     sizes = -np.sort(-np.abs(projections), axis=0)
     share = np.arange(1, n + 1) / n
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = sizes / -np.log(share)[:, None]
     ratio[: max(ENOUGH, n // 1000) - 1] = 0.0
-    ratio[sizes < reach] = 0.0
-    inside = np.maximum(np.sum(sizes >= reach, axis=0), 1)
-    with np.errstate(divide="ignore"):
-        least = reach / -np.log(inside / n)
-    return np.maximum(ratio.max(axis=0), np.where(inside < n, least, np.inf))
+    # The largest ratio among the first rows, as many as lie beyond the reach.
+    largest = np.maximum.accumulate(ratio, axis=0)
+    out = np.empty((len(reaches), projections.shape[1]))
+    for row, reach in zip(out, reaches, strict=True):
+        beyond = np.sum(sizes >= reach, axis=0)
+        inside = np.maximum(beyond, 1)
+        with np.errstate(divide="ignore"):
+            least = np.where(inside < n, reach / -np.log(inside / n), np.inf)
+        met = np.take_along_axis(largest, (inside - 1)[None], axis=0)[0]
+        row[:] = np.maximum(np.where(beyond > 0, met, 0.0), least)
+    return out
 
 
 class TailShape(NamedTuple):
@@ -91,16 +103,16 @@ def margins(Z: Array, directions: Array, gammas: Array = GAMMAS) -> Array:
     smallest = np.full(len(gammas), np.inf)
     order = np.argsort(-gammas)  # the far rows are in all, the near ones join
     for w in np.concatenate([directions, -directions]):
-        scores = Z @ w
-        # bin j: rows that join at the j-th largest gamma
-        joins = np.searchsorted(-gammas[order], -scores, side="left")
-        matrix, seen = np.zeros((p, p)), 0
-        for j, g in enumerate(order):
+        # the row joins at the first gamma, from the largest down, that its score reaches
+        joins = np.searchsorted(-gammas[order], -(Z @ w), side="left")
+        matrices = np.empty((len(gammas), p, p))
+        for j in range(len(gammas)):
             rows = Z[joins == j]
-            seen += len(rows)
-            matrix += rows.T @ rows
-            low = float(np.linalg.eigvalsh(matrix)[0]) / n if seen >= p else 0.0
-            smallest[g] = min(smallest[g], max(low, 0.0))
+            np.matmul(rows.T, rows, out=matrices[j])
+        seen = np.cumsum(np.bincount(joins, minlength=len(gammas))[: len(gammas)])
+        low = np.linalg.eigvalsh(np.cumsum(matrices, axis=0))[:, 0] / n
+        low = np.where(seen >= p, np.maximum(low, 0.0), 0.0)
+        smallest[order] = np.minimum(smallest[order], low)
     return np.minimum(smallest, 1.0)
 
 

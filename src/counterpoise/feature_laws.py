@@ -21,6 +21,8 @@ Array = np.ndarray
 FEATURES, RANDOM = 64, 16
 # Multiplications that the margin may take in all.
 MARGIN_WORK = 1.5e10
+# What a group's calls along one direction cost, in multiplications.
+CALLS = 2e5
 
 
 class GroupLaw(NamedTuple):
@@ -71,15 +73,16 @@ class FeatureLaws:
         reaches = theory.REACHES if precondition is not None else theory.REACHES[:1]
         whole = Z.shape[1] <= SECOND_ORDER_LIMIT
         groups = []
-        # Every direction costs a second moment of the rows and some eigenvalues.
-        cost = len(Z) * Z.shape[1] ** 2 + len(sample.labels) * 60.0 * Z.shape[1] ** 3
+        # Every direction costs a second moment of the rows, some eigenvalues, and calls for these.
+        p, K = Z.shape[1], len(sample.labels)
+        cost = len(Z) * p**2 + K * (60.0 * p**3 + CALLS)
         count = int(np.clip(MARGIN_WORK / max(2.0 * cost, 1.0), 2, len(directions)))
         chosen = directions[rng.permutation(len(directions))[:count]]
         for k in range(len(sample.labels)):
             own = sample.codes == k
             rows = Z[own]
             projections = rows @ directions.T
-            B = np.array([theory.tail_parameters(projections, s).max(initial=0.0) for s in reaches])
+            B = theory.tail_table(projections, reaches).max(axis=1, initial=0.0)
             shape = theory.tail_shapes(projections)
             zetas, at_fit = np.zeros(len(theory.GAMMAS)), 0.0
             if whole and activation.is_identity:

@@ -15,6 +15,8 @@ Array = np.ndarray
 
 # A fit of its own says nothing about noise in a group with fewer rows than this per coefficient.
 ROWS_PER_COEFFICIENT = 2.0
+# Groups that are fitted one by one, at most.
+MOST_FITS = 200
 # Floors are estimates: no more digits are needed of the fits behind them.
 FLOOR_TOL = 1e-3
 
@@ -24,7 +26,7 @@ def noise_floors(task: Task) -> Array:
 
     ``loss n / (n - p)`` with ``p`` coefficients; NaN for groups too small to tell, and without
     coefficients it is the labels' own mean square. Exact for the identity activation where group
-    matrices fit in memory; else every group (of rows in memory) is fitted.
+    matrices fit in memory; else groups (of rows in memory; of many, the largest) are fitted.
     """
     engine, frame = task.engine, task.frame
     if engine.activation.is_identity and frame.matrices is not None:
@@ -37,8 +39,9 @@ def noise_floors(task: Task) -> Array:
         sizes = effective_sizes(task)
     elif isinstance(engine, MemoryEngine):
         data = engine.data
-        losses = np.array([_alone(task, data, k) for k in range(data.n_groups)])
-        sizes = effective_sizes(task)
+        sizes, losses = effective_sizes(task), np.full(data.n_groups, np.nan)
+        for k in np.argsort(-sizes, kind="stable")[:MOST_FITS]:
+            losses[k] = _alone(task, data, int(k))
     else:
         return np.full(engine.n_groups, np.nan)
     spare = sizes - engine.n_coef
