@@ -32,7 +32,7 @@ bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/dask_workers.py
 	$(BIN)/python benchmarks/larger_than_memory.py --gb 20
 	$(BIN)/python benchmarks/choosing.py
-	$(BIN)/python benchmarks/coverage.py
+	$(BIN)/python benchmarks/interval_coverage.py
 
 bench-quick: $(VENV)/.bench
 	$(BIN)/python benchmarks/one_pass.py

@@ -1,6 +1,6 @@
 """How often 95 % intervals of group risks cover the mean, beside those of Student's t.
 
-    python benchmarks/coverage.py
+    python benchmarks/interval_coverage.py
 
 Groups of few rows whose losses are skewed, as squared errors are; 4,000 groups each.
 """
