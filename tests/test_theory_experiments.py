@@ -177,12 +177,31 @@ def test_closed_form_counts_the_printed_steps():
 # -- study 4 and the command ------------------------------------------------------------------
 
 
-def test_shorter_steps_settle_two_groups_under_kl():
+def test_longer_steps_swing_where_the_usual_ones_settle():
     rows = conflicting("identity", K=2, n=80, d=4, spread=1.0, noise=(0.1, 0.5))
     found = extrapolation.runs(rows, "identity", "kl", 0.0, 1.0, 150)
-    risks = found["dual, shorter steps"]["risk"]
-    assert report.settled(risks, extrapolation.limit_of([risks]), 0.001) < 100
-    assert (found["dual, shorter steps"]["slack"] <= 0).all()
+    limit = extrapolation.limit_of([found["dual"]["risk"]])
+    assert report.settled(found["dual"]["risk"], limit, 0.001) < 100
+    assert (found["dual"]["slack"] <= 0).all()
+    assert report.settled(found["dual, longer steps"]["risk"], limit, 0.001) == np.inf
+    assert (found["dual, longer steps"]["slack"] > 0).any()
+
+
+@pytest.mark.parametrize(("divergence", "modulus"), [("kl", 1.0), ("chi2", 2.0)])
+def test_scale_knows_how_convex_the_divergence_is(divergence, modulus):
+    _, _, scale = small(divergence=divergence)
+    assert scale.modulus == modulus
+
+
+def test_longer_steps_are_longer_under_kl_alone():
+    now = extrapolation.Measurement(2, 1.0, 0.0, 10.0)
+    for divergence, ratio in (("kl", np.sqrt(2.0)), ("chi2", 1.0)):
+        _, _, scale = small(divergence=divergence)
+        usual, longer = (
+            steps.step(scale, 0.2, 1.0, now)
+            for steps in (AdaptiveSteps(), extrapolation.LongerSteps())
+        )
+        assert longer / usual == pytest.approx(ratio)
 
 
 def test_upward_adds_rises_and_no_falls():
@@ -206,7 +225,10 @@ def test_command_writes_its_files(tmp_path, monkeypatch, capsys):
     command.main(["--quick", "--only", "extrapolation", "--out", str(out)])
     assert "Extrapolation on and off" in capsys.readouterr().out
     lines = json.loads((out / "extrapolation.json").read_text())["runs"]
-    assert {r["variant"] for r in lines} == set(extrapolation.VARIANTS)
+    assert {r["variant"] for r in lines} == {
+        *extrapolation.VARIANTS,
+        *extrapolation.UNDER_KL,
+    }
     assert (out / "theory-extrapolation.png").stat().st_size > 1000
     assert "| cond | divergence |" in (out / "summary.md").read_text()
 
