@@ -76,8 +76,8 @@ def summary(lines: list[dict[str, Any]], laws: list[dict[str, Any]]) -> str:
              max(r["reach"] for r in part))
         )  # fmt: skip
     out.append(
-        table(("features or neuron", "fits", "finite bound", "last iterate outside", "returned outside",
-               "median distance/bound", "median bound", "median distance",
+        table(("features or neuron", "fits", "finite bound", "last iterate outside",
+               "returned outside", "median distance/bound", "median bound", "median distance",
                "median bound, returned", "median distance, returned",
                "largest norm/target's"), body)
     )  # fmt: skip
