@@ -177,12 +177,31 @@ def test_closed_form_counts_the_printed_steps():
 # -- study 4 and the command ------------------------------------------------------------------
 
 
-def test_shorter_steps_settle_two_groups_under_kl():
+def test_longer_steps_swing_where_the_usual_ones_settle():
     rows = conflicting("identity", K=2, n=80, d=4, spread=1.0, noise=(0.1, 0.5))
     found = extrapolation.runs(rows, "identity", "kl", 0.0, 1.0, 150)
-    risks = found["dual, shorter steps"]["risk"]
-    assert report.settled(risks, extrapolation.limit_of([risks]), 0.001) < 100
+    limit = extrapolation.limit_of([found["dual"]["risk"]])
+    assert report.settled(found["dual"]["risk"], limit, 0.001) < 100
+    assert (found["dual"]["slack"] <= 0).all()
     assert (found["dual, shorter steps"]["slack"] <= 0).all()
+    assert report.settled(found["dual, longer steps"]["risk"], limit, 0.001) == np.inf
+    assert (found["dual, longer steps"]["slack"] > 0).any()
+
+
+@pytest.mark.parametrize(("divergence", "modulus"), [("kl", 1.0), ("chi2", 2.0)])
+def test_scale_knows_how_convex_the_divergence_is(divergence, modulus):
+    _, _, scale = small(divergence=divergence)
+    assert scale.modulus == modulus
+
+
+def test_room_changes_the_dual_part_of_the_steps_by_its_root():
+    _, _, scale = small()
+    moved, still = (extrapolation.Measurement(2, 1.0, 0.0, spread) for spread in (10.0, 0.0))
+    steps = [extrapolation.RoomySteps(room=room) for room in (1.0, 2.0, 0.5)]
+    lengths = [s.step(scale, 0.2, 1.0, moved) for s in steps]
+    np.testing.assert_allclose(np.divide(lengths, lengths[0]) ** 2, [1.0, 2.0, 0.5])
+    assert lengths[0] == AdaptiveSteps().step(scale, 0.2, 1.0, moved)
+    assert len({s.step(scale, 0.2, 1.0, still) for s in steps}) == 1
 
 
 def test_upward_adds_rises_and_no_falls():

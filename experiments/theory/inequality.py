@@ -142,9 +142,9 @@ def study(chosen: list[tuple], *, n: int, adaptive: int, paper: int) -> list[dic
     return lines
 
 
-def unstable(*, adaptive: int, n: int = 150) -> list[dict[str, Any]]:
-    """The same where adaptive steps are known to oscillate: two groups that want different
-    slopes, features as they are, of condition number 1 and 100."""
+def at_odds(*, adaptive: int, n: int = 150) -> list[dict[str, Any]]:
+    """The same where steps a little too long oscillate: two groups that want different slopes,
+    features as they are, of condition number 1 and 100."""
     lines = []
     for activation, cond, name, nu, seed in itertools.product(
         ("relu", "identity"), (1.0, 100.0), ("kl", "chi2"), (0.1, 0.0), range(2)
@@ -207,7 +207,7 @@ def pictured(*, n: int, adaptive: int, paper: int) -> dict[str, Sides]:
 def main(out: Path, *, quick: bool = False, sizes: dict[str, int] | None = None) -> str:
     sizes = sizes or dict(n=250, adaptive=300, paper=1000 if quick else 2000)
     lines, laws = study(cases(quick), **sizes), constants()
-    lines += unstable(adaptive=sizes["adaptive"])
+    lines += at_odds(adaptive=sizes["adaptive"])
     write_json({"runs": lines, "laws": laws}, out / "inequality.json")
     figure(out / "theory-inequality.png", lines, pictured(**sizes))
     return summary(lines, laws)

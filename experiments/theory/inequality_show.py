@@ -56,14 +56,17 @@ def summary(lines: list[dict[str, Any]], laws: list[dict[str, Any]]) -> str:
     out.append(table(("activation", "divergence", "nu", "adaptive runs", "slack > 0 at some n",
                       "slack > 0 at the end"), [b for b in body if b[4]]))  # fmt: skip
     body = []
-    for law in LAWS:
-        part = [r for r in lines if r["law"] == law]
+    known = [r for r in lines if r["labels"] != "conflict"]
+    kinds = {law: [r for r in known if r["law"] == law] for law in LAWS}
+    kinds["identity"] = [r for r in known if r["activation"] == "identity"]
+    kinds["not identity"] = [r for r in known if r["activation"] != "identity"]
+    for kind, part in kinds.items():
         proofs = [r["certificate"] for r in part if "certificate" in r]
         if not part:
             continue
         finite = [p for p in proofs if np.isfinite(p["theorem_bound"])]
         body.append(
-            (law, len(proofs), len(finite), sum(p["last_broken"] for p in proofs),
+            (kind, len(proofs), len(finite), sum(p["last_broken"] for p in proofs),
              sum(p["returned_broken"] for p in proofs),
              float(np.median([p["last"] / p["theorem_bound"] for p in finite])) if finite else None,
              float(np.median([p["theorem_bound"] for p in finite])) if finite else None,
@@ -73,8 +76,8 @@ def summary(lines: list[dict[str, Any]], laws: list[dict[str, Any]]) -> str:
              max(r["reach"] for r in part))
         )  # fmt: skip
     out.append(
-        table(("features", "fits", "finite bound", "last iterate outside", "returned outside",
-               "median distance/bound", "median bound", "median distance",
+        table(("features or neuron", "fits", "finite bound", "last iterate outside",
+               "returned outside", "median distance/bound", "median bound", "median distance",
                "median bound, returned", "median distance, returned",
                "largest norm/target's"), body)
     )  # fmt: skip

@@ -141,6 +141,7 @@ def scale_of(problem: Problem, rows: Rows, radius: float) -> ProblemScale:
         moment=float(np.linalg.eigvalsh(moments).max()),
         mean_moment=float(np.trace(moments.mean(axis=0))) / problem.size,
         label_scale=float(np.mean(rows.y**2)),
+        modulus=problem.objective.divergence.modulus,
     )
 
 

@@ -144,7 +144,9 @@ def figure(path: Path, found: dict[str, Any], said: dict[str, Any]) -> None:
         first = 10.0 * (x / x[0]) ** p
         keep = first < 3e3
         ax.loglog(x[keep], first[keep], ":", color=COLOURS[7], label=f"slope {p:g}, predicted")
-        ax.legend(frameon=False, fontsize=7)
+        # The cases are named once, each prediction where it is drawn.
+        handles = ax.get_legend_handles_labels()[0][0 if ax is axes[0, 0] else -1 :]
+        ax.legend(handles=handles, frameon=False, fontsize=8)
     axes[0, 2].set_xticks(GROUPS, map(str, GROUPS))
     axes[0, 2].minorticks_off()
     axes[0, 0].set(title="adaptive, measured: nu (eps = 1e-4)", ylabel="iterations")
