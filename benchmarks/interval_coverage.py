@@ -26,7 +26,7 @@ def main(repeats: int = 4000) -> None:
     print(f"{'losses':<22}{'rows':>6}{'ours':>8}{'t':>8}{'too low':>9}{'too high':>9}")
     for name, (draw, mean) in LAWS.items():
         rng = np.random.default_rng(0)
-        for n in (5, 10, 20, 50, 200, 1000):
+        for n in (3, 4, 5, 10, 20, 50, 200, 1000):
             losses = draw(rng, (repeats, n)).ravel()
             moments = group_moments(losses, np.repeat(np.arange(repeats), n), repeats, None)
             low, high = moments.bounds(0.025)

@@ -164,6 +164,7 @@ def scale_of(problem, radius=np.inf):
         moment=float(np.linalg.eigvalsh(moments).max()),
         mean_moment=float(np.trace(moments.mean(axis=0))) / problem.size,
         label_scale=float(np.mean(data.y**2)),
+        modulus=problem.objective.divergence.modulus,
     )
 
 

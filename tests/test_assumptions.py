@@ -31,7 +31,7 @@ def unit_vectors(count, size, seed=0):
 
 def scale(**changes):
     known = dict(beta=1.0, n_groups=5, radius=1.0, nu=0.1, moment=1.5, mean_moment=1.0,
-                 label_scale=1.0)  # fmt: skip
+                 label_scale=1.0, modulus=1.0)  # fmt: skip
     return ProblemScale(**{**known, **changes})
 
 
@@ -144,11 +144,30 @@ def test_a_longer_reach_helps_only_if_the_tail_there_is_thinner():
     short = sharpness_from(np.array([5.0]), zetas, 1.0)
     both = sharpness_from(np.array([5.0, 0.5]), zetas, 1.0)
     assert both.c0 > short.c0
-    assert both.B == 5.0
+    assert (both.B, both.reach) == (0.5, REACHES[1])
+    assert both.c1 == pytest.approx(both.c0**2 / (24 * both.B * both.reach))
     same = sharpness_from(np.array([0.5, 5.0]), zetas, 1.0)
     assert same.c0 == sharpness_from(np.array([0.5]), zetas, 1.0).c0
     none = sharpness_from(np.full(len(REACHES), math.inf), zetas, 1.0)
     assert (none.c0, none.B) == (0.0, math.inf)
+    late = sharpness_from(np.array([math.inf, 2.0]), np.zeros(len(GAMMAS)), 1.0)
+    assert (late.B, late.reach, late.c0) == (2.0, REACHES[1], 0.0)
+
+
+def test_the_unit_of_the_features_does_not_change_what_is_said_of_the_neuron():
+    """Features divided by s: reach s in the old coordinates is reach one in the new."""
+    Z, s = np.random.default_rng(0).laplace(size=(20_000, 3)), REACHES[3]
+    w = unit_vectors(6, 3)
+    old = sharpness_from(
+        np.array([math.inf] * 3 + [tail_parameters(Z, s).max()]), margins(Z, w, s * GAMMAS), 1.0,
+        s * GAMMAS,
+    )  # fmt: skip
+    new = sharpness_from(
+        np.array([tail_parameters(Z / s).max()]), margins(Z / s, w), 1.0
+    )  # fmt: skip
+    assert pytest.approx(s * new.B) == old.B
+    assert old.c0 == pytest.approx(s**2 * new.c0)
+    assert old.c1 == pytest.approx(s**2 * new.c1)
 
 
 def test_sharpness_holds_on_the_law_it_was_derived_for():

@@ -375,7 +375,7 @@ def test_extrapolation_is_the_recursion(extrapolation, data):
     prior = np.full(K, 1 / K)
     engine = make_engine(GroupedData.build(X, y, g, intercept=False), relu())
     problem = Problem(engine, plain(5, False, None), Objective(ChiSquare(), nu, prior, np.zeros(K)))
-    scale = ProblemScale(1.0, K, 1.0, nu, 1.0, 1.0, 1.0)
+    scale = ProblemScale(1.0, K, 1.0, nu, 1.0, 1.0, 1.0, 1.0)
     run = primal_dual(
         problem, ConstantStep(c1=c1, nu0=nu0), scale, start=np.zeros(5), max_iter=12, tol=0.0,
         extrapolation=extrapolation,

@@ -159,6 +159,54 @@ def test_many_features_are_not_checked_for_margin():
     assert "too many features" in found["left"].verdicts["margin"].evidence
 
 
+def test_groups_cut_by_the_sample_still_count_in_full():
+    """Nine tenths of the rows have slope one: the average fit is theirs, sampled or not."""
+    rng = np.random.default_rng(0)
+    g = np.repeat([0, 1], [90_000, 10_000])
+    X = rng.normal(size=(100_000, 20))
+    y = X[:, 0] * np.array([1.0, 3.0])[g] + 0.1 * rng.normal(size=100_000)
+    model = GroupDRONeuron("identity", nu=0.1).fit(X, y, groups=g)
+    plain = GroupDRONeuron("identity", nu=math.inf, prior="rows").fit(X, y, groups=g)
+    found = model.diagnose_
+    assert found.sampled < 20_000
+    for group, exact in zip(found.groups, plain.group_risks_, strict=True):
+        assert group.average_loss == pytest.approx(exact, rel=0.1)
+
+
+def test_a_group_that_hardly_varies_is_not_called_silent_if_the_unit_is_linear():
+    X, y, g = labelled(law("gaussian", n=3000))
+    X = np.where((g == "right")[:, None], 0.01 * X, X)
+    found = diagnose(X, y, g, activation="identity")
+    assert found["right"].verdicts["sharpness"].status == HOLDS
+    assert not any("silent" in sentence for sentence in found.advice)
+
+
+def test_measured_sharpness_does_not_depend_on_units_under_the_papers_schedule():
+    X, y, g = labelled(law("gaussian", n=600))
+    one, other = (
+        GroupDRONeuron("relu", schedule="paper", fit_intercept=False, max_iter=30)
+        .fit(unit * X, y, groups=g)
+        .diagnose_["left"]
+        .measured_c1
+        for unit in (1.0, 100.0)
+    )
+    assert 0.05 < one < 5
+    assert 0.05 < other < 5
+
+
+def test_features_that_do_not_vary():
+    y, g = np.random.default_rng(0).normal(size=200), np.repeat([0, 1], 100)
+    for activation in ("relu", "identity"):
+        found = diagnose(np.zeros((200, 3)), y, g, activation=activation)
+        assert found.status("margin") == VIOLATED
+        assert "no feature varies" in found[0].verdicts["margin"].evidence
+
+
+def test_fewer_rows_than_coefficients_never_hold():
+    X, y, g = labelled(law("gaussian", n=20, d=9))
+    assert diagnose(X, y, g, epsilon=1e6).status("rows") == VIOLATED
+
+
 # -- as a user meets it ------------------------------------------------------------------------
 
 
@@ -268,7 +316,11 @@ def test_the_chosen_fit_has_one_too():
     [
         (dict(epsilon=0.0), "epsilon must be a positive number; got 0.0"),
         (dict(delta=1.0), "delta must be a probability between 0 and 1; got 1.0"),
-        (dict(random_state=None), "random_state must be an integer; got None"),
+        (dict(epsilon="a"), "epsilon must be a positive number; got 'a'"),
+        (dict(epsilon=True), "epsilon must be a positive number; got True"),
+        (dict(random_state=None), "random_state must be an integer >= 0; got None"),
+        (dict(random_state=-1), "random_state must be an integer >= 0; got -1"),
+        (dict(fit_intercept="yes"), "fit_intercept must be True or False; got 'yes'"),
         (dict(activation="tanh"), "tanh"),
         (dict(precondition="sphere"), "precondition='sphere' is not known"),
     ],

@@ -88,18 +88,48 @@ def test_small_groups_are_honestly_wide():
         found["none"]
 
 
+@pytest.mark.parametrize("n", [3, 4, 5])
+def test_a_handful_of_rows_is_covered_most_of_the_time(n):
+    draw, mean = LAWS["squared normal"]
+    losses = draw(np.random.default_rng(0), (2000, n)).ravel()
+    moments = group_moments(losses, np.repeat(np.arange(2000), n), 2000, None)
+    low, high = moments.bounds(0.025)
+    assert np.mean((low <= mean) & (mean <= high)) > 0.9
+    two = risk_intervals([1.0, 2.0], [0.0, 0.0], groups=None)[0]
+    assert (two.low, two.high) == (0.0, math.inf)
+
+
+@pytest.mark.parametrize("unit", [1e-120, 1e-60, 1e120])
+def test_units_of_labels_and_weights_do_not_matter(unit):
+    y = np.random.default_rng(5).normal(size=40)
+    plain = risk_intervals(y, 0 * y, groups=None)[0]
+    scaled = risk_intervals(unit * y, 0 * y, groups=None, sample_weight=np.full(40, 1e-200))[0]
+    np.testing.assert_allclose(np.array(scaled) / unit**2, plain, rtol=1e-9)
+
+
+def test_missing_numbers_and_rows_are_errors():
+    with pytest.raises(ValueError, match="NaN or infinity"):
+        risk_intervals([1.0, math.nan], [0.0, 0.0], groups=None)
+    with pytest.raises(ValueError, match="no rows"):
+        risk_intervals([], [], groups=[])
+
+
 def test_level_widens_and_is_checked():
     y = np.random.default_rng(4).normal(size=60)
     narrow, wide = (risk_intervals(y, 0 * y, groups=None, level=level)[0] for level in (0.5, 0.99))
     assert wide.low < narrow.low < narrow.value < narrow.high < wide.high
+    assert np.isfinite(risk_intervals(y, 0 * y, groups=None, level=np.float32(0.9))[0]).all()
+    assert "99.9% interval" in str(risk_intervals(y, 0 * y, groups=None, level=0.999))
     for bad in (0.0, 1.0, 95, True, "high"):
         with pytest.raises(ValueError, match="level must be a probability between 0 and 1; got"):
             risk_intervals(y, 0 * y, groups=None, level=bad)
 
 
-def test_equal_losses_have_no_width_and_lower_bounds_are_never_negative():
-    equal = risk_intervals(np.ones(20), np.zeros(20), groups=None)[0]
-    assert equal == pytest.approx((1.0, 1.0, 1.0), abs=1e-9)
+def test_equal_losses_have_little_width_and_lower_bounds_are_never_negative():
+    equal = risk_intervals(np.ones(200), np.zeros(200), groups=None)[0]
+    assert equal == pytest.approx((1.0, 1.0, 1.0), abs=0.01)
+    few = risk_intervals(np.ones(4), np.zeros(4), groups=None)[0]
+    assert few.high > 1.5, "four equal losses prove little"
     zero = risk_intervals(np.ones(20), np.ones(20), groups=None)[0]
     assert zero == (0.0, 0.0, 0.0)
     spiky = np.zeros(30)
@@ -109,5 +139,5 @@ def test_equal_losses_have_no_width_and_lower_bounds_are_never_negative():
 
 
 def test_a_group_without_weight_is_an_error():
-    with pytest.raises(ValueError, match="sample_weight is zero on all rows of some group"):
+    with pytest.raises(ValueError, match="sample_weight is zero on all rows of group 'b'"):
         risk_intervals([1.0, 2.0], [0.0, 0.0], groups=["a", "b"], sample_weight=[1.0, 0.0])

@@ -30,10 +30,12 @@ def test_groups_are_drawn_to_the_cap_without_repetition():
 
 def test_small_groups_are_kept_whole_and_some_rows_of_all():
     X, y, codes, labels = rows(n=60)
-    drawn = RowSample.draw(X, y, codes, labels, None, budget=1)
+    drawn = RowSample.draw(X, y, codes, labels, None, budget=4 * 5 * 2)
     np.testing.assert_array_equal(
         np.bincount(drawn.codes, minlength=5), np.minimum(np.bincount(codes, minlength=5), LEAST)
     )
+    one = RowSample.draw(X, y, codes, labels, None, budget=1)
+    assert np.bincount(one.codes).tolist() == [1] * 5, "very many groups: one row each"
     everything = RowSample.draw(X, y, codes, labels, None)
     assert sorted(everything.y.tolist()) == y.tolist()
 

@@ -15,8 +15,9 @@ from counterpoise.schedules import Measurement, ProblemScale, get_schedule
 property_test = settings(deadline=None, derandomize=True, max_examples=100)
 
 SCALE = ProblemScale(
-    beta=1.0, n_groups=5, radius=2.0, nu=0.1, moment=3.0, mean_moment=1.5, label_scale=4.0
-)
+    beta=1.0, n_groups=5, radius=2.0, nu=0.1, moment=3.0, mean_moment=1.5, label_scale=4.0,
+    modulus=2.0,
+)  # fmt: skip
 
 
 def at(iteration=1, total=0.0, previous=0.0, spread=0.0, unit=1.0):

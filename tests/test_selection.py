@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from scipy import sparse
 from sklearn.base import clone
-from sklearn.model_selection import KFold
+from sklearn.model_selection import GroupKFold, KFold, ShuffleSplit
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from counterpoise import (
@@ -176,7 +176,9 @@ def test_groups_of_one_row_stay_in_training_and_are_named():
     g[0] = "z"
     model = GroupDRONeuronCV("identity", nus=[0.1]).fit(X, y, groups=g)
     assert "Groups of one row cannot be judged: z." in model.verdict_
-    assert list(model.intervals_) == ["a", "b", "c"]
+    assert list(model.intervals_) == ["a", "b", "c", "z"]
+    assert math.isnan(model.intervals_["z"].value)
+    assert model.intervals_["z"].high == model.intervals_.worst.high == math.inf
     assert math.isnan(model.cv_results_["group_risks"][0, 3])
 
 
@@ -191,6 +193,71 @@ def test_a_group_missing_from_training_is_still_judged():
     fit = GroupDRONeuron("identity", nu=0.0).fit(X[g != "c"], y[g != "c"], groups=g[g != "c"])
     expected = worst_group_risk(y[g == "c"], fit.predict(X[g == "c"]), groups=g[g == "c"])
     assert model.cv_results_["fold_worst"][1, 2] == pytest.approx(expected, rel=1e-6)
+
+
+def test_splitters_of_scikit_learn_and_their_own_errors():
+    X, y, g = shifted(sizes=(60, 30, 30))
+    options = dict(nus=[0.1], truncate=None, reference=False)
+    for cv in (KFold(3), ShuffleSplit(4, random_state=0), GroupKFold(3)):
+        model = GroupDRONeuronCV("identity", cv=cv, **options).fit(X, y, groups=g)
+        assert model.cv_results_["fold_worst"].shape[1] == cv.get_n_splits(X, y, g)
+    with pytest.raises(ValueError, match="Cannot have number of splits n_splits=9"):
+        GroupDRONeuronCV("identity", cv=GroupKFold(9), **options).fit(X, y, groups=g)
+
+
+def test_standard_errors_do_not_shrink_by_dealing_the_same_rows_again():
+    X, y, g = shifted()
+    options = dict(nus=[0.1], truncate=None, reference=False)
+    once, often = (
+        GroupDRONeuronCV("identity", repeats=r, **options).fit(X, y, groups=g) for r in (1, 8)
+    )
+    ratio = often.cv_results_["standard_error"] / once.cv_results_["standard_error"]
+    assert (ratio > 0.5).all()
+
+
+def test_references_of_truncated_labels_are_floors_of_truncated_labels():
+    rng = np.random.default_rng(0)
+    g = np.repeat([0, 1], [300, 300])
+    X = rng.normal(size=(600, 3))
+    y = X[:, 0] + np.where(g == 1, 30.0 * (rng.random(600) < 0.02), 0.0) + rng.normal(size=600)
+    model = GroupDRONeuronCV("identity", nus=[0.0], truncate=0.9, reference=True).fit(
+        X, y, groups=g
+    )
+    if model.robust_:
+        level = model.best_params_["truncate"]
+        assert model.best_params_["reference"][1] < np.var(np.clip(y[g == 1], -level, level))
+    from counterpoise.search import references
+    from counterpoise.solver import prepare
+
+    task = prepare(X, y, g, activation="identity")
+    raw = references(task, np.zeros(4))
+    clipped = references(task.variant(truncate=3.0), np.zeros(4))
+    assert raw[1] > 5 * clipped[1]
+
+
+def test_without_known_floors_there_are_no_reference_candidates():
+    rng = np.random.default_rng(0)
+    X, g = rng.normal(size=(120, 4)), np.repeat(np.arange(30), 4)
+    model = GroupDRONeuronCV("identity").fit(X, X[:, 0], groups=g)
+    assert set(model.cv_results_["family"]) == {"average", "plain", "truncated at 0.99"}
+
+
+@pytest.mark.parametrize("level", [0.0, 3.0])
+def test_constant_labels(level):
+    X, _, g = shifted(sizes=(30, 20, 20))
+    model = GroupDRONeuronCV("identity").fit(X, np.full(70, level), groups=g)
+    np.testing.assert_allclose(model.predict(X), level, atol=1e-9)
+
+
+def test_the_chosen_estimator_knows_the_features_and_takes_its_params_again():
+    X, y, g = shifted()
+    frame = pd.DataFrame(X, columns=["u", "v", "w"])
+    model = GroupDRONeuronCV("identity", nus=[0.05], truncate=None, reference=True)
+    model.fit(frame, y, groups=g)
+    assert model.best_estimator_.predict(frame).shape == (600,)
+    assert set(model.best_params_["reference"]) == {"a", "b", "c"}
+    again = GroupDRONeuron("identity", **model.best_params_).fit(frame, y, groups=g)
+    np.testing.assert_array_equal(again.coef_, model.coef_)
 
 
 def test_a_striking_fold_is_mentioned():
@@ -249,6 +316,11 @@ def test_families_far_off_are_named_not_drawn():
     [
         (dict(nus=[]), "nus is empty"),
         (dict(nus=[-1.0]), "nu must be >= 0; got -1.0"),
+        (dict(nus=0.1), "nus must be a list of numbers >= 0, or None; got 0.1"),
+        (dict(nus="auto"), "nus must be a list of numbers >= 0, or None; got 'auto'"),
+        (dict(truncate=[[0.9]]), "must be flat lists"),
+        (dict(cv=[(np.arange(70), np.arange(70))] * 2), "is not held out"),
+        (dict(cv=KFold(3), repeats=2), "leave repeats at 1"),
         (dict(truncate=(1.5,)), r"truncate must list quantiles between 0 and 1, or None; got 1.5"),
         (dict(truncate=()), "must list at least one choice"),
         (dict(reference=("yes",)), "reference must list True or False; got 'yes'"),

@@ -17,7 +17,7 @@ TRUE = dict(B=1.1 / 6.0, c1=0.25)
 
 
 def gaussian_scale(nu: float, K: int) -> ProblemScale:
-    return ProblemScale(1.0, K, 3.0, nu, 1.1, 1.0, 0.5)
+    return ProblemScale(1.0, K, 3.0, nu, 1.1, 1.0, 0.5, modulus=1.0)
 
 
 def printed(

@@ -100,6 +100,8 @@ def margins(Z: Array, directions: Array, gammas: Array = GAMMAS) -> Array:
     An upper bound of the paper's, which is over all directions.
     """
     n, p = Z.shape
+    if p == 0:
+        return np.zeros(len(gammas))
     smallest = np.full(len(gammas), np.inf)
     order = np.argsort(-gammas)  # the far rows are in all, the near ones join
     for w in np.concatenate([directions, -directions]):
@@ -126,41 +128,42 @@ def whole_margin(Z: Array, active: Array | None = None) -> float:
 
 
 class Sharpness(NamedTuple):
-    """The constants behind ``c0``, and those that follow from it."""
+    """The constants behind ``c0``, and those that follow from it; ``B`` is for ``r >= reach``."""
 
     B: float
+    reach: float
     gamma: float
     zeta: float
     c0: float
     c1: float
 
 
-def finite_tail(B: Array) -> float:
-    """The tail parameter of the shortest reach that has one."""
-    known = B[np.isfinite(B)]
-    return float(known[0]) if len(known) else math.inf
+def first_tail(B: Array) -> tuple[float, float]:
+    """The tail parameter of the shortest reach that has one, and that reach."""
+    for reach, b in zip(REACHES, B, strict=False):
+        if b < math.inf:
+            return float(b), reach
+    return math.inf, REACHES[len(B) - 1]
 
 
 def sharpness_from(B: Array, zetas: Array, alpha: float, gammas: Array = GAMMAS) -> Sharpness:
-    """The largest ``c0`` that any ``gamma`` and reach of the tail bound give; the ``B`` told is
-    that of the shortest reach that has one.
+    """The largest ``c0`` that any ``gamma`` and reach of the tail bound give.
 
     ``B[j]`` is the tail parameter for ``r >= REACHES[j]``. Features divided by ``s`` satisfy the
     assumptions with ``B/s``, ``gamma/s`` and ``zeta/s^2``; in the old coordinates that makes
-    ``c0 = gamma zeta alpha / (6 B log(20 B s^3 / zeta^2))``.
+    ``c0 = gamma zeta alpha / (6 B log(20 B s^3 / zeta^2))`` and ``c1 = c0^2 / (24 B s)``.
     """
-    told = finite_tail(B)
-    best = Sharpness(told, float(gammas[0]), float(zetas[0]), 0.0, 0.0)
-    for s, b in zip(REACHES, B, strict=False):
+    best = Sharpness(*first_tail(B), float(gammas[0]), float(zetas[0]), 0.0, 0.0)
+    for s, b in zip(REACHES, B.tolist(), strict=False):
         if not 0 < b < math.inf:
             continue
-        for gamma, zeta in zip(gammas, zetas, strict=True):
+        for gamma, zeta in zip(gammas.tolist(), zetas.tolist(), strict=True):
             if zeta <= 0:
                 continue
             log = math.log(max(20.0 * b * s**3 / zeta**2, math.e))
             c0 = gamma * zeta * alpha / (6.0 * b * log)
             if c0 > best.c0:
-                best = Sharpness(told, float(gamma), float(zeta), c0, c0**2 / (24.0 * b))
+                best = Sharpness(b, s, gamma, zeta, c0, c0**2 / (24.0 * b * s))
     return best
 
 
@@ -191,11 +194,8 @@ def paper_passes(steps: PaperSteps, scale: ProblemScale, distance: float) -> flo
     total = _needed_total(steps.c1, steps.epsilon, distance)
     if total <= 0:
         return 1.0
-    beta, B, c1 = scale.beta, steps.B, steps.c1
-    c4 = 27.0 * c1 + 2163.0 * beta**4 * B**2 / c1
-    inner = 6.0 * beta**2 + steps.C_M**2 * B * steps.log_term(beta, scale.radius) ** 2
-    cw = 2.0 * math.sqrt(3.0) * math.sqrt(inner) * beta * scale.radius * B
-    nu0 = steps.starting_weight(scale)
+    c1, nu0 = steps.c1, steps.starting_weight(scale)
+    c4, cw = steps.constants(scale, c1)
     primal = _geometric(total, 1.0 / (4.0 * c4), c1 / (8.0 * c4))
     growth = math.sqrt(c1 * scale.nu) / (4.0 * math.sqrt(2.0) * cw)
     dual = _geometric(total, math.sqrt(nu0) / (4.0 * cw), growth)

@@ -178,6 +178,7 @@ class CertificateConstants:
     dual_start: float
     risk_floor: float
     moment_exact: bool = True
+    mean_moment: float = 1.0
 
     def slack(self, c1: float) -> float:
         """Sum of slacks when the sharpness is ``c1`` (infinite if too small for the steps)."""

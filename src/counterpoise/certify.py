@@ -72,6 +72,7 @@ def certify(
         ),
         risk_floor=objective.risk(np.zeros_like(loss_K)),
         moment_exact=moment_exact,
+        mean_moment=scale.mean_moment,
     )
     certificate = Certificate(
         risk=risk,

@@ -11,7 +11,7 @@ import numpy as np
 
 from counterpoise import assumptions as theory
 from counterpoise import verdicts as say
-from counterpoise.activations import get_activation
+from counterpoise.activations import get_activation, identity
 from counterpoise.engines.opening import kind_of, open_engine
 from counterpoise.engines.sample import RowSample
 from counterpoise.feature_laws import FeatureLaws
@@ -21,7 +21,7 @@ from counterpoise.schedules import PaperSteps
 from counterpoise.solution import Solution
 from counterpoise.solver import prepare, running
 from counterpoise.task import Run, Task
-from counterpoise.validation import check_rows
+from counterpoise.validation import check_rows, is_number
 from counterpoise.verdicts import DOUBTFUL, HOLDS, VIOLATED, Verdict
 
 Array = np.ndarray
@@ -45,8 +45,9 @@ class GroupDiagnosis:
     ----------
     label : the group
     rows : int
-    B : float
-        Tail parameter: ``P(|u.x| >= r) <= exp(-r/B)``, along the directions looked at.
+    B, reach : float
+        Tail parameter: ``P(|u.x| >= r) <= exp(-r/B)`` for ``r >= reach``, along the directions
+        looked at. The paper's reach is 1; another unit of the features is another reach.
     gamma, zeta : float
         Margin, at the ``gamma`` that gives the largest ``c0``. For the identity activation, which
         needs none, ``zeta`` and the sharpness are the least eigenvalue of the second moment.
@@ -55,7 +56,8 @@ class GroupDiagnosis:
     c0, c1 : float
         Sharpness that the theory derives from these: a worst case.
     measured_c1 : float
-        Smallest ``mean (sigma(w_t.x) - sigma(w.x))^2 / ||w_t - w||^2`` along the fit's iterates.
+        Smallest ``mean (sigma(w_t.x) - sigma(w.x))^2 / ||w_t - w||^2`` along the fit's iterates, in
+        its own coordinates and units of their mean square.
     noise_floor : float
         What a neuron of the group's own would leave of its loss; NaN if the group is too small.
     average_loss : float
@@ -71,6 +73,7 @@ class GroupDiagnosis:
     label: Any
     rows: int
     B: float
+    reach: float
     gamma: float
     zeta: float
     zeta_fit: float
@@ -191,7 +194,8 @@ def diagnose(
     delta : float, default=0.05
         Probability with which the theorem may fail.
     random_state : int, default=0
-        For the sample and for the directions looked along.
+        For the directions looked along and the sample (that of rows in chunks, on a cluster or on
+        a device is the one their engine keeps, whatever the seed).
 
     Examples
     --------
@@ -204,10 +208,15 @@ def diagnose(
     ('holds', 'holds', 2000)
     """
     options = dict(activation=activation, fit_intercept=fit_intercept, precondition=precondition)
-    if isinstance(random_state, bool) or not isinstance(random_state, (int, np.integer)):
-        raise ValueError(f"random_state must be an integer; got {random_state!r}")
-    if not isinstance(delta, (int, float)) or not 0 < delta < 1:
+    if not isinstance(fit_intercept, (bool, np.bool_)):
+        raise ValueError(f"fit_intercept must be True or False; got {fit_intercept!r}")
+    whole = isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool)
+    if not whole or random_state < 0:
+        raise ValueError(f"random_state must be an integer >= 0; got {random_state!r}")
+    if not is_number(delta) or not 0 < delta < 1:
         raise ValueError(f"delta must be a probability between 0 and 1; got {delta!r}")
+    if epsilon is not None and not (is_number(epsilon) and 0 < epsilon < math.inf):
+        raise ValueError(f"epsilon must be a positive number; got {epsilon!r}")
     sample = _sampled(X, y, groups, sample_weight, options, int(random_state))
     names = _feature_names(X, sample.X.shape[1])
     return diagnose_sample(
@@ -229,7 +238,7 @@ def _sampled(
             X, y, groups, weights, get_activation(options["activation"]),
             intercept=bool(options["fit_intercept"]), centred=False,
         ).sample()  # fmt: skip
-    X, y = check_rows(X, y)
+    X, y = check_rows(X, y, "diagnose")
     data = GroupedData.build(X, y, groups, weights, intercept=False)
     row_weights = data.row_weights if data.row_weights.size else None
     return RowSample.draw(
@@ -253,10 +262,13 @@ def diagnose_sample(
     K = len(sample.labels)
     with running(task):
         found = task.fit("auto") if found is None else found
-        totals = task.engine.census.totals
+        # Rows as in the data, not as in the sample, where large groups were cut.
+        drawn = np.bincount(sample.codes, minlength=K)
+        totals = task.engine.census.totals * sample.counts / drawn
         average = task.variant(prior=totals / totals.sum()).fit(math.inf)
         floors = noise_floors(task)
         run = task.run(found.nu)
+        activity = _activity(task, run, found)
         scores = np.asarray(sample.X @ found.coef) + found.intercept
         laws = FeatureLaws.of(
             sample,
@@ -271,10 +283,10 @@ def diagnose_sample(
     plan = _Plan.of(task, run, laws, found, middle, epsilon)
     needed = theory.rows_needed(laws.size, K, plan.radius, plan.epsilon, delta)
     sharpness = found.certificate.group_sharpness
-    # In units of the features' mean square, so that a linear unit has about one.
+    # In units of the features' mean square in the coordinates of the fit.
     measured = np.full(K, np.nan)
     if sharpness is not None:
-        measured = np.array(sharpness) / task.frame.mean_moment
+        measured = np.array(sharpness) / found.certificate.constants.mean_moment
     carried = _tail_shares(sample, task, average)
     groups = []
     for k, label in enumerate(label_list(sample.labels)):
@@ -293,23 +305,39 @@ def diagnose_sample(
                 verdicts={
                     "tails": law.tails,
                     "margin": law.margin,
-                    "sharpness": say.sharpness_verdict(float(measured[k])),
+                    "sharpness": say.sharpness_verdict(float(activity[k])),
                     "labels": say.label_verdict(float(carried[k]), rows),
                     "rows": say.rows_verdict(rows, laws.size, needed),
                 },
             )
         )
+    beyond = np.abs(sample.y) > plan.truncation
     return Diagnosis(
         groups=groups,
-        advice=advise(groups, laws.size),
+        advice=advise(groups, laws.size, linear=task.engine.activation.is_identity),
         truncation=plan.truncation,
-        clipped=float(np.mean(np.abs(sample.y) > plan.truncation)),
+        clipped=float(np.average(beyond, weights=(sample.counts / drawn)[sample.codes])),
         epsilon=plan.epsilon,
         radius=plan.radius,
         paper_passes=plan.paper_passes,
         adaptive_passes=plan.adaptive_passes,
         sampled=len(sample.y),
     )
+
+
+def _activity(task: Task, run: Run, found: Solution) -> Array:
+    """How far the neuron's outputs tell iterates of Algorithm 1 (on the sample) from the fit,
+    against what a linear unit's would: the smallest ratio of every group; NaN where even linear
+    scores do not differ."""
+    coordinates, engine = run.problem.coordinates, run.terms.engine
+    w = np.append(found.coef, found.intercept) if engine.census.intercept else found.coef
+    points = np.array([coordinates.to_user(v) for v, _ in run.result.milestones])
+    said = engine.separation(points, w)
+    linear = engine.variant(activation=identity()).separation(points, w)
+    apart = linear > 1e-9 * max(float(linear.max(initial=0.0)), 1e-300)
+    ratio = np.divide(said, linear, out=np.full(linear.shape, np.inf), where=apart)
+    least = ratio.min(axis=0)
+    return np.where(np.isfinite(least), least, np.nan)
 
 
 class _Plan(NamedTuple):
@@ -332,10 +360,7 @@ class _Plan(NamedTuple):
         epsilon: float | None,
     ) -> _Plan:
         scale = run.scale
-        if epsilon is None:
-            epsilon = 0.1 * scale.label_scale
-        elif not 0 < epsilon < math.inf:
-            raise ValueError(f"epsilon must be a positive number; got {epsilon!r}")
+        epsilon = 0.1 * scale.label_scale if epsilon is None else epsilon
         radius = laws.norm(found.coef)
         B = max(law.sharpness.B for law in laws.groups)
         c1 = min(law.sharpness.c1 for law in laws.groups)
@@ -375,7 +400,7 @@ def _tail_shares(sample: RowSample, task: Task, average: Solution) -> Array:
     return out
 
 
-def advise(groups: list[GroupDiagnosis], size: int) -> list[str]:
+def advise(groups: list[GroupDiagnosis], size: int, *, linear: bool) -> list[str]:
     """What to do about the verdicts, most pressing first."""
     out = []
 
@@ -416,7 +441,7 @@ def advise(groups: list[GroupDiagnosis], size: int) -> list[str]:
             f"({far[0].verdicts['tails'].evidence})."
         )
     silent = troubled("sharpness", VIOLATED)
-    if silent:
+    if silent and not linear:
         out.append(
             f"try another activation: the neuron is silent on nearly all rows of {named(silent)}, "
             "so they cannot tell good coefficients from bad. leaky_relu and identity never are."

@@ -145,8 +145,9 @@ class KL(Divergence):
         top = float(losses.max())
         if nu == 0:
             return top
-        middle = float(prior @ losses)
-        if top - float(losses.min()) <= nu:
+        low = float(losses.min())
+        middle = low + float(prior @ (losses - low))  # equal losses are their own mean, exactly
+        if top - low <= nu:
             # Small spread: log1p and expm1 keep the digits that log(1 + tiny) would lose.
             return middle + nu * float(np.log1p(prior @ np.expm1((losses - middle) / nu)))
         with np.errstate(over="ignore"):

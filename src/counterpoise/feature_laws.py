@@ -68,8 +68,7 @@ class FeatureLaws:
         Z, matrix, unit, alive = _coordinates(sample, intercept, precondition)
         rng = np.random.default_rng(seed)
         known = [f"feature {j}" for j in range(len(alive))] if names is None else list(names)
-        known = [name for name, there in zip(known, alive, strict=True) if there]
-        directions, names = _directions(Z, unit, known, rng)
+        directions, names = _directions(Z, unit, alive, known, rng)
         reaches = theory.REACHES if precondition is not None else theory.REACHES[:1]
         whole = Z.shape[1] <= SECOND_ORDER_LIMIT
         groups = []
@@ -88,7 +87,7 @@ class FeatureLaws:
             if whole and activation.is_identity:
                 # Nothing is ever inactive: the loss is as sharp as the second moment says.
                 at_fit = theory.whole_margin(rows)
-                sharp = theory.Sharpness(theory.finite_tail(B), 0.0, at_fit, at_fit, at_fit)
+                sharp = theory.Sharpness(*theory.first_tail(B), 0.0, at_fit, at_fit, at_fit)
             else:
                 if whole:
                     at_fit = theory.whole_margin(rows, scores[own] > 0)
@@ -108,9 +107,9 @@ class FeatureLaws:
 
 def _coordinates(
     sample: RowSample, intercept: bool, precondition: str | None
-) -> tuple[Array, Array, Array, Array]:
-    """Rows in the coordinates, the map of coefficients to theirs, unit directions of features,
-    and which features vary."""
+) -> tuple[Array, Array, Array | None, Array]:
+    """Rows in the coordinates, the map of coefficients to theirs, unit directions of features
+    (None where these are the axes), and which features vary."""
     X = sample.X.toarray() if sparse.issparse(sample.X) else np.asarray(sample.X, dtype=float)
     # Groups count alike, however many of their rows were drawn.
     share = 1.0 / np.bincount(sample.codes)[sample.codes] / len(sample.labels)
@@ -123,12 +122,12 @@ def _coordinates(
     alive = squares > 1e-20 * squares.max(initial=0.0)
     if precondition is None:
         d = X.shape[1]
-        return X, np.ones(d), np.eye(d), np.ones(d, dtype=bool)
+        return X, np.ones(d), None, np.ones(d, dtype=bool)
     scale = np.sqrt(np.where(alive, squares, 1.0))
     scaled = np.where(alive, X / scale, 0.0)
     wide = int(alive.sum()) > SECOND_ORDER_LIMIT
     if precondition == "scale" or wide:
-        return scaled, np.where(alive, scale, 0.0), np.eye(X.shape[1])[alive], alive
+        return scaled, np.where(alive, scale, 0.0), None, alive
     values, vectors = np.linalg.eigh((scaled * share[:, None]).T @ scaled)
     keep = values > 1e-9 * values.max(initial=0.0)
     root, vectors = np.sqrt(values[keep]), vectors[:, keep]
@@ -140,13 +139,23 @@ def _coordinates(
 
 
 def _directions(
-    Z: Array, units: Array, names: list[str], rng: np.random.Generator
+    Z: Array, units: Array | None, alive: Array, names: list[str], rng: np.random.Generator
 ) -> tuple[Array, list[str]]:
-    """Unit vectors along features (those with the farthest rows, if many) and at random."""
-    if len(units) > FEATURES:
-        far = np.abs(Z @ units.T).max(axis=0) if len(Z) * len(units) < 1e9 else np.zeros(len(units))
-        keep = np.sort(np.argsort(-far, kind="stable")[:FEATURES])
-        units, names = units[keep], [names[j] for j in keep]
-    drawn = rng.normal(size=(RANDOM if Z.shape[1] > 1 else 0, Z.shape[1]))
+    """Unit vectors along features that vary (those with the farthest rows, if many) and at
+    random."""
+    p, there = Z.shape[1], np.flatnonzero(alive)
+    if len(there) > FEATURES:
+        along = Z[:, there] if units is None else Z @ units.T
+        far = np.argsort(-np.abs(along).max(axis=0), kind="stable")[:FEATURES]
+        kept = np.sort(far)
+    else:
+        kept = np.arange(len(there))
+    if units is None:
+        chosen = np.zeros((len(kept), p))
+        chosen[np.arange(len(kept)), there[kept]] = 1.0
+    else:
+        chosen = units[kept]
+    drawn = rng.normal(size=(RANDOM if p > 1 else 0, p))
     drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
-    return np.concatenate([units, drawn]), names + [""] * len(drawn)
+    named = [names[j] for j in there[kept]] + [""] * len(drawn)
+    return np.concatenate([chosen, drawn]), named

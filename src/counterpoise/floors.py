@@ -22,31 +22,29 @@ FLOOR_TOL = 1e-3
 
 
 def noise_floors(task: Task) -> Array:
-    """The loss that a neuron fitted to the group alone leaves, freed of the fit's optimism.
+    """The loss that a neuron fitted to the group alone leaves, freed of the fit's optimism; of
+    clipped labels, if the task clips them.
 
     ``loss n / (n - p)`` with ``p`` coefficients; NaN for groups too small to tell, and without
     coefficients it is the labels' own mean square. Exact for the identity activation where group
     matrices fit in memory; else groups (of rows in memory; of many, the largest) are fitted.
     """
     engine, frame = task.engine, task.frame
+    if task.truncate is not None:
+        engine = engine.variant(truncate=task.truncate)
+    sizes = effective_sizes(task)
+    known = np.flatnonzero(sizes >= max(ROWS_PER_COEFFICIENT * engine.n_coef, engine.n_coef + 1))
+    floors = np.full(engine.n_groups, np.nan)
     if engine.activation.is_identity and frame.matrices is not None:
         model = quadratics(engine, frame)
-        losses = np.empty(engine.n_groups)
-        for k, (loss, grad, hess) in enumerate(
-            zip(model.loss_K, model.grad_KD, model.hess, strict=True)
-        ):
-            losses[k] = max(loss - 0.5 * float(grad @ solve_semidefinite(hess, grad)), 0.0)
-        sizes = effective_sizes(task)
+        for k in known:
+            gain = model.grad_KD[k] @ solve_semidefinite(model.hess[k], model.grad_KD[k])
+            floors[k] = max(float(model.loss_K[k] - 0.5 * gain), 0.0)
     elif isinstance(engine, MemoryEngine):
-        data = engine.data
-        sizes, losses = effective_sizes(task), np.full(data.n_groups, np.nan)
-        for k in np.argsort(-sizes, kind="stable")[:MOST_FITS]:
-            losses[k] = _alone(task, data, int(k))
-    else:
-        return np.full(engine.n_groups, np.nan)
-    spare = sizes - engine.n_coef
-    known = (sizes >= ROWS_PER_COEFFICIENT * engine.n_coef) & (spare > 0)
-    return np.where(known, losses * sizes / np.where(known, spare, 1.0), np.nan)
+        largest = known[np.argsort(-sizes[known], kind="stable")[:MOST_FITS]]
+        for k in largest:
+            floors[k] = _alone(task, engine.data, int(k))
+    return floors * sizes / np.maximum(sizes - engine.n_coef, 1.0)
 
 
 def filled(floors: Array, losses: Array) -> Array | None:
@@ -86,7 +84,6 @@ def _alone(task: Task, data: GroupedData, k: int) -> float:
         prior=np.ones(1),
         reference=np.zeros(1),
         steps=AdaptiveSteps(),
-        truncate=None,
         tol=max(task.tol, FLOOR_TOL),
     )
-    return float(alone.fit(np.inf).losses[0])
+    return float(alone.reach(np.inf).eval.loss_K[0])

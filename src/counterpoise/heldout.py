@@ -89,11 +89,10 @@ class HeldOut:
 
     @property
     def errors(self) -> Array:
-        """Standard errors of ``scores``, from the spread over folds."""
-        if self.n_folds < 2:
-            return np.full(len(self.scores), np.nan)
+        """Standard errors of ``scores``, from the spread over folds. Repeats deal the same rows
+        out again: they steady the score, but are no new rows."""
         spread = np.log(self.fold_worst).std(axis=0, ddof=1)
-        return self.scores * spread / np.sqrt(self.n_folds)
+        return self.scores * spread / np.sqrt(self.n_folds // self.repeats)
 
     @property
     def group_risks(self) -> Array:
@@ -127,18 +126,20 @@ class HeldOut:
         pays &= wins >= NEEDED_WINS * self.n_folds
         best = int(np.argmin(self.scores))
         chosen = int(np.argmin(np.where(pays, self.scores, np.inf))) if pays.any() else average
-        spoken = chosen if chosen != average else best
+        spoken = best if chosen == average else chosen
         worst = self.fold_worst[:, spoken]
         striking = int(np.sum(worst > STRIKING * float(np.median(worst))))
-        return Choice(chosen, best, int(wins[spoken]), self.n_folds, striking)
+        return Choice(chosen, best, spoken, int(wins[spoken]), self.n_folds, striking)
 
 
 class Choice(NamedTuple):
-    """What was chosen and what scored best; on how many folds the chosen one beats the average (or
-    the best, if that was chosen), and how many folds are strikingly worse than the usual one."""
+    """What was chosen and what scored best; of the one to be spoken of (the chosen or, if that is
+    the average, the best) on how many folds it beats the average, and how many folds are
+    strikingly worse than the usual one."""
 
     chosen: int
     best: int
+    spoken: int
     wins: int
     n_folds: int
     striking: int

@@ -23,6 +23,8 @@ Array = np.ndarray
 
 # The skewness of a squared normal error, believed as if so many rows had shown it.
 NORMAL_SKEW, BELIEVED_ROWS = 8.0**0.5, 10.0
+# Rows below which nothing can be said, and below which tails are taken so many times smaller.
+FEWEST, FEW, CAREFUL = 3.0, 8.0, 5.0
 
 
 class Interval(NamedTuple):
@@ -77,7 +79,7 @@ class RiskIntervals:
     def __str__(self) -> str:
         names = [str(label) for label in self]
         width = max(map(len, [*names, "worst"]))
-        lines = [f"{'group':<{width}}  {'rows':>9}  risk [{self.level:.0%} interval]"]
+        lines = [f"{'group':<{width}}  {'rows':>9}  risk [{100 * self.level:g}% interval]"]
         for label, name, size in zip(self, names, self.sizes, strict=True):
             lines.append(f"{name:<{width}}  {size:>9.0f}  {self[label]}")
         lines.append(f"{'worst':<{width}}  {'':>9}  {self.worst}")
@@ -95,7 +97,7 @@ def risk_intervals(
     """Mean squared error of every group and of the worst one, with confidence intervals.
 
     For rows that were held out: those a model was fitted to would make it look better than it is.
-    A small group gets a wide interval; a single row gets ``[0, inf)``.
+    A small group gets a wide interval; one or two rows get ``[0, inf)``.
 
     Examples
     --------
@@ -113,30 +115,45 @@ def risk_intervals(
     losses = squared_errors(y_true, y_pred)
     labels, codes = encode_groups(on_host(groups), len(losses))
     weights = check_weights(on_host(sample_weight), len(losses))
+    if weights is not None:
+        totals = np.bincount(codes, weights, len(labels))
+        if (totals <= 0).any():
+            empty = label_list(labels)[int(np.argmin(totals))]
+            raise ValueError(f"sample_weight is zero on all rows of group {empty!r}; leave it out")
     return loss_intervals(losses, labels, codes, weights, level=level)
 
 
 def loss_intervals(
     losses: Array, labels: Array, codes: Array, weights: Array | None, *, level: float = 0.95
 ) -> RiskIntervals:
-    """The same from losses of rows; ``codes`` number their ``labels``."""
+    """The same from losses of rows; ``codes`` number their ``labels``. Of a group without rows
+    nothing is known: NaN in [0, inf)."""
     check_level(level)
     losses = column_or_1d(losses)
+    if not len(losses):
+        raise ValueError("there are no rows to judge by")
+    if not np.isfinite(losses).all():
+        raise ValueError("losses must be finite; labels or predictions hold NaN or infinity")
     K, tail = len(labels), 0.5 * (1.0 - level)
-    moments = group_moments(losses, codes, K, weights)
-    low, high = moments.bounds(tail)
-    careful, _ = moments.bounds(tail / K)
-    worst = Interval(float(moments.mean.max()), float(careful.max()), float(high.max()))
-    return RiskIntervals(labels, moments.size, moments.mean, low, high, worst, level)
+    # In units of the largest, so that neither squares nor cubes leave the range of doubles.
+    unit = float(losses.max()) or 1.0
+    moments = group_moments(losses / unit, codes, K, weights)
+    low, high = (unit * bound for bound in moments.bounds(tail))
+    careful = unit * moments.bounds(tail / K)[0]
+    values = unit * moments.mean
+    worst = Interval(float(np.nanmax(values)), float(careful.max()), float(high.max()))
+    return RiskIntervals(labels, moments.size, values, low, high, worst, float(level))
 
 
 def check_level(level: float) -> None:
-    if isinstance(level, bool) or not isinstance(level, (int, float)) or not 0 < level < 1:
+    number = isinstance(level, (int, float, np.integer, np.floating))
+    if isinstance(level, bool) or not number or not 0 < level < 1:
         raise ValueError(f"level must be a probability between 0 and 1; got {level!r}")
 
 
 class GroupMoments(NamedTuple):
-    """Effective size, mean, standard error and skewness of every group's losses."""
+    """Effective size, mean, standard error and skewness of every group's losses; a group without
+    rows has size zero and no mean."""
 
     size: Array
     mean: Array
@@ -146,35 +163,38 @@ class GroupMoments(NamedTuple):
     def bounds(self, tail: float) -> tuple[Array, Array]:
         """Lower and upper bounds of the means, each missed with about probability ``tail``."""
         n, mean, error, skew = self
-        known = n > 1.0 + 1e-9
-        quantile = student.ppf(1.0 - tail, np.maximum(n - 1.0, 1e-9))
-        bend = skew / np.sqrt(n)
+        known = n > FEWEST - 1e-9
+        count = np.maximum(n, FEWEST)
+        # Few rows show neither their spread nor their skewness: more is allowed for.
+        quantile = student.ppf(1.0 - tail / np.where(count < FEW, CAREFUL, 1.0), count - 1.0)
+        bend = skew / np.sqrt(count)
         low = np.where(known, mean - error * _unbend(quantile, bend), 0.0)
         high = np.where(known, mean - error * _unbend(-quantile, bend), np.inf)
-        return np.clip(low, 0.0, mean), np.maximum(high, mean)
+        return np.where(known, np.clip(low, 0.0, mean), 0.0), np.fmax(high, mean)
 
 
 def group_moments(losses: Array, codes: Array, K: int, weights: Array | None) -> GroupMoments:
     """Moments of every group, rows counting by their weights."""
-    w = np.ones(len(losses)) if weights is None else weights
+    w = np.ones(len(losses)) if weights is None else weights / (float(weights.max()) or 1.0)
 
     def total(values: Array) -> Array:
         return np.bincount(codes, weights=values, minlength=K)
 
     mass = total(w)
-    if (mass <= 0).any():
-        raise ValueError("sample_weight is zero on all rows of some group; leave the group out")
-    size = mass**2 / total(w * w)
+    there = mass > 0
+    mass = np.where(there, mass, 1.0)
+    size = np.where(there, mass**2 / np.where(there, total(w * w), 1.0), 0.0)
     mean = total(w * losses) / mass
     gap = losses - mean[codes]
-    # Groups whose losses are all the same have neither spread nor skewness but their rounding.
-    spread = np.maximum(total(w * gap * gap) / mass, (1e-12 * np.abs(mean)) ** 2)
-    skew = np.divide(total(w * gap**3) / mass, spread**1.5, out=np.zeros(K), where=spread > 0)
+    # Losses that are all the same are still a sample: another row may differ.
+    least = mean / np.maximum(size, 1.0)
+    spread = np.maximum(total(w * gap * gap) / mass, least**2)
+    skew = np.divide(total(w * gap**3) / mass, spread**1.5, out=np.zeros(K), where=spread > 1e-100)
     # Few rows hide their skewness: the usual correction, and some rows' worth of normal errors.
     skew *= np.sqrt(size * np.maximum(size - 1.0, 0.0)) / np.maximum(size - 2.0, 1.0)
     skew = (size * skew + BELIEVED_ROWS * NORMAL_SKEW) / (size + BELIEVED_ROWS)
     error = np.sqrt(spread / np.maximum(size - 1.0, 1e-9))
-    return GroupMoments(size, mean, error, skew)
+    return GroupMoments(size, np.where(there, mean, np.nan), error, skew)
 
 
 def _unbend(x: Array, bend: Array) -> Array:

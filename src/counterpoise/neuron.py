@@ -120,7 +120,7 @@ class GroupDRONeuron(Neuron):
 
     _found: Solution | None
     # What a diagnosis needs to know of a fit's options.
-    SEEN: ClassVar = ("activation", "fit_intercept", "precondition")
+    SEEN: ClassVar = ("activation", "divergence", "fit_intercept", "precondition")
 
     def __init__(
         self,

@@ -36,7 +36,7 @@ class ProblemScale(NamedTuple):
     moment: float
     mean_moment: float
     label_scale: float
-    modulus: float = 2.0
+    modulus: float
 
 
 class Measurement(NamedTuple):
@@ -171,11 +171,15 @@ class PaperSteps:
         """The label level ``M`` of the paper's truncation fact."""
         return self.C_M * radius * self.B * beta * self.log_term(beta, radius)
 
-    def step(self, scale: ProblemScale, c1: float, nu0: float, now: Measurement) -> float:
+    def constants(self, scale: ProblemScale, c1: float) -> tuple[float, float]:
+        """``C_4`` and ``C'_W`` of the paper."""
         beta, radius, B = scale.beta, scale.radius, self.B
         c4 = 27.0 * c1 + 2163.0 * beta**4 * B**2 / c1
         inner = 6.0 * beta**2 + self.C_M**2 * B * self.log_term(beta, radius) ** 2
-        cw = 2.0 * math.sqrt(3.0) * math.sqrt(inner) * beta * radius * B
+        return c4, 2.0 * math.sqrt(3.0) * math.sqrt(inner) * beta * radius * B
+
+    def step(self, scale: ProblemScale, c1: float, nu0: float, now: Measurement) -> float:
+        c4, cw = self.constants(scale, c1)
         t = now.iteration
         # In logarithms: the dual factor may pass what a double can hold long before it counts.
         primal = (t - 1) * math.log1p(c1 / (8.0 * c4)) - math.log(4.0 * c4)

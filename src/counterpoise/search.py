@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
@@ -13,8 +14,9 @@ from sklearn.utils import check_random_state
 
 from counterpoise.activations import get_activation
 from counterpoise.engines.sorting import take_rows
-from counterpoise.floors import filled, noise_floors
-from counterpoise.groups import GroupedData
+from counterpoise.engines.threads import single_threaded_blas
+from counterpoise.floors import ROWS_PER_COEFFICIENT, filled, noise_floors
+from counterpoise.groups import GroupedData, label_list
 from counterpoise.heldout import HeldOut, stratified_folds
 from counterpoise.intervals import RiskIntervals, loss_intervals
 from counterpoise.solver import prepare, running
@@ -64,11 +66,11 @@ class Candidate:
 
 
 class Measured(NamedTuple):
-    """Of some rows: the unit of ``nu``, the plain average fit, and groups' noise floors."""
+    """Of some rows: the plain average fit (user's coefficients, intercept last), and the unit of
+    ``nu``, its loss."""
 
-    unit: float
     average: Array
-    floors: Array | None
+    unit: float
 
 
 @dataclass
@@ -85,6 +87,7 @@ class Search:
     options: dict[str, Any]
     repeats: int = 1
     coefs: list[Array] = field(default_factory=list)
+    unit: float = math.nan
 
     def __post_init__(self) -> None:
         self.codes = self.data.codes
@@ -108,18 +111,27 @@ class Search:
     def measure(self, task: Task) -> Measured:
         """What candidates are relative to, on the rows of a task."""
         totals = task.engine.census.totals
-        average = task.variant(prior=totals / totals.sum()).fit(math.inf)
-        floors = None
-        if any(candidate.reference for candidate in self.candidates):
-            floors = filled(noise_floors(task), average.losses)
-        return Measured(
-            float(task.prior @ average.losses), np.append(average.coef, average.intercept), floors
-        )
+        fit = task.variant(prior=totals / totals.sum()).reach(math.inf)
+        average = fit.start(fit.made.problem.coordinates).coef
+        return Measured(average, float(task.prior @ fit.eval.loss_K))
 
-    def on_all_rows(self) -> Measured:
+    def parameters(self, candidate: Candidate) -> dict[str, Any]:
+        """What a candidate is on all rows, as parameters of ``GroupDRONeuron`` but the prior."""
         task = self._task(np.arange(len(self.codes)))
         with running(task):
-            return self.measure(task)
+            measured = self.measure(task)
+            self.unit = measured.unit
+            level = candidate.truncation(self.data.y)
+            floors = references(task.variant(truncate=level), measured.average)
+        reference = None
+        if candidate.reference and floors is not None:
+            reference = dict(zip(label_list(self.data.labels), floors.tolist(), strict=True))
+        return dict(nu=candidate.strength(self.unit), truncate=level, reference=reference)
+
+    def knows_floors(self) -> bool:
+        """Whether any group is large enough for a noise floor."""
+        sizes = np.diff(self.data.offsets)
+        return bool((sizes >= ROWS_PER_COEFFICIENT * self.data.n_coef + 1).any())
 
     def intervals(self, candidate: int, level: float) -> RiskIntervals:
         """Of held-out losses; a row counts once, however often it was held out."""
@@ -129,10 +141,10 @@ class Search:
                 losses[test[part]] += block[:, 0]
                 times[test[part]] += 1
         seen = np.flatnonzero(times)
-        present, codes = np.unique(self.codes[seen], return_inverse=True)
         weights = self.weights[seen] if self.data.row_weights.size else None
-        labels = self.data.labels[present]
-        return loss_intervals(losses[seen] / times[seen], labels, codes, weights, level=level)
+        return loss_intervals(
+            losses[seen] / times[seen], self.data.labels, self.codes[seen], weights, level=level
+        )
 
     def _task(self, rows: Array) -> Task:
         """The problem of some rows, whose groups may be fewer than all."""
@@ -159,24 +171,35 @@ class Search:
                 if first.pooled:
                     found[first] = measured.average
                     continue
-                changes: dict[str, Any] = dict(truncate=first.truncation(y))
-                if first.reference and measured.floors is not None:
-                    changes["reference"] = measured.floors
-                path = task.variant(**changes).path([m.strength(measured.unit) for m in members])
+                own = task.variant(truncate=first.truncation(y))
+                if first.reference:
+                    floors = references(own, measured.average)
+                    own = own if floors is None else own.variant(reference=floors)
+                ends = own.points([member.strength(measured.unit) for member in members])
                 for member in members:
-                    fit = path[member.strength(measured.unit)]
-                    found[member] = np.append(fit.coef, fit.intercept)
-        return np.array([found[candidate] for candidate in self.candidates])
+                    found[member] = ends[member.strength(measured.unit)].coef
+        coefs = np.array([found[candidate] for candidate in self.candidates])
+        return coefs if self.data.intercept else np.pad(coefs, ((0, 0), (0, 1)))
 
     def _losses(self, rows: Array, coefs: Array) -> Iterator[tuple[Array, slice]]:
         """Losses of some rows under every fit, a block of rows at a time: (rows, C)."""
         sigma = get_activation(self.options["activation"])
         W, bias = coefs[:, : self.data.n_features].T, coefs[:, -1]
-        size = max(64, BLOCK // len(coefs))
+        size = max(64, BLOCK // max(len(coefs), self.data.n_features))
         for start in range(0, len(rows), size):
             part = slice(start, min(start + size, len(rows)))
-            scores = np.asarray(self.data.X[rows[part]] @ W) + bias
+            with single_threaded_blas():
+                scores = np.asarray(self.data.X[rows[part]] @ W) + bias
             yield (sigma.value(scores) - self.data.y[rows[part], None]) ** 2, part
+
+
+def references(task: Task, average: Array) -> Array | None:
+    """Noise floors of all groups, labels as the task clips them; None if none is known."""
+    engine = task.engine
+    if task.truncate is not None:
+        engine = engine.variant(truncate=task.truncate)
+    losses = engine.evaluate(average, surrogate=False).loss_K
+    return filled(noise_floors(task), losses)
 
 
 def make_splits(
@@ -208,10 +231,17 @@ def given_splits(
     cv: Any, data: GroupedData, X: Any, y: Array, groups: Any, weights: Any
 ) -> list[tuple[Array, Array]]:
     """Splits of a user's rows, as splits of the sorted ``data`` made of them."""
-    splitter = hasattr(cv, "split") and not isinstance(cv, str)
-    pairs = cv.split(X, y, groups) if splitter else cv
+    numbers = np.arange(len(y))
+    if hasattr(cv, "split") and not isinstance(cv, str):
+        with warnings.catch_warnings():  # those that have no use for groups say so
+            warnings.filterwarnings("ignore", "The groups parameter is ignored", UserWarning)
+            pairs = list(cv.split(X, y, groups))
+    else:
+        try:
+            pairs = list(cv)
+        except TypeError:
+            pairs = [None]
     try:
-        numbers = np.arange(len(y))
         # A list without entries is no list of integers to numpy.
         pairs = [[numbers[part] if len(part) else numbers[:0] for part in pair] for pair in pairs]
         pairs = [(train, test) for train, test in pairs]
@@ -232,5 +262,10 @@ def given_splits(
         train, test = (np.sort(place[rows][place[rows] >= 0]) for rows in pair)
         if not len(train) or not len(test):
             raise ValueError("cv gave a split with no rows (of positive weight) on one side")
+        if len(np.intersect1d(train, test)):
+            raise ValueError(
+                "cv gave a split whose test rows are also among its training rows; what a fit has "
+                "seen is not held out"
+            )
         splits.append((train, test))
     return splits

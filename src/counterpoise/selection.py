@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any
 
@@ -53,8 +54,9 @@ class GroupDRONeuronCV(Neuron):
         Held-out risks are always those of labels as they are.
     reference : sequence of bool, default=(False, True)
         Whether to subtract from each group's risk what a neuron of its own would leave of it.
-    cv : int or iterable of (train, test) index arrays, default=5
-        Number of folds, stratified by group, or the splits themselves.
+    cv : int, scikit-learn splitter or list of (train, test) index arrays, default=5
+        Number of folds, stratified by group, or the splits themselves. With splits that hold out
+        whole groups the score is a mean over these, not a worst group.
     repeats : int, default=1
         How many times to make such folds; more steady the choice where groups are small.
     level : float, default=0.95
@@ -69,13 +71,16 @@ class GroupDRONeuronCV(Neuron):
         ``group_risks_``, ``risk_``, ``nu_``, ``n_iter_``, ``status_``, ``certificate_`` and
         ``diagnose_`` are its.
     best_params_ : dict
-        "nu", "prior", "truncate" and "reference" of the chosen fit.
+        "nu", "prior", "truncate" and "reference" (by group) of the chosen fit; what was given to
+        this estimator must be given to :class:`GroupDRONeuron` again.
     robust_ : bool
         Whether a robust fit was chosen; False means the plain average over rows.
     verdict_ : str
         What was chosen and why, in words.
     intervals_ : RiskIntervals
-        Held-out risk of every group, and of the worst, for the chosen way to fit.
+        Held-out risk of every group, and of the worst, for the chosen way to fit. It was chosen on
+        these rows, so its risks err a little downwards; and it was fitted to fewer rows than
+        ``best_estimator_``.
     frontier_ : Frontier
         Average against worst-group risk of all candidates; prints as a table, plots.
     cv_results_ : dict of arrays
@@ -154,22 +159,18 @@ class GroupDRONeuronCV(Neuron):
         search = self._search(candidates, X, y, groups, sample_weight)
         heldout = search.run()
         choice = heldout.choose()
-        chosen, measured = candidates[choice.chosen], search.on_all_rows()
-        params: dict[str, Any] = dict(nu=math.inf, prior="rows", truncate=None, reference=None)
-        if not chosen.pooled:
-            params = dict(
-                nu=chosen.strength(measured.unit),
-                prior=self.prior,
-                truncate=chosen.truncation(search.data.y),
-                reference=measured.floors if chosen.reference else None,
-            )
+        chosen = search.candidates[choice.chosen]
+        params = search.parameters(chosen)
+        params["prior"] = "rows" if chosen.pooled else self.prior
         self.best_params_ = params
         self.best_estimator_ = GroupDRONeuron(**self._options(), **params)
         self.best_estimator_.fit(X, y, groups=groups, sample_weight=sample_weight)
+        if hasattr(self, "feature_names_in_"):
+            self.best_estimator_.feature_names_in_ = self.feature_names_in_
         self._adopt(self.best_estimator_)
         self.robust_ = not chosen.pooled
         self.intervals_ = search.intervals(choice.chosen, self.level)
-        self.cv_results_ = _results(candidates, heldout, measured.unit)
+        self.cv_results_ = _results(search.candidates, heldout, search.unit)
         self.frontier_ = Frontier.of(self.cv_results_, choice.chosen)
         self.verdict_ = " ".join(_sentences(self.cv_results_, choice, search.data))
         return self
@@ -193,8 +194,17 @@ class GroupDRONeuronCV(Neuron):
             splits = make_splits(data, int(self.cv), self.repeats, self.random_state)
             repeats = int(self.repeats)
         else:
+            if self.repeats != 1:
+                raise ValueError(
+                    f"repeats={self.repeats!r} is for a number of folds; with cv={self.cv!r} the "
+                    "splits are as given: leave repeats at 1"
+                )
             splits = given_splits(self.cv, data, X, y, groups, weights)
-        return Search(data, candidates, splits, prior_K, self._options(), repeats)
+        search = Search(data, candidates, splits, prior_K, self._options(), repeats)
+        if not search.knows_floors():  # no group can tell its noise: there is nothing to refer to
+            plain = dict.fromkeys(replace(candidate, reference=False) for candidate in candidates)
+            search.candidates = list(plain)
+        return search
 
     def _adopt(self, fitted: GroupDRONeuron) -> None:
         """The fitted attributes of the chosen estimator, as one's own."""
@@ -217,6 +227,8 @@ class GroupDRONeuronCV(Neuron):
     def _candidates(self) -> list[Candidate]:
         """Everything to try; the plain average over rows comes first."""
         relative = self.nus is None
+        if self.nus is not None and (isinstance(self.nus, (str, Real)) or np.ndim(self.nus) != 1):
+            raise ValueError(f"nus must be a list of numbers >= 0, or None; got {self.nus!r}")
         nus = SHARES if self.nus is None else tuple(check_nu(nu) for nu in self.nus)
         if not nus:
             raise ValueError("nus is empty; give at least one value, or None for a default path")
@@ -247,13 +259,16 @@ def _distinct(values: Any) -> list[Any]:
     """A sequence without repetitions; a single value is one of its own."""
     if values is None or isinstance(values, (bool, np.bool_, Real, str)):
         values = [values]
-    out = list(dict.fromkeys(values))
+    try:
+        out = list(dict.fromkeys(values))
+    except TypeError:
+        raise ValueError(f"truncate and reference must be flat lists; got {values!r}") from None
     if not out:
         raise ValueError("truncate and reference must list at least one choice each")
     return out
 
 
-def _results(candidates: list[Candidate], heldout: HeldOut, unit: float) -> dict[str, Any]:
+def _results(candidates: Sequence[Candidate], heldout: HeldOut, unit: float) -> dict[str, Any]:
     nus = np.array([candidate.strength(unit) for candidate in candidates])
     return dict(
         family=[candidate.family for candidate in candidates],
@@ -274,9 +289,8 @@ def _sentences(results: dict[str, Any], choice: Choice, data: GroupedData) -> li
     worst, error, average = (
         results[name] for name in ("worst_group_risk", "standard_error", "average_risk")
     )
-    best, chosen = choice.best, choice.chosen
-    spoken = chosen or best
-    gain = 1.0 - worst[spoken] / worst[0] if worst[0] > 0 else 0.0
+    chosen, best = choice.chosen, choice.best
+    gain = 1.0 - worst[choice.spoken] / worst[0]
 
     def name(i: int) -> str:
         family = results["family"][i]

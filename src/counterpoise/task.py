@@ -13,6 +13,7 @@ import numpy as np
 
 from counterpoise.algorithm import PATIENCE, PrimalDualResult, Progress, primal_dual
 from counterpoise.certify import certify, duality_gap
+from counterpoise.coordinates import Coordinates
 from counterpoise.divergences import Divergence, Fixed, SimplexPoint
 from counterpoise.engines import GroupEval, SumEngine
 from counterpoise.objective import Objective
@@ -37,6 +38,8 @@ GAP_SLACK = 100.0
 HALF = 0.5
 # Where weights are fixed nothing pulls them; in step sizes this share of the labels' scale does.
 STRONG = 1e12
+# What coordinates depend on.
+FRAMED = {"engine", "prior", "radius", "precondition"}
 
 
 class Run(NamedTuple):
@@ -56,6 +59,26 @@ class Run(NamedTuple):
     def floor(self) -> float:
         """Risks below this count as zero."""
         return RISK_FLOOR * self.scale.label_scale
+
+
+class Reached(NamedTuple):
+    """Where a fit ended: coefficients of the solver, losses there, weights; how it got there."""
+
+    made: Run
+    u: Array
+    eval: GroupEval
+    point: SimplexPoint
+    polished: PolishResult | None
+
+    def start(self, coordinates: Coordinates) -> Start:
+        """The same for another fit to start from, in the user's coordinates."""
+        average = self.made.terms.average
+        return Start(
+            coordinates.to_user(self.u),
+            self.point.weights,
+            coordinates.to_user(self.made.u),
+            None if average is None else coordinates.to_user(average),
+        )
 
 
 @dataclass(frozen=True)
@@ -86,7 +109,7 @@ class Task:
     def variant(self, **changes: Any) -> Task:
         """The same rows with other terms; coordinates are kept unless they depend on these."""
         other = replace(self, **changes)
-        if "frame" in self.__dict__ and not {"prior", "radius", "precondition"} & changes.keys():
+        if "frame" in self.__dict__ and not FRAMED & changes.keys():
             other.__dict__["frame"] = self.frame
         return other
 
@@ -100,6 +123,14 @@ class Task:
             solution = self.fit(nu, start=start)
             found[nu] = replace(solution, n_passes=self.engine.passes - before)
             start = solution.start
+        return found
+
+    def points(self, nus: Iterable[float]) -> dict[float, Start]:
+        """The same without certificates: where each fit ends, for the next to start from."""
+        found: dict[float, Start] = {}
+        start: Start | None = None
+        for nu in sorted({float(nu) for nu in nus}, reverse=True):
+            start = found[nu] = self.reach(nu, start=start).start(self.frame.coordinates)
         return found
 
     def run(
@@ -149,6 +180,31 @@ class Task:
             u, ev = result.u, result.eval
         return Run(terms, problem, working, scale, result, u, ev)
 
+    def reach(
+        self,
+        nu: float | str,
+        *,
+        start: Start | None = None,
+        callback: Callable[[Progress], None] | None = None,
+    ) -> Reached:
+        """Run Algorithm 1 and descend, from ``start`` if there is one; nothing is proved yet."""
+        made = self.run(nu, start=start, callback=callback)
+        problem, u, ev = made.problem, made.u, made.eval
+        point, polished = made.result.dual.point, None
+        if self.polish:
+            polished = self._descend(problem, made.result, u, start, made.floor)
+            logger.info("polish: %d steps, risk %.6g", polished.n_iter, polished.risk)
+            u, ev, point = polished.u, polished.eval, polished.point
+        elif made.working is not problem:
+            ev = problem.evaluate(u, surrogate=False)
+        point = _better_weights(problem.objective, ev, point, made.scale)
+        zero = made.terms.engine.label_squares()  # sigma(0) = 0
+        if problem.risk(zero) < problem.risk(ev.loss_K):
+            u = np.zeros_like(u)
+            ev = problem.evaluate(u, surrogate=False)
+            point = problem.objective.respond(ev.loss_K)
+        return Reached(made, u, ev, point, polished)
+
     def fit(
         self,
         nu: float | str,
@@ -156,25 +212,12 @@ class Task:
         start: Start | None = None,
         callback: Callable[[Progress], None] | None = None,
     ) -> Solution:
-        """Fit, from ``start`` if there is one."""
-        made = self.run(nu, start=start, callback=callback)
-        terms, problem, working, scale, run, u, ev = made
+        """Fit, from ``start`` if there is one, and certify."""
+        reached = self.reach(nu, start=start, callback=callback)
+        made, u, ev, point, polished = reached
+        terms, problem, working, scale, run, *_ = made
         frame, engine, coordinates = self.frame, terms.engine, self.frame.coordinates
         sigma, objective, floor = engine.activation, problem.objective, made.floor
-        surrogate = coordinates.to_user(u)
-        point, polished = run.dual.point, None
-        if self.polish:
-            polished = self._descend(problem, run, u, start, floor)
-            logger.info("polish: %d steps, risk %.6g", polished.n_iter, polished.risk)
-            u, ev, point = polished.u, polished.eval, polished.point
-        elif working is not problem:
-            ev = problem.evaluate(u, surrogate=False)
-        point = _better_weights(objective, ev, point, scale)
-        if problem.risk(engine.label_squares()) < problem.risk(ev.loss_K):  # sigma(0) = 0
-            u = np.zeros_like(u)
-            ev = problem.evaluate(u, surrogate=False)
-            point = objective.respond(ev.loss_K)
-
         matrices = frame.matrices if sigma.is_identity else None
         gap = duality_gap(problem, u, ev, point, matrices) if sigma.is_identity else None
         certificate = certify(
@@ -184,15 +227,15 @@ class Task:
         risk = problem.risk(ev.loss_K)
         converged, status = _status(run, polished, self.is_paper)
         height = max(objective.size(risk), floor)
-        allowed = GAP_SLACK * max(self.tol, 1e-7) * height
+        allowed = max(GAP_SLACK * max(self.tol, 1e-7) * height, floor)
         if self.polish and gap is not None and allowed < gap.value < math.inf:
             converged = False
             status = (
                 f"Stopped with a duality gap of {gap.value:.2g}, {gap.value / height:.1g} of the "
                 "risk; rescale the features, lower tol, or try another precondition."
             )
-        w, d = coordinates.to_user(u), engine.n_features
-        average = None if terms.average is None else coordinates.to_user(terms.average)
+        end, d = reached.start(coordinates), engine.n_features
+        w = end.coef
         return Solution(
             coef=w[:d].copy(),
             intercept=float(w[-1]) if engine.census.intercept else 0.0,
@@ -209,7 +252,7 @@ class Task:
             history=run.history,
             certificate=certificate,
             labels=engine.census.labels,
-            start=Start(w, point.weights, surrogate, average),
+            start=end,
         )
 
     def checked(self, start: Start | None) -> Start | None:

@@ -108,6 +108,8 @@ class Frontier:
             ax.set_yscale("log")
         ax.annotate(f"nu = {self.nu[i]:.3g}", (self.average[i], self.worst[i]),
                     xytext=(10, 8), textcoords="offset points")  # fmt: skip
+        few = int(np.sum(~near)) - sum(self.family.count(name) for name in hidden)
+        hidden += [f"{few} more"] if few else []
         note = f"far worse, not shown: {'; '.join(hidden)}" if hidden else None
         ax.legend(frameon=False, fontsize="small", title=note, title_fontsize="x-small")
         if path is not None:

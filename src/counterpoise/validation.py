@@ -76,7 +76,7 @@ def check_nu_option(nu: Any) -> None:
 
 def check_options(radius: Any, precondition: Any, truncate: Any, max_iter: Any, tol: Any) -> None:
     for name, value in (("radius", radius), ("truncate", truncate)):
-        if value is not None and not (_is_number(value) and value > 0 and math.isfinite(value)):
+        if value is not None and not (is_number(value) and value > 0 and math.isfinite(value)):
             raise ValueError(f"{name} must be None or a positive finite number; got {value!r}")
     known = isinstance(precondition, str) and precondition in PRECONDITIONS
     if precondition is not None and not known:
@@ -85,16 +85,17 @@ def check_options(radius: Any, precondition: Any, truncate: Any, max_iter: Any, 
         )
     if not isinstance(max_iter, (int, np.integer)) or isinstance(max_iter, bool) or max_iter < 1:
         raise ValueError(f"max_iter must be a positive integer; got {max_iter!r}")
-    if not (_is_number(tol) and tol >= 0 and math.isfinite(tol)):
+    if not (is_number(tol) and tol >= 0 and math.isfinite(tol)):
         raise ValueError(f"tol must be a number >= 0; got {tol!r}")
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
     return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
 
 
-def check_rows(X: Any, y: Any) -> tuple[Any, Array]:
-    """Rows and labels as arrays (or CSR) of finite numbers, float32 left as it is."""
+def check_rows(X: Any, y: Any, asker: str = "solve") -> tuple[Any, Array]:
+    """Rows and labels as arrays (or CSR) of finite numbers, float32 left as it is; errors name
+    who asks."""
     return check_X_y(
-        X, y, accept_sparse="csr", dtype=(np.float64, np.float32), y_numeric=True, estimator="solve"
+        X, y, accept_sparse="csr", dtype=(np.float64, np.float32), y_numeric=True, estimator=asker
     )

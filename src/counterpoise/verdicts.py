@@ -19,7 +19,7 @@ HEAVY, HEAVIER = (3.0, 4.5), (1.2, 1.5)
 LARGE_B = 10.0
 # Shares of a group's loss in its worst hundredth of rows; 0.085 for normal errors.
 CARRIED = (0.25, 0.5)
-# Smallest eigenvalues within the margin, and sharpness along the fit (one for a linear unit).
+# Smallest eigenvalues within the margin, and sharpness along the fit against a linear unit's.
 THIN, FLAT = (0.01, 0.001), (0.02, 0.002)
 # Rows per coefficient below which a group cannot be learned from.
 ROWS_PER_COEFFICIENT = 5.0
@@ -69,6 +69,8 @@ def margin_verdict(
     """Whether the active rows still span all features: for any neuron, or at least at the fit."""
     if size is None:
         return Verdict(DOUBTFUL, "not checked: too many features")
+    if size == 0:
+        return Verdict(VIOLATED, "no feature varies")
     if linear:
         evidence = f"the second moment is at least {at_fit:.2g}; a linear unit needs no more"
     else:
@@ -84,15 +86,15 @@ def margin_verdict(
     return Verdict(DOUBTFUL if at_fit > THIN[1] else VIOLATED, evidence + few)
 
 
-def sharpness_verdict(measured: float) -> Verdict:
-    """Whether the neuron's output told iterates of the fit apart; one is a linear unit's."""
-    if math.isnan(measured):
-        return Verdict(DOUBTFUL, "not measured: the iterates never left the start")
-    evidence = f"c1 = {measured:.2g} along the fit's iterates, where a linear unit has 1"
-    if measured > FLAT[0]:
+def sharpness_verdict(activity: float) -> Verdict:
+    """Whether the neuron's output tells iterates apart as a linear unit's would."""
+    if math.isnan(activity):
+        return Verdict(DOUBTFUL, "not measured: the iterates do not differ in this group")
+    evidence = f"outputs tell iterates apart by {activity:.2g} of what a linear unit's would"
+    if activity > FLAT[0]:
         return Verdict(HOLDS, evidence)
     evidence += "; the neuron is nearly silent in this group"
-    return Verdict(DOUBTFUL if measured > FLAT[1] else VIOLATED, evidence)
+    return Verdict(DOUBTFUL if activity > FLAT[1] else VIOLATED, evidence)
 
 
 def label_verdict(share: float, rows: int) -> Verdict:
@@ -108,8 +110,6 @@ def label_verdict(share: float, rows: int) -> Verdict:
 def rows_verdict(rows: int, size: int, needed: float) -> Verdict:
     """Whether there are as many rows as the theorem asks for."""
     evidence = f"{rows:,} rows; the theorem asks for about {needed:.2g}, constants aside"
-    if rows >= needed:
-        return Verdict(HOLDS, evidence)
-    if rows >= ROWS_PER_COEFFICIENT * size:
-        return Verdict(DOUBTFUL, evidence)
-    return Verdict(VIOLATED, f"{evidence}, and has {rows / max(size, 1):.1f} per coefficient")
+    if rows < ROWS_PER_COEFFICIENT * size:
+        return Verdict(VIOLATED, f"{evidence}, and has {rows / size:.1f} per coefficient")
+    return Verdict(HOLDS if rows >= needed else DOUBTFUL, evidence)

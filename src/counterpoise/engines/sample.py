@@ -12,6 +12,8 @@ Array = np.ndarray
 
 # Numbers that a sample may hold, and rows that it keeps of every group in any case.
 BUDGET, LEAST = 1 << 18, 16
+# How many times the budget that may take.
+SOME_MORE = 8
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class RowSample:
         Rows of every group in the data.
     keys : array of shape (m,)
     budget : int
-        Numbers to hold at most, but for a few rows of every group.
+        Numbers to hold, more or less.
     """
 
     X: Any
@@ -94,8 +96,10 @@ class RowSample:
 
 
 def _cap(budget: int, n_features: int, n_groups: int) -> int:
-    """Rows kept of every group."""
-    return max(LEAST, budget // max(1, n_features * n_groups))
+    """Rows kept of every group: an even share of the budget, or a few even where that takes some
+    more; with very many groups, one."""
+    share = budget // max(1, n_features * n_groups)
+    return max(share, min(LEAST, SOME_MORE * share), 1)
 
 
 def _smallest(keys: Array, codes: Array, cap: int) -> Array:
