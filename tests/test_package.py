@@ -41,7 +41,6 @@ def test_public_names_exist_and_are_documented():
 def test_readme_snippets_run(monkeypatch, tmp_path):
     import dask.dataframe as dd
     import pandas as pd
-    import sklearn
     import torch
 
     X, y, g = neuron_data(K=3, n=60, d=3)
@@ -59,11 +58,10 @@ def test_readme_snippets_run(monkeypatch, tmp_path):
     frame.to_parquet("flights/january.parquet")
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
     assert len(blocks) == 3
-    with sklearn.config_context():
-        for block in blocks:
-            exec(block, scope)
+    for block in blocks:
+        exec(block, scope)
     assert scope["model"].group_risks_.shape == (3,)
-    assert scope["search"].best_params_["nu"] in (0.0, 0.01, 0.1, 1.0)
+    assert (tmp_path / "frontier.png").stat().st_size > 0
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from report import write_json
 from sides import Sides, Trace, sides, slack_sums, trace
 
 from counterpoise import AdaptiveSteps, PaperSteps
-from counterpoise.assumptions import GAMMAS, REACHES, margins, sharpness_from, tail_parameters
+from counterpoise.assumptions import GAMMAS, margins, sharpness_from, tail_parameters
 from counterpoise.divergences import get_divergence
 from counterpoise.problem import Problem
 from counterpoise.schedules import Schedule
@@ -172,7 +172,7 @@ def constants(n: int = 20_000, d: int = 5) -> list[dict[str, Any]]:
         rng = np.random.default_rng(0)
         X = LAWS[law](rng, n, d)
         directions = np.array([unit_vector(rng, d) for _ in range(200)] + list(np.eye(d)))
-        B = np.array([tail_parameters(X @ directions.T, reach).max() for reach in REACHES])
+        B = np.array([tail_parameters(X @ directions.T).max()])  # for r >= 1, as the paper has it
         formula = sharpness_from(B, margins(X, directions[:60], GAMMAS), 1.0)
         w = directions[0]
         rows = Rows(X, np.maximum(X @ w, 0.0), np.zeros(n, dtype=int), w)
