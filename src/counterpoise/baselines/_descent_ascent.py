@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from counterpoise.activations import Activation
-from counterpoise.baselines._base import left_slope, true_evaluate
+from counterpoise.baselines._base import left_slope, outcome, true_evaluate
 from counterpoise.coordinates import Coordinates
 from counterpoise.dual import DualState, dual_step
+from counterpoise.engines import SumEngine
 from counterpoise.groups import GroupedData
 from counterpoise.problem import Problem
+from counterpoise.solution import Outcome
 
 Array = np.ndarray
 # Losses of the groups at a point, and the gradient of their mixture as a function of weights.
@@ -31,6 +33,25 @@ class Path:
     history: dict[str, Array]
     n_iter: int
     diverged: bool
+
+    def end(self, engine: SumEngine, coordinates: Coordinates, u: Array, weights: Array) -> Outcome:
+        """What a fit that returns ``u`` and ``weights`` of this path ends with. One read."""
+        w = coordinates.to_user(u)
+        losses = engine.evaluate(w, surrogate=False).loss_K
+        status = f"Made the {self.n_iter} iterations that max_iter asked for."
+        if self.diverged:
+            status = f"Diverged after {self.n_iter} iterations; lower learning_rate."
+        return outcome(
+            engine,
+            w,
+            losses=losses,
+            weights=weights,
+            risk=float(losses.max()),
+            n_iter=self.n_iter,
+            converged=not self.diverged,
+            status=status,
+            history=self.history,
+        )
 
 
 def descent_ascent(

@@ -19,7 +19,6 @@ from counterpoise.baselines._base import (
     check_start,
     first_point,
     in_memory,
-    outcome,
     require_memory,
     standardised,
 )
@@ -158,22 +157,4 @@ status_ :
             look, u, prior, rate=rate, step=self.step_size, max_iter=self.max_iter,
             bonus=self.adjustment / np.sqrt(engine.census.totals),
         )  # fmt: skip
-        w = coordinates.to_user(path.u)
-        losses = engine.evaluate(w, surrogate=False).loss_K
-        return outcome(
-            engine,
-            w,
-            losses=losses,
-            weights=path.weights,
-            risk=float(losses.max()),
-            n_iter=path.n_iter,
-            converged=not path.diverged,
-            status=ending(path.diverged, path.n_iter),
-            history=path.history,
-        )
-
-
-def ending(diverged: bool, n_iter: int) -> str:
-    if diverged:
-        return f"Diverged after {n_iter} iterations; lower learning_rate."
-    return f"Made the {n_iter} iterations that max_iter asked for."
+        return path.end(engine, coordinates, path.u, path.weights)

@@ -19,12 +19,10 @@ from counterpoise.baselines._base import (
     check_start,
     first_point,
     in_memory,
-    outcome,
     require_memory,
     standardised,
 )
 from counterpoise.baselines._descent_ascent import descent_ascent, drawn_rows, safe_rate
-from counterpoise.baselines.exponentiated import ending
 from counterpoise.preparation import label_scale, largest_moment
 from counterpoise.solution import Outcome
 
@@ -149,16 +147,4 @@ class StochasticMirrorNeuron(Baseline):
             rate=rate, step=step, max_iter=self.max_iter, decay=True, simultaneous=True,
             project=coordinates.project,
         )  # fmt: skip
-        w = coordinates.to_user(path.mean_u)
-        losses = engine.evaluate(w, surrogate=False).loss_K
-        return outcome(
-            engine,
-            w,
-            losses=losses,
-            weights=path.mean_weights,
-            risk=float(losses.max()),
-            n_iter=path.n_iter,
-            converged=not path.diverged,
-            status=ending(path.diverged, path.n_iter),
-            history=path.history,
-        )
+        return path.end(engine, coordinates, path.mean_u, path.mean_weights)
