@@ -268,7 +268,7 @@ def diagnose_sample(
         average = task.variant(prior=totals / totals.sum()).fit(math.inf)
         floors = noise_floors(task)
         run = task.run(found.nu)
-        activity = _activity(task, run, found)
+        activity = _activity(run, found)
         scores = np.asarray(sample.X @ found.coef) + found.intercept
         laws = FeatureLaws.of(
             sample,
@@ -325,7 +325,7 @@ def diagnose_sample(
     )
 
 
-def _activity(task: Task, run: Run, found: Solution) -> Array:
+def _activity(run: Run, found: Solution) -> Array:
     """How far the neuron's outputs tell iterates of Algorithm 1 (on the sample) from the fit,
     against what a linear unit's would: the smallest ratio of every group; NaN where even linear
     scores do not differ."""

@@ -121,10 +121,11 @@ class Search:
         with running(task):
             measured = self.measure(task)
             self.unit = measured.unit
-            level = candidate.truncation(self.data.y)
-            floors = references(task.variant(truncate=level), measured.average)
+            level, floors = candidate.truncation(self.data.y), None
+            if candidate.reference:
+                floors = references(task.variant(truncate=level), measured.average)
         reference = None
-        if candidate.reference and floors is not None:
+        if floors is not None:
             reference = dict(zip(label_list(self.data.labels), floors.tolist(), strict=True))
         return dict(nu=candidate.strength(self.unit), truncate=level, reference=reference)
 
