@@ -120,8 +120,7 @@ def primal_dual(
 
     for t in range(1, max_iter + 1):
         # line 2: step size a_t, from measurements at w_{t-1}
-        spread = float(np.sqrt(np.sum((ev.grad_KD - ev.grad_KD.mean(axis=0)) ** 2, axis=1).max()))
-        now = Measurement(t, dual.total, dual.step, spread, unit, caution * curvature)
+        now = Measurement(t, dual.total, dual.step, spread(ev.grad_KD), unit, caution * curvature)
         step = schedule.step(scale, c1, nu0, now)
         rho = unit + 0.5 * c1 * (dual.total + step)
         # line 4: extrapolated weights
@@ -188,6 +187,11 @@ def primal_dual(
         u, ev, best, best_eval, dual, account, history, milestones, converged,
         len(log["risk"]), start, first_weights,
     )  # fmt: skip
+
+
+def spread(grad_KD: Array) -> float:
+    """``G = max_i ||v_i - mean_j v_j||``."""
+    return float(np.sqrt(np.sum((grad_KD - grad_KD.mean(axis=0)) ** 2, axis=1).max()))
 
 
 def _bend(dw: Array, change_KD: Array) -> float:

@@ -12,6 +12,7 @@ import numpy as np
 from counterpoise import assumptions as theory
 from counterpoise import verdicts as say
 from counterpoise.activations import get_activation, identity
+from counterpoise.algorithm import spread
 from counterpoise.engines.opening import kind_of, open_engine
 from counterpoise.engines.sample import RowSample
 from counterpoise.feature_laws import FeatureLaws
@@ -365,7 +366,7 @@ class _Plan(NamedTuple):
         B = max(law.sharpness.B for law in laws.groups)
         c1 = min(law.sharpness.c1 for law in laws.groups)
         passes = math.inf
-        if math.inf > B and c1 > 0:
+        if math.isfinite(B) and c1 > 0:
             # In units of the labels' spread, as the theory has them.
             unit = math.sqrt(scale.label_scale)
             size, accuracy = radius / unit, epsilon / scale.label_scale
@@ -377,10 +378,9 @@ class _Plan(NamedTuple):
         truncation = scale.beta * abs(middle)
         truncation += theory.truncation_level(scale.beta, B, radius, epsilon)
         gradients = run.working.evaluate(run.result.start, surrogate=True).grad_KD
-        spread = np.linalg.norm(gradients - gradients.mean(axis=0), axis=1).max()
         distance = float(np.linalg.norm(run.u - run.result.start))
         adaptive = theory.adaptive_passes(
-            task.steps, run.scale, float(spread), epsilon / run.scale.mean_moment, distance
+            task.steps, run.scale, spread(gradients), epsilon / run.scale.mean_moment, distance
         )
         return cls(epsilon, radius, truncation, passes, adaptive)
 

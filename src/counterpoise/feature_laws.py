@@ -10,6 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from counterpoise import assumptions as theory
+from counterpoise import coordinates as coords
 from counterpoise.activations import Activation
 from counterpoise.engines.sample import RowSample
 from counterpoise.polish import SECOND_ORDER_LIMIT
@@ -40,17 +41,16 @@ class FeatureLaws:
     """Of every group, in coordinates where the pooled second moment is one (whitened), where
     features have mean square one (scaled), or in the user's own.
 
-    ``size`` is the number of coordinates; ``norm`` maps coefficients to their norm there.
+    ``size`` is the number of coordinates.
     """
 
     groups: list[GroupLaw]
     size: int
-    matrix: Array
+    frame: coords.Coordinates
 
     def norm(self, coef: Array) -> float:
         """The norm of a neuron's coefficients in these coordinates."""
-        mapped = self.matrix * coef if self.matrix.ndim == 1 else self.matrix @ coef
-        return float(np.linalg.norm(mapped))
+        return float(np.linalg.norm(self.frame.from_user(coef)))
 
     @classmethod
     def of(
@@ -65,10 +65,10 @@ class FeatureLaws:
         seed: int = 0,
     ) -> FeatureLaws:
         """Along features, at random, and at the fit, whose linear scores are ``scores``."""
-        Z, matrix, unit, alive = _coordinates(sample, intercept, precondition)
+        Z, frame = _coordinates(sample, intercept, precondition)
         rng = np.random.default_rng(seed)
-        known = [f"feature {j}" for j in range(len(alive))] if names is None else list(names)
-        directions, names = _directions(Z, unit, alive, known, rng)
+        known = [f"feature {j}" for j in range(len(frame.shift))] if names is None else list(names)
+        directions, names = _directions(Z, frame, known, rng)
         reaches = theory.REACHES if precondition is not None else theory.REACHES[:1]
         whole = Z.shape[1] <= SECOND_ORDER_LIMIT
         groups = []
@@ -102,54 +102,45 @@ class FeatureLaws:
                     margin_verdict(sharp, at_fit, len(rows), size, linear=activation.is_identity),
                 )
             )
-        return cls(groups, Z.shape[1], matrix)
+        return cls(groups, Z.shape[1], frame)
 
 
 def _coordinates(
     sample: RowSample, intercept: bool, precondition: str | None
-) -> tuple[Array, Array, Array | None, Array]:
-    """Rows in the coordinates, the map of coefficients to theirs, unit directions of features
-    (None where these are the axes), and which features vary."""
+) -> tuple[Array, coords.Coordinates]:
+    """Rows about their mean (zero without an intercept) in the coordinates a solver would take."""
     X = sample.X.toarray() if sparse.issparse(sample.X) else np.asarray(sample.X, dtype=float)
     # Groups count alike, however many of their rows were drawn.
-    share = 1.0 / np.bincount(sample.codes)[sample.codes] / len(sample.labels)
-    if sample.weights is not None:
-        totals = np.bincount(sample.codes, sample.weights)
-        share = sample.weights / totals[sample.codes] / len(sample.labels)
-    if intercept:
-        X = X - share @ X
-    squares = share @ X**2
-    alive = squares > 1e-20 * squares.max(initial=0.0)
+    weights = np.ones(len(X)) if sample.weights is None else sample.weights
+    share = weights / np.bincount(sample.codes, weights)[sample.codes] / len(sample.labels)
+    centre = share @ X if intercept else np.zeros(X.shape[1])
+    X = X - centre
     if precondition is None:
-        d = X.shape[1]
-        return X, np.ones(d), None, np.ones(d, dtype=bool)
-    scale = np.sqrt(np.where(alive, squares, 1.0))
-    scaled = np.where(alive, X / scale, 0.0)
-    wide = int(alive.sum()) > SECOND_ORDER_LIMIT
-    if precondition == "scale" or wide:
-        return scaled, np.where(alive, scale, 0.0), None, alive
-    values, vectors = np.linalg.eigh((scaled * share[:, None]).T @ scaled)
-    keep = values > 1e-9 * values.max(initial=0.0)
-    root, vectors = np.sqrt(values[keep]), vectors[:, keep]
-    Z = scaled @ (vectors / root)
-    # coefficients w of X are those of Z under diag(root) vectors^T diag(scale)
-    back = (vectors * root).T
-    units = back.T[alive]
-    return Z, back * scale, units / np.linalg.norm(units, axis=1, keepdims=True), alive
+        frame = coords.plain(X.shape[1], False, None)
+    elif precondition == "scale" or X.shape[1] > SECOND_ORDER_LIMIT:
+        frame = coords.scaled(share @ X**2, centre, False, None)
+    else:
+        frame = coords.whitened((X * share[:, None]).T @ X, centre, False, None)
+    return (X * frame.basis if frame.basis.ndim == 1 else X @ frame.basis), frame
 
 
 def _directions(
-    Z: Array, units: Array | None, alive: Array, names: list[str], rng: np.random.Generator
+    Z: Array, frame: coords.Coordinates, names: list[str], rng: np.random.Generator
 ) -> tuple[Array, list[str]]:
     """Unit vectors along features that vary (those with the farthest rows, if many) and at
     random."""
-    p, there = Z.shape[1], np.flatnonzero(alive)
+    p, units = Z.shape[1], None
+    if frame.basis.ndim == 1:
+        there = np.flatnonzero(frame.basis)
+    else:
+        units = frame.from_user(np.eye(len(names))).T  # the score x_j, as a direction
+        sizes = np.linalg.norm(units, axis=1)
+        there = np.flatnonzero(sizes > 0)
+        units = units[there] / sizes[there, None]
+    kept = np.arange(len(there))
     if len(there) > FEATURES:
         along = Z[:, there] if units is None else Z @ units.T
-        far = np.argsort(-np.abs(along).max(axis=0), kind="stable")[:FEATURES]
-        kept = np.sort(far)
-    else:
-        kept = np.arange(len(there))
+        kept = np.sort(np.argsort(-np.abs(along).max(axis=0), kind="stable")[:FEATURES])
     if units is None:
         chosen = np.zeros((len(kept), p))
         chosen[np.arange(len(kept)), there[kept]] = 1.0

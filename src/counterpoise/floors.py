@@ -33,7 +33,7 @@ def noise_floors(task: Task) -> Array:
     if task.truncate is not None:
         engine = engine.variant(truncate=task.truncate)
     sizes = effective_sizes(task)
-    known = np.flatnonzero(sizes >= max(ROWS_PER_COEFFICIENT * engine.n_coef, engine.n_coef + 1))
+    known = np.flatnonzero(large_enough(sizes, engine.n_coef))
     floors = np.full(engine.n_groups, np.nan)
     if engine.activation.is_identity and frame.matrices is not None:
         model = quadratics(engine, frame)
@@ -45,6 +45,11 @@ def noise_floors(task: Task) -> Array:
         for k in largest:
             floors[k] = _alone(task, engine.data, int(k))
     return floors * sizes / np.maximum(sizes - engine.n_coef, 1.0)
+
+
+def large_enough(sizes: Array, n_coef: int) -> Array:
+    """Which groups can tell their own noise."""
+    return sizes >= max(ROWS_PER_COEFFICIENT * n_coef, n_coef + 1)
 
 
 def filled(floors: Array, losses: Array) -> Array | None:

@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state
 from counterpoise.activations import get_activation
 from counterpoise.engines.sorting import take_rows
 from counterpoise.engines.threads import single_threaded_blas
-from counterpoise.floors import ROWS_PER_COEFFICIENT, filled, noise_floors
+from counterpoise.floors import filled, large_enough, noise_floors
 from counterpoise.groups import GroupedData, label_list
 from counterpoise.heldout import HeldOut, stratified_folds
 from counterpoise.intervals import RiskIntervals, loss_intervals
@@ -130,9 +130,11 @@ class Search:
         return dict(nu=candidate.strength(self.unit), truncate=level, reference=reference)
 
     def knows_floors(self) -> bool:
-        """Whether any group is large enough for a noise floor."""
-        sizes = np.diff(self.data.offsets)
-        return bool((sizes >= ROWS_PER_COEFFICIENT * self.data.n_coef + 1).any())
+        """Whether some group is large enough for a noise floor in every split."""
+        return all(
+            large_enough(np.bincount(self.codes[train]), self.data.n_coef).any()
+            for train, _ in self.splits
+        )
 
     def intervals(self, candidate: int, level: float) -> RiskIntervals:
         """Of held-out losses; a row counts once, however often it was held out."""
