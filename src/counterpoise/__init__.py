@@ -17,6 +17,8 @@ from counterpoise.dual import DualState, dual_step, extrapolate
 from counterpoise.intervals import Interval, RiskIntervals, risk_intervals
 from counterpoise.metrics import group_risks, robust_risk, worst_group_risk
 from counterpoise.neuron import GroupDRONeuron
+from counterpoise.reweight import Reweighter, ReweightWarning
+from counterpoise.rules import OnlineDataMixing, Rule, Temperature
 from counterpoise.schedules import AdaptiveSteps, PaperSteps
 from counterpoise.selection import GroupDRONeuronCV
 from counterpoise.solution import Solution, Start
@@ -42,13 +44,18 @@ __all__ = [
     "GroupDRONeuronCV",
     "Interval",
     "Npy",
+    "OnlineDataMixing",
     "PaperSteps",
     "Parquet",
     "Progress",
+    "ReweightWarning",
+    "Reweighter",
     "RiskIntervals",
+    "Rule",
     "Solution",
     "Source",
     "Start",
+    "Temperature",
     "diagnose",
     "dual_step",
     "elu",

@@ -70,6 +70,11 @@ class Divergence:
         """
         raise NotImplementedError(type(self).__name__)
 
+    def zoom(self, mass: float, share: float) -> float:
+        """By how much losses count more when groups of weight ``mass`` and prior ``share``, both
+        made to sum to one, share that mass alone: then the best response is the same."""
+        raise NotImplementedError(type(self).__name__)
+
     def sensitivity(self, point: SimplexPoint, prior: Array) -> tuple[Array, float]:
         """``(s, f)`` with ``d respond / d losses = f/(nu+kappa) (diag(s) - s s^T / sum(s))``."""
         raise NotImplementedError(type(self).__name__)
@@ -138,6 +143,9 @@ class KL(Divergence):
         weights = np.exp(logs)
         return SimplexPoint(weights / weights.sum(), logs)
 
+    def zoom(self, mass: float, share: float) -> float:
+        return 1.0
+
     def sensitivity(self, point: SimplexPoint, prior: Array) -> tuple[Array, float]:
         return point.weights, 1.0
 
@@ -188,6 +196,9 @@ class ChiSquare(Divergence):
         if kappa > 0 and centre is not None:
             scores = scores + kappa * centre.weights / prior
         return SimplexPoint.of(_water_fill(scores, prior, nu + kappa))
+
+    def zoom(self, mass: float, share: float) -> float:
+        return share / mass
 
     def sensitivity(self, point: SimplexPoint, prior: Array) -> tuple[Array, float]:
         return np.where(point.weights > 0, prior, 0.0), 0.5
@@ -303,6 +314,9 @@ class CVaR(KL):
         result[order] = out
         weights = np.exp(result)
         return SimplexPoint(weights / weights.sum(), result)
+
+    def zoom(self, mass: float, share: float) -> float:
+        raise NotImplementedError("caps of a part of the groups are not scaled; use KL")
 
     def sensitivity(self, point: SimplexPoint, prior: Array) -> tuple[Array, float]:
         free = np.where(point.weights < self._caps(prior) * (1.0 - 1e-9), point.weights, 0.0)

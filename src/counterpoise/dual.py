@@ -67,6 +67,7 @@ def dual_step(
     nu0: float,
     prior: Array,
     divergence: str | Divergence = "kl",
+    present: Array | None = None,
 ) -> DualState:
     """One dual update with step size ``step`` on the given losses.
 
@@ -82,6 +83,9 @@ def dual_step(
         step was taken. ``nu0 + nu`` must be positive.
     prior : array of shape (K,)
     divergence : {"kl", "chi2"} or Divergence
+    present : array of bool of shape (K,), optional
+        Groups whose losses are known. The others keep their weights, and the maximum is over
+        the rest. With none present, nothing moves.
 
     Examples
     --------
@@ -96,14 +100,16 @@ def dual_step(
     """
     if not step > 0:
         raise ValueError(f"step must be positive; got {step!r}")
-    kappa = (nu0 + nu * state.total) / step
+    if present is not None and not state.weights[present].sum() > 0:
+        return state
     point = proximal_weights(
         np.asarray(losses, dtype=float),
         state.point,
         nu=nu,
-        kappa=kappa,
+        kappa=(nu0 + nu * state.total) / step,
         prior=np.asarray(prior, dtype=float),
         divergence=divergence,
+        present=present,
     )
     return DualState(
         point=point,
@@ -122,13 +128,56 @@ def proximal_weights(
     kappa: float,
     prior: Array,
     divergence: str | Divergence,
+    present: Array | None = None,
 ) -> SimplexPoint:
-    """``argmax_lam lam.losses - nu phi(lam) - kappa D(lam, centre)``: the step, scale-free."""
+    """``argmax_lam lam.losses - nu phi(lam) - kappa D(lam, centre)``: the step, scale-free.
+
+    Groups that are not ``present`` keep the weights of the centre.
+    """
     if not 0 < nu + kappa < np.inf:
         raise ValueError(f"nu + kappa must be positive and finite; got nu={nu!r}, kappa={kappa!r}")
-    return get_divergence(divergence).respond(losses, prior, nu=nu, kappa=kappa, centre=centre)
+    d_f = get_divergence(divergence)
+    if present is None or np.all(present):
+        return d_f.respond(losses, prior, nu=nu, kappa=kappa, centre=centre)
+    mass, share = centre.weights[present].sum(), prior[present].sum()
+    part = SimplexPoint(centre.weights[present] / mass, centre.logs[present] - np.log(mass))
+    with np.errstate(over="ignore"):  # a loss beyond all others is as large as one can be
+        zoomed = np.clip(losses[present] * d_f.zoom(mass, share), -1e300, 1e300)
+    moved = d_f.respond(zoomed, prior[present] / share, nu=nu, kappa=kappa, centre=part)
+    weights, logs = centre.weights.copy(), centre.logs.copy()
+    weights[present], logs[present] = mass * moved.weights, np.log(mass) + moved.logs
+    return SimplexPoint(weights, logs)
 
 
 def extrapolate(state: DualState, factor: float) -> Array:
     """``lam_t + factor (lam_t - lam_{t-1})``; it sums to one and may leave the simplex."""
     return state.weights + factor * state.change
+
+
+def project(values: Array, floor: Array | float = 0.0, cap: Array | float = 1.0) -> Array:
+    """The nearest point of the simplex, with every weight between ``floor`` and ``cap``.
+
+    ``values`` are finite; floors add up to at most one and caps to at least one.
+
+    >>> import numpy as np
+    >>> project(np.array([1.25, -0.25])).tolist()
+    [1.0, 0.0]
+    >>> project(np.array([0.75, 0.25, 0.0]), cap=0.5).tolist()
+    [0.5, 0.375, 0.125]
+    """
+    values = np.asarray(values, dtype=float)
+    low, high = np.broadcast_to(floor, values.shape), np.broadcast_to(cap, values.shape)
+    # sum_i clip(values_i - level, low_i, high_i) falls with the level, by straight pieces.
+    kinks = np.unique(np.concatenate([values - low, values - high]))
+    first, last = 0, len(kinks) - 1
+    while last - first > 1:
+        middle = (first + last) // 2
+        if np.clip(values - kinks[middle], low, high).sum() >= 1.0:
+            first = middle
+        else:
+            last = middle
+    top = np.clip(values - kinks[first], low, high).sum()
+    bottom = np.clip(values - kinks[last], low, high).sum()
+    rise = (top - 1.0) / (top - bottom) if top > bottom else 0.0
+    level = kinks[first] + min(max(rise, 0.0), 1.0) * (kinks[last] - kinks[first])
+    return np.clip(values - level, low, high)

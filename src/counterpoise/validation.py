@@ -21,6 +21,11 @@ def per_group(values: Any, labels: Array, name: str) -> Array | None:
     """An array in the order of ``labels``, from an array or a mapping label -> value."""
     if values is None:
         return None
+    return by_name(values, label_list(labels), name, "group", "in the data")
+
+
+def by_name(values: Any, names: list[Any], name: str, kind: str, where: str = "known") -> Array:
+    """Numbers in the order of ``names``, from an array or a mapping; ``kind`` is what is named."""
     if hasattr(values, "keys") and hasattr(values, "items"):  # a mapping or a pandas Series
         values = dict(values.items())
     if not isinstance(values, Mapping):
@@ -28,19 +33,22 @@ def per_group(values: Any, labels: Array, name: str) -> Array | None:
             return np.asarray(values, dtype=float)
         except (TypeError, ValueError):
             raise ValueError(
-                f"{name} must be an array of numbers or a mapping group -> number; got {values!r}"
+                f"{name} must be an array of numbers or a mapping {kind} -> number; got {values!r}"
             ) from None
-    known = {label: i for i, label in enumerate(label_list(labels))}
+    known = set(names)
     unknown = [key for key in values if key not in known]
     if unknown:
         raise ValueError(
-            f"{name} names groups that are not in the data: {unknown[:5]!r}; "
-            f"known groups are {list(known)[:10]!r}"
+            f"{name} names {kind}s that are not {where}: {unknown[:5]!r}; "
+            f"known {kind}s are {names[:10]!r}"
         )
-    missing = [key for key in known if key not in values]
+    missing = [key for key in names if key not in values]
     if missing:
-        raise ValueError(f"{name} has no value for group(s) {missing[:5]!r}; give one to each")
-    return np.array([values[key] for key in known], dtype=float)
+        raise ValueError(f"{name} has no value for {kind}(s) {missing[:5]!r}; give one to each")
+    try:
+        return np.array([float(values[key]) for key in names])
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must map {kind}s to numbers; got {values!r}") from None
 
 
 def named_prior(name: str, totals: Array) -> Array:
