@@ -1,4 +1,4 @@
-"""A bar for passes that take long enough to wait for."""
+"""Bars for work that takes long enough to wait for: passes over rows, preparation of texts."""
 
 from __future__ import annotations
 
@@ -12,17 +12,52 @@ logger = logging.getLogger("counterpoise")
 WIDTH = 24
 
 
-class PassBar:
+class StatusLine:
+    """One line of a terminal, redrawn; elsewhere nothing is written."""
+
+    def __init__(self, stream: TextIO | None = None, every: float = 0.1) -> None:
+        self.stream = sys.stderr if stream is None else stream
+        self.every = every
+        self._last: float | None = None
+
+    @property
+    def live(self) -> bool:
+        return self.stream.isatty()
+
+    def due(self) -> bool:
+        """Whether it is time to draw again."""
+        return self._last is None or time.monotonic() - self._last >= self.every
+
+    def draw(self, text: str) -> None:
+        self._last = time.monotonic()
+        self.stream.write("\r" + text + "\x1b[K")
+        self.stream.flush()
+
+    def close(self) -> None:
+        """Leave the terminal with a clean line."""
+        if self._last is not None:
+            self.draw("")
+            self._last = None
+
+
+def bar(share: float) -> str:
+    """A share of the work as a bar and as a number.
+
+    >>> bar(0.5)
+    '[############............]  50 %'
+    """
+    share = min(max(share, 0.0), 1.0)
+    filled = round(WIDTH * share)
+    return f"[{'#' * filled}{'.' * (WIDTH - filled)}] {100 * share:3.0f} %"
+
+
+class PassBar(StatusLine):
     """Called with (pass, rows read, rows in all) as a pass goes on.
 
     On a terminal one line is redrawn; elsewhere every finished pass is logged.
     """
 
-    def __init__(self, stream: TextIO | None = None, every: float = 0.1) -> None:
-        self.stream = sys.stderr if stream is None else stream
-        self.every = every
-        self._begun: tuple[int, float] | None = None
-        self._drawn = 0.0
+    _begun: tuple[int, float] | None = None
 
     def __call__(self, number: int, rows: int, total: int | None) -> None:
         now = time.monotonic()
@@ -30,15 +65,11 @@ class PassBar:
             self._begun = (number, now)
         seconds = now - self._begun[1]
         done = total is not None and rows >= total
-        if not self.stream.isatty():
+        if not self.live:
             if done:
                 logger.info("pass %d: %s rows in %.1f s", number, f"{rows:,}", seconds)
-            return
-        if not done and now - self._drawn < self.every:
-            return
-        self._drawn = now
-        self.stream.write("\r" + self.line(number, rows, total, seconds) + "\x1b[K")
-        self.stream.flush()
+        elif done or self.due():
+            self.draw(self.line(number, rows, total, seconds))
 
     @staticmethod
     def line(number: int, rows: int, total: int | None, seconds: float) -> str:
@@ -48,15 +79,46 @@ class PassBar:
         'pass 3 [############............]  50 %  500 rows, 250 rows/s'
         """
         speed = f", {rows / seconds:,.0f} rows/s" if seconds > 0 else ""
-        if not total:
-            return f"pass {number}  {rows:,} rows{speed}"
-        share = min(rows / total, 1.0)
-        filled = round(WIDTH * share)
-        bar = "#" * filled + "." * (WIDTH - filled)
-        return f"pass {number} [{bar}] {share:4.0%}".replace("%", " %") + f"  {rows:,} rows{speed}"
+        shown = f" {bar(rows / total)}" if total else ""
+        return f"pass {number}{shown}  {rows:,} rows{speed}"
 
-    def close(self) -> None:
-        """Leave the terminal with a clean line."""
-        if self._begun is not None and self.stream.isatty():
-            self.stream.write("\r\x1b[K")
-            self.stream.flush()
+
+class CorpusBar(StatusLine):
+    """Called with (domain, documents, tokens, share read) as texts become tokens.
+
+    On a terminal one line is redrawn; elsewhere a domain is logged every minute, and at its end.
+    """
+
+    log_every = 60.0
+    _begun: tuple[str, int, float] | None = None
+    _logged = 0.0
+
+    def __call__(
+        self, domain: str, documents: int, tokens: int, share: float | None, *, done: bool = False
+    ) -> None:
+        now = time.monotonic()
+        if self._begun is None or self._begun[0] != domain:
+            # tokens that an earlier run had made say nothing about the speed of this one
+            self._begun, self._logged = (domain, tokens, now), now
+        _, before, since = self._begun
+        speed = (tokens - before) / (now - since) if now > since else 0.0
+        if self.live and (done or self.due()):
+            self.draw(self.line(domain, documents, tokens, share, speed))
+        if done or (not self.live and now - self._logged >= self.log_every):
+            self._logged = now
+            read = "" if share is None or done else f", {share:.0%} read"
+            text = f"{documents:,} documents, {tokens:,} tokens{read}"
+            logger.info("domain %s: %s", domain, text)
+
+    @staticmethod
+    def line(
+        domain: str, documents: int, tokens: int, share: float | None, speed: float = 0.0
+    ) -> str:
+        """The bar as text.
+
+        >>> CorpusBar.line("web", 12, 3456, 0.25, 1000.0)
+        'web [######..................]  25 %  12 documents, 3,456 tokens, 1,000 tokens/s'
+        """
+        shown = "" if share is None else f" {bar(share)}"
+        end = f", {speed:,.0f} tokens/s" if speed > 0 else ""
+        return f"{domain}{shown}  {documents:,} documents, {tokens:,} tokens{end}"

@@ -1,0 +1,97 @@
+"""Files that are whole or not there, and a folder that one process writes at a time."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
+
+LOCK = ".lock"
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a file such that a crash leaves the old one or the new one."""
+    write_text(path, json.dumps(value, indent=2) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    draft = path.with_name(f".{path.name}.new")
+    with open(draft, "w", encoding="utf-8", newline="\n") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(draft, path)
+    sync_folder(path.parent)
+
+
+def read_json(path: Path, kind: str, version: int) -> dict[str, Any]:
+    """What ``write_json`` wrote, of the kind and version that are asked for."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{str(path)!r} is not JSON ({error}); prepare the corpus anew") from None
+    if not isinstance(value, dict) or value.get("format") != kind:
+        raise ValueError(f"{str(path)!r} is not a {kind}; choose another folder")
+    if value.get("version") != version:
+        raise ValueError(
+            f"{str(path)!r} is of version {value.get('version')!r} and this library reads version "
+            f"{version}; use the library it was made with, or prepare the corpus anew"
+        )
+    return value
+
+
+def sync_folder(folder: Path) -> None:
+    """Names in a folder reach the disk as well, where the system can be told so."""
+    if sys.platform != "win32":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a folder; the system lets go of it when the process ends, however it ends."""
+    path = folder / LOCK
+    handle = _take(path)
+    try:
+        os.truncate(handle, 0)
+        os.write(handle, str(os.getpid()).encode())
+        yield
+    finally:
+        if sys.platform != "win32":  # where an open file cannot be removed
+            path.unlink(missing_ok=True)
+        os.close(handle)
+
+
+def _take(path: Path) -> int:
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            if sys.platform == "win32":
+                msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+            else:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = "" if sys.platform == "win32" else os.read(handle, 20).decode()
+            os.close(handle)
+            raise RuntimeError(
+                f"another process{holder and f' ({holder})'} is preparing {str(path.parent)!r}; "
+                "wait for it, or choose another folder"
+            ) from None
+        try:
+            if os.path.samestat(os.fstat(handle), os.stat(path)):
+                return handle
+        except FileNotFoundError:
+            pass
+        os.close(handle)  # its holder took the file away between our opening and locking it
