@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
-import logging
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -16,35 +13,14 @@ import time
 import datasets
 import numpy as np
 import pytest
+from lm_texts import contents, documents, write
 from lm_tokenizer import slow_bytes
 
 from counterpoise.lm import Corpus, Tokens, corpus, prepare
 from counterpoise.lm.disk import locked
 from counterpoise.lm.encoding import Task
-from counterpoise.progress import CorpusBar
 
 SPLITS = {"train": 0.75, "validation": 0.25}
-
-
-def write(path, texts):
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    return path
-
-
-def documents(n=200, seed=0):
-    rng = np.random.default_rng(seed)
-    words = np.array(["a", "bee", "çé", "猫", "\n"])
-    return [f"{i} " + " ".join(rng.choice(words, rng.integers(1, 30))) for i in range(n)]
-
-
-def contents(folder):
-    """Every file below a folder, by its bytes."""
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
 
 
 def expected(texts):
@@ -224,6 +200,7 @@ def test_a_tokenizer_that_cannot_travel_is_refused(tmp_path):
 RUN = """
 import sys
 from counterpoise.lm import corpus
+from lm_texts import contents, documents, write
 from lm_tokenizer import slow_bytes
 if __name__ == "__main__":
     corpus.BATCH_CHARACTERS, corpus.COMMIT_SECONDS = 2000, 0.0
@@ -533,130 +510,3 @@ def test_bad_arguments_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"is inside the source .* of domain 'a'; choose"):
         prepare({"a": path.parent}, path.parent / "out", tokenizer="bytes")
     assert not out.exists(), "everything is checked before anything is written"
-
-
-# -- opening -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["train.bin", "train.docs.bin"])
-def test_files_that_are_not_whole_are_named(done, name):
-    path, out = done
-    os.truncate(out / "a" / name, 16)
-    for opening in (lambda: Corpus.open(out), lambda: prepare({"a": path}, out, tokenizer="bytes")):
-        with pytest.raises(
-            ValueError, match=rf"{name}' has 16 bytes instead of \d+; copy it again"
-        ):
-            opening()
-    (out / "a" / name).unlink()
-    with pytest.raises(ValueError, match=rf"{name}' is missing"):
-        Corpus.open(out)
-
-
-def test_other_folders_are_refused(done):
-    _, out = done
-    with pytest.raises(FileNotFoundError, match="no corpus in"):
-        Corpus.open(out / "a")
-    known = json.loads((out / "corpus.json").read_text())
-    (out / "corpus.json").write_text(json.dumps(known | {"version": 2}))
-    with pytest.raises(ValueError, match="is of version 2 and this library reads version 1"):
-        Corpus.open(out)
-    (out / "corpus.json").write_text(json.dumps(known | {"tokenizer": "other"}))
-    with pytest.raises(ValueError, match="made with another tokenizer"):
-        Corpus.open(out)
-    (out / "corpus.json").write_text("{")
-    with pytest.raises(ValueError, match=r"corpus\.json' is not JSON"):
-        Corpus.open(out)
-
-
-def test_reading_outside_is_refused(done):
-    made = Corpus.open(done[1])
-    tokens, n = made["a"], made.sizes()["a"]
-    for start, stop in ((-1, 2), (2, 1), (0, n + 1)):
-        with pytest.raises(IndexError, match=f"start={start}, stop={stop}"):
-            tokens.read(start, stop)
-    for i in (-1, 100):
-        with pytest.raises(IndexError, match=f"i={i}: 'a' has the documents 0 to 99"):
-            tokens.document(i)
-    with pytest.raises(KeyError, match=r"domain='b' is not in the corpus; it has \['a'\]"):
-        made["b"]
-    with pytest.raises(KeyError, match="split='test' is not in the corpus"):
-        made.tokens("a", "test")
-
-
-def test_pickled_tokens_are_small_and_open_again(done):
-    tokens = Corpus.open(done[1])["a"]
-    first = tokens.document(0)
-    data = pickle.dumps(tokens)
-    assert len(data) < 1500 < 2 * tokens.n_tokens
-    assert pickle.loads(data).document(0).tolist() == first.tolist()
-    tokens.read(0, 5)[:] = 0
-    assert tokens.read(0, 5).tolist() == first[:5].tolist(), "what is read is a copy"
-
-
-def test_preparing_imports_no_torch(tmp_path):
-    write(tmp_path / "a.jsonl", ["a"])
-    code = (
-        "import sys; from counterpoise.lm import prepare; prepare({'a': 'a.jsonl'}, 'out', "
-        "tokenizer='bytes'); print([m for m in ('torch', 'transformers', 'datasets', "
-        "'tokenizers', 'numba') if m in sys.modules])"
-    )
-    paths = os.pathsep.join(map(os.path.abspath, filter(None, sys.path)))
-    shown = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, env=os.environ | {"PYTHONPATH": paths},
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert shown.stdout.strip() == "[]"
-
-
-# -- the bar -------------------------------------------------------------------------------
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
-def test_the_bar_tells_domain_documents_tokens_and_share(tmp_path, small, monkeypatch):
-    screen = Terminal()
-    monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setattr(corpus, "CorpusBar", lambda: CorpusBar(every=0.0))
-    made = prepare({"a": write(tmp_path / "a.jsonl", documents(50))}, tmp_path / "out",
-                   tokenizer="bytes")  # fmt: skip
-    lines = screen.getvalue().split("\r")
-    assert len(lines) > 5
-    assert f"a [{24 * '#'}] 100 %  50 documents, {made.sizes()['a']:,} tokens" in lines[-2]
-    assert lines[-1] == "\x1b[K", "the terminal is left clean"
-
-
-def test_elsewhere_the_end_of_a_domain_is_logged(tmp_path, caplog, capsys):
-    path = write(tmp_path / "a.jsonl", ["abc"])
-    with caplog.at_level(logging.INFO, logger="counterpoise"):
-        prepare({"a": path}, tmp_path / "out", tokenizer="bytes")
-        prepare({"a": path}, tmp_path / "silent", tokenizer="bytes", progress=False)
-    assert [r.getMessage() for r in caplog.records] == ["domain a: 1 documents, 4 tokens"]
-    assert capsys.readouterr() == ("", "")
-
-
-def test_the_speed_is_that_of_this_run(monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr("counterpoise.progress.time.monotonic", lambda: now[0])
-    screen = Terminal()
-    shown = CorpusBar(screen, every=0.0)
-    shown("a", 10, 1_000_000, None)
-    now[0] = 2.0
-    shown("a", 11, 1_000_500, 0.5)
-    assert "1,000,500 tokens, 250 tokens/s" in screen.getvalue()
-
-
-def test_long_domains_are_logged_every_minute(monkeypatch, caplog):
-    now = [0.0]
-    monkeypatch.setattr("counterpoise.progress.time.monotonic", lambda: now[0])
-    shown = CorpusBar(io.StringIO())
-    with caplog.at_level(logging.INFO, logger="counterpoise"):
-        for second in range(0, 130, 10):
-            now[0] = float(second)
-            shown("a", second, 10 * second, 0.25)
-    expected = [f"domain a: {s} documents, {10 * s} tokens, 25% read" for s in (60, 120)]
-    assert [r.getMessage().replace(",", "") for r in caplog.records] == [
-        text.replace(",", "") for text in expected
-    ]
