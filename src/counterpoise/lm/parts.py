@@ -171,9 +171,12 @@ class Rows(Part):
         data = self.data()
         if data.column_names is not None:
             data = data.select_columns([self.text])
-        if skip:
-            data = data.select(range(skip, len(data))) if hasattr(data, "select") \
-                else data.skip(skip)  # fmt: skip
+        if skip and hasattr(data, "select"):
+            if skip >= len(data):
+                return
+            data = data.select(range(skip, len(data)))
+        elif skip:
+            data = data.skip(skip)
         row = skip
         for batch in data.iter(batch_size=TABLE_ROWS):
             if self.text not in batch:

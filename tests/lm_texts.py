@@ -1,0 +1,28 @@
+"""Texts to prepare, and what became of them."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+
+def write(path, texts):
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    return path
+
+
+def documents(n=200, seed=0):
+    rng = np.random.default_rng(seed)
+    words = np.array(["a", "bee", "çé", "猫", "\n"])
+    return [f"{i} " + " ".join(rng.choice(words, rng.integers(1, 30))) for i in range(n)]
+
+
+def contents(folder):
+    """Every file below a folder, by its bytes."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
