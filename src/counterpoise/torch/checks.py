@@ -1,0 +1,122 @@
+"""Checks of what a loss is given: errors name the argument, what was got, and the remedy.
+
+None of them waits for a device: they look at shapes and types, and at numbers on the CPU.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from counterpoise.reweight import Reweighter
+from counterpoise.validation import by_name
+
+Array = np.ndarray
+
+
+def encode(groups: Any, reweighter: Reweighter) -> torch.Tensor:
+    """Groups as positions 0..K-1, from a tensor of them or from names; ``K`` for strays.
+
+    To look at a tensor's numbers would wait for its device. Strays are counted with the rest, and
+    seen where the counts are.
+    """
+    if isinstance(groups, (str, bytes)):
+        raise ValueError(f"groups must be a sequence of names; got the single string {groups!r}")
+    if not isinstance(groups, torch.Tensor):
+        return torch.from_numpy(reweighter.codes(groups))
+    if not _is_integer(groups):
+        raise TypeError(
+            "groups must be an integer tensor of positions in reweighter.domains, or a sequence "
+            f"of names; got a tensor of {groups.dtype}"
+        )
+    codes, K = groups.long(), len(reweighter.domains)
+    return torch.where((codes >= 0) & (codes < K), codes, K)
+
+
+def check_losses(losses: Any, codes: torch.Tensor) -> None:
+    """One loss per example, or more, with a group each."""
+    if not isinstance(losses, torch.Tensor) or not losses.dtype.is_floating_point:
+        raise TypeError(f"losses must be a tensor of floating-point numbers; got {_kind(losses)}")
+    if losses.ndim == 0:
+        raise ValueError(
+            "losses must be one per example; got a scalar, already summed or averaged; compute "
+            'them with reduction="none"'
+        )
+    if codes.ndim == 0 or codes.shape != losses.shape[: codes.ndim]:
+        raise ValueError(
+            f"groups must hold one group for each example; got shape {tuple(codes.shape)} for "
+            f"losses of shape {tuple(losses.shape)}"
+        )
+
+
+def check_mask(mask: Any, shape: torch.Size, device: torch.device) -> torch.Tensor:
+    """Which losses count, as booleans."""
+    fits = isinstance(mask, torch.Tensor) and (mask.dtype == torch.bool or _is_integer(mask))
+    if not fits:
+        raise TypeError(
+            f"mask must be a tensor of booleans or of integers 0 and 1; got {_kind(mask)}; for "
+            "weights 0.0 and 1.0 use mask > 0"
+        )
+    if mask.shape != shape:
+        raise ValueError(
+            f"mask must have the shape of the losses, {tuple(shape)}; got {tuple(mask.shape)}"
+        )
+    return mask.to(device, torch.bool)
+
+
+def check_counts(counts: Any, reweighter: Reweighter) -> Array:
+    """Numbers of examples of each group in a whole batch."""
+    count_K = _per_group(counts, reweighter, "counts")
+    K = len(reweighter.domains)
+    if count_K.shape != (K,) or not (np.isfinite(count_K) & (count_K >= 0)).all():
+        raise ValueError(
+            f"counts must hold a number >= 0 for each of {K} groups, as criterion.count() gives "
+            f"them; got {counts!r}"
+        )
+    return count_K
+
+
+def check_shares(shares: Any, reweighter: Reweighter) -> Array:
+    """Each group's share of the data."""
+    share_K = _per_group(shares, reweighter, "shares")
+    K = len(reweighter.domains)
+    fits = share_K.shape == (K,) and (share_K > 0).all() and abs(share_K.sum() - 1.0) < 1e-6
+    if not fits:
+        raise ValueError(
+            f"shares must be {K} positive numbers that sum to one, each group's share of the "
+            f"data; got {shares!r}; divide numbers of examples by their sum"
+        )
+    return share_K
+
+
+def check_total(found_K: Array, strays: float, expected_K: Array | None) -> None:
+    """Counts summed over ranks, which every rank sees: all of them raise, or none."""
+    K = len(found_K)
+    if strays:
+        raise ValueError(
+            f"groups must be positions 0..{K - 1} in reweighter.domains; {strays:.0f} losses of "
+            "this batch had a group outside of them; check the encoding, or give names"
+        )
+    if expected_K is not None and not np.array_equal(found_K, expected_K):
+        raise ValueError(
+            f"counts={expected_K.tolist()!r} are not those of the batch, whose calls held "
+            f"{found_K.tolist()!r}; use criterion.count(groups of the whole batch), with its mask "
+            "where losses are per token"
+        )
+
+
+def _per_group(values: Any, reweighter: Reweighter, name: str) -> Array:
+    if isinstance(values, torch.Tensor):
+        values = values.detach().cpu().numpy()
+    return by_name(values, list(reweighter.domains), name, "domain")
+
+
+def _is_integer(values: torch.Tensor) -> bool:
+    dtype = values.dtype
+    return not (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool)
+
+
+def _kind(values: Any) -> str:
+    return str(values.dtype) if isinstance(values, torch.Tensor) else type(values).__name__

@@ -1,0 +1,109 @@
+"""Sums and counts per group, over all ranks, in one all-reduce of a few doubles."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+DIGEST_BITS = 18  # sums of squares of such numbers are exact in double for 2**17 ranks
+
+
+def world_size(group: Any = None) -> int:
+    """Number of ranks in a process group; 1 where none was set up."""
+    if dist.is_available() and dist.is_initialized():
+        return int(dist.get_world_size(group))
+    return 1
+
+
+def group_sums(
+    losses: torch.Tensor, codes: torch.Tensor, K: int, mask: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Sum and number of the losses of each group on this rank, in double, without gradients.
+
+    Parameters
+    ----------
+    losses : tensor of shape (B,) or (B, T, ...)
+        One per example, or one per token.
+    codes : integer tensor of shape (B,)
+        Groups from 0 to ``K - 1``; also of more of the losses' leading dimensions.
+    K : int
+    mask : bool tensor of the losses' shape, optional
+        False where a loss does not count, whatever its value.
+
+    Returns
+    -------
+    sums, counts : float64 tensors of shape (K,)
+        On the losses' device; on the CPU where that device has no doubles (MPS).
+
+    Examples
+    --------
+    >>> import torch
+    >>> losses, codes = torch.tensor([1.0, 2.0, 4.0]), torch.tensor([0, 2, 2])
+    >>> [t.tolist() for t in group_sums(losses, codes, 3)]
+    [[1.0, 0.0, 6.0], [1.0, 0.0, 2.0]]
+    """
+    losses = losses.detach()
+    counted = torch.ones_like(losses, dtype=torch.bool) if mask is None else mask
+    if losses.device.type == "mps":
+        losses, counted, codes = losses.cpu(), counted.cpu(), codes.cpu()
+    inner = tuple(range(codes.ndim, losses.ndim))
+    losses = losses.masked_fill(~counted, 0.0)
+    if inner:  # rows first: fewer numbers are scattered
+        rows = losses.sum(inner, dtype=torch.float64), counted.sum(inner, dtype=torch.float64)
+    else:
+        rows = losses.double(), counted.double()
+    table = torch.zeros(2, K, dtype=torch.float64, device=losses.device)
+    table.index_add_(1, codes.flatten().long(), torch.stack([r.flatten() for r in rows]))
+    return table[0], table[1]
+
+
+def reduce_sums(values: torch.Tensor, group: Any = None) -> torch.Tensor:
+    """The sum of ``values`` over all ranks, by one all-reduce; as they are without other ranks.
+
+    They travel on a device that the backend serves (a card for NCCL, the CPU for gloo) and come
+    back on their own. Every rank must call.
+    """
+    if world_size(group) == 1:
+        return values
+    device = _device_for(values.device, group)
+    total = values.detach().to(device, copy=True)
+    dist.all_reduce(total, group=group)
+    return total.to(values.device)
+
+
+def reduce_checked(values: torch.Tensor, same: bytes, group: Any = None) -> torch.Tensor:
+    """`reduce_sums` of double values, on the CPU, with a check that all ranks hold ``same``.
+
+    A digest ``d`` of it and ``d * d`` travel in the same all-reduce. All digests are equal if and
+    only if ``world * sum(d * d) == sum(d) ** 2``; every rank sees these sums, so that all ranks
+    raise the same error and none waits for another.
+    """
+    if values.dtype != torch.float64:
+        raise TypeError(f"values must be float64; got {values.dtype}; use values.double()")
+    world = world_size(group)
+    if world == 1:
+        return values.detach().cpu()
+    d = zlib.crc32(same) % 2**DIGEST_BITS
+    digests = torch.tensor([d, d * d], dtype=torch.float64).to(values.device, non_blocking=True)
+    total = reduce_sums(torch.cat([values.detach().flatten(), digests]), group).cpu()
+    first, second = (int(v) for v in total[-2:].tolist())
+    if world * second != first * first:
+        raise RuntimeError(
+            f"group weights are not the same on all {world} ranks; build the Reweighter alike on "
+            "every rank (domains, start and options), and load the same state on every rank"
+        )
+    return total[:-2].reshape(values.shape)
+
+
+def _device_for(device: torch.device, group: Any) -> torch.device:
+    """Where the backend can reduce: the device itself if it is served, else one that is."""
+    served = [pair.split(":")[0] for pair in dist.get_backend_config(group).split(",")]
+    if device.type in served:
+        return device
+    if "cpu" in served:
+        return torch.device("cpu")
+    kind = served[0]
+    return torch.device(kind, getattr(torch, kind).current_device())

@@ -1,0 +1,271 @@
+"""`GroupDROLoss`: per-example losses and their groups in, one scalar to differentiate out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from counterpoise.reweight import Reweighter, Update
+from counterpoise.torch.checks import (
+    check_counts,
+    check_losses,
+    check_mask,
+    check_shares,
+    check_total,
+    encode,
+)
+from counterpoise.torch.distributed import group_sums, reduce_checked, world_size
+
+Array = np.ndarray
+
+STATE_VERSION = 1
+
+
+class GroupDROLoss(torch.nn.Module):
+    """The weighted sum of the groups' mean losses, with weights that follow those losses.
+
+    A call returns ``sum_g weights_g * mean_g(losses)`` with the Reweighter's weights from before
+    this batch, then updates the Reweighter with the means: primal first, then dual, as in
+    Algorithm 1. Means are over the whole optimiser batch: all ranks and all micro-batches. A batch
+    costs one all-reduce of two numbers per group. In eval mode nothing is updated.
+
+    Parameters
+    ----------
+    reweighter : Reweighter
+        Its domains are the groups.
+    accumulate : int, default 1
+        Micro-batches (calls) per optimiser step. The weights move once per so many calls. Above
+        1, the counts of the whole batch must be known at its first call: give ``counts`` to each
+        call, or ``shares`` here.
+    shares : sequence or mapping, optional
+        Each group's share of the data. Group means are then estimated with the expected number
+        of a group's examples in place of the number found: unbiased, also where a group is often
+        absent, and noisier.
+    group : process group, optional
+        The ranks that share a batch; the default group when None.
+
+    Notes
+    -----
+    Data-parallel wrappers (DDP, FSDP) average gradients over ranks, so each rank's scalar is its
+    part of the loss times the number of ranks: the mean over ranks is the loss, and the averaged
+    gradient is exactly the loss's. Every rank must make the same calls, in eval mode too.
+
+    A group absent from the whole batch contributes nothing, and the other weights are not scaled
+    up to sum to one. Scaled up, the same example would pull harder in batches that lack another
+    group, and the objective would change from batch to batch; as it is, one term of the sum is
+    missing. Where that happens often, the group counts less than its weight says: use ``shares``.
+
+    Half-precision losses are summed in single precision for the scalar and in double for the
+    weights. A loss that is not finite makes the scalar so, too (a ``GradScaler`` then skips the
+    step), and leaves the weights of its group as they are, with a `ReweightWarning`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from counterpoise import Reweighter
+    >>> criterion = GroupDROLoss(Reweighter(["land", "water"]))
+    >>> criterion(torch.tensor([1.0, 3.0, 4.0]), ["land", "land", "water"]).item()
+    3.0
+    >>> bool(criterion.weights[1] > 0.5)
+    True
+    """
+
+    _pending: torch.Tensor | None  # sums and counts of an unfinished accumulation, (2, K + 1)
+
+    def __init__(
+        self,
+        reweighter: Reweighter,
+        *,
+        accumulate: int = 1,
+        shares: Any = None,
+        group: Any = None,
+    ) -> None:
+        super().__init__()
+        if not isinstance(reweighter, Reweighter):
+            raise TypeError(
+                f"reweighter must be a counterpoise.Reweighter; got {type(reweighter).__name__}; "
+                "make one with Reweighter(names_of_the_groups)"
+            )
+        if not isinstance(accumulate, int) or isinstance(accumulate, bool) or accumulate < 1:
+            raise ValueError(f"accumulate must be a number of calls >= 1; got {accumulate!r}")
+        self.reweighter = reweighter
+        self.accumulate = accumulate
+        self.group = group
+        self.shares = None if shares is None else check_shares(shares, reweighter)
+        self._forget()
+
+    @property
+    def weights(self) -> Array:
+        """The weights that the next call uses."""
+        return self.reweighter.weights
+
+    @property
+    def last(self) -> Update | None:
+        """What the last update of the weights saw and did."""
+        return self.reweighter.last
+
+    def forward(
+        self, losses: torch.Tensor, groups: Any, *, mask: Any = None, counts: Any = None
+    ) -> torch.Tensor:
+        """The scalar to differentiate.
+
+        Parameters
+        ----------
+        losses : tensor of shape (B,) or (B, T, ...)
+            One per example or per token, not yet averaged (``reduction="none"``).
+        groups : integer tensor of shape (B,), or sequence of names
+            A tensor holds positions in ``reweighter.domains``; any other sequence holds names. A
+            tensor may also have more of the losses' leading dimensions (a group per token).
+        mask : bool or integer tensor of the losses' shape, optional
+            False or 0 where a loss does not count, as at padding or an ``ignore_index``.
+        counts : sequence or mapping, optional
+            Examples (tokens) of each group in the whole optimiser batch, from `count`.
+        """
+        codes = encode(groups, self.reweighter)
+        check_losses(losses, codes)
+        codes = codes.to(losses.device)
+        if mask is not None:
+            mask = check_mask(mask, losses.shape, losses.device)
+        expected_K = None if counts is None else check_counts(counts, self.reweighter)
+        if self.shares is not None and counts is not None:
+            raise ValueError("counts were given to a loss that has shares; give only one of them")
+        known = expected_K is not None or self.shares is not None
+        if self.training and self.accumulate > 1 and not known:
+            raise ValueError(
+                f"with accumulate={self.accumulate} the mean of a group over the whole batch needs "
+                "its counts beforehand: give counts=criterion.count(groups of the whole batch) to "
+                "each call, or GroupDROLoss(..., shares=each group's share of the data)"
+            )
+        K = len(self.reweighter.domains)
+        found = torch.stack(group_sums(losses, codes, K + 1, mask))  # column K: strays
+        total = None
+        if self.training:
+            total = self._collect(found, expected_K)
+        elif not known:
+            total = self._reduce(found)
+        if self.shares is not None:
+            calls = self.accumulate if self.training else 1
+            n = found[1].sum().to(losses.device, _wide(losses)).clamp(min=1.0)
+            value = _weighted(losses, codes, mask, self.weights / self.shares) / (n * calls)
+        else:
+            count_K = cast(Array, total)[1] if expected_K is None else expected_K
+            scale_K = np.divide(self.weights, count_K, out=np.zeros(K), where=count_K > 0)
+            value = _weighted(losses, codes, mask, scale_K * world_size(self.group))
+        if self.training and total is not None:
+            self._update(total)
+        return value
+
+    def count(self, groups: Any, mask: Any = None) -> torch.Tensor:
+        """Examples of each group in a whole batch, over all ranks: one all-reduce.
+
+        Parameters
+        ----------
+        groups : integer tensor of shape (B,), or sequence of names
+            Of all this rank's micro-batches together.
+        mask : tensor of shape (B, T, ...), optional
+            Needed for per-token losses: which of them count (all, where there is no padding).
+        """
+        codes = encode(groups, self.reweighter)
+        losses = torch.zeros(codes.shape if mask is None else mask.shape, device=codes.device)
+        check_losses(losses, codes)
+        if mask is not None:
+            mask = check_mask(mask, losses.shape, losses.device)
+        found = torch.stack(group_sums(losses, codes, len(self.reweighter.domains) + 1, mask))
+        return torch.from_numpy(self._reduce(found)[1])
+
+    def flush(self) -> Array:
+        """Update the weights from an accumulation that ended early; every rank must call."""
+        if self._pending is not None:
+            pending = self._pending
+            self._forget()
+            self._update(self._reduce(pending))
+        return self.weights
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """The Reweighter's state and the sums of an unfinished accumulation, as plain numbers."""
+        pending = None if self._pending is None else self._pending.tolist()
+        if pending is not None:
+            pending = [[v if math.isfinite(v) else None for v in row] for row in pending]
+        return {
+            "version": STATE_VERSION,
+            "reweighter": self.reweighter.state_dict(),
+            "calls": self._calls,
+            "pending": pending,
+            "rank": self._rank(),
+        }
+
+    def set_extra_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state; of another rank's, unfinished sums are not taken over."""
+        if state.get("version") != STATE_VERSION:
+            raise ValueError(
+                f"state has version {state.get('version')!r}; this release reads {STATE_VERSION}"
+            )
+        self.reweighter.load_state_dict(state["reweighter"])
+        self._calls, self._pending = int(state["calls"]), None
+        self._resumed = self._calls > 0
+        names = list(state["reweighter"]["domains"])
+        if self._resumed:
+            rows = [[math.nan if v is None else v for v in row] for row in state["pending"]]
+            order = [names.index(name) for name in self.reweighter.domains] + [len(names)]
+            table = torch.tensor(rows, dtype=torch.float64)[:, order]
+            # Sums are of one rank alone: taken over by several, they would count several times.
+            self._pending = table if state["rank"] == self._rank() else torch.zeros_like(table)
+
+    def extra_repr(self) -> str:
+        return f"{self.reweighter!r}, accumulate={self.accumulate}"
+
+    def _collect(self, found: torch.Tensor, expected_K: Array | None) -> Array | None:
+        """Add a micro-batch; sums and counts of the whole batch where it is complete."""
+        if self._pending is not None:
+            found = found + self._pending.to(found.device)
+        self._pending, self._calls = found, self._calls + 1
+        if self._calls < self.accumulate:
+            return None
+        if self._resumed:  # a part of the batch may have stayed with the other ranks
+            expected_K = None
+        self._forget()
+        return self._reduce(found, expected_K)
+
+    def _reduce(self, found: torch.Tensor, expected_K: Array | None = None) -> Array:
+        """Sums and counts over all ranks, of shape (2, K), checked."""
+        same = repr(self.reweighter.domains).encode() + self.weights.tobytes()
+        total: Array = reduce_checked(found, same, self.group).numpy()
+        check_total(total[1, :-1], total[1, -1], expected_K)
+        return total[:, :-1]
+
+    def _update(self, total: Array) -> None:
+        sum_K, count_K = total
+        with np.errstate(invalid="ignore", divide="ignore"):
+            mean_K = sum_K / count_K
+        self.reweighter.update(mean_K, count_K, absent_ok=True)
+
+    def _forget(self) -> None:
+        self._pending = None
+        self._calls = 0
+        self._resumed = False
+
+    def _rank(self) -> int:
+        alone = world_size(self.group) == 1
+        return 0 if alone else int(torch.distributed.get_rank(self.group))
+
+
+def _weighted(
+    losses: torch.Tensor, codes: torch.Tensor, mask: torch.Tensor | None, scale_K: Array
+) -> torch.Tensor:
+    """``sum_i scale[group_i] * loss_i``, in single precision at least."""
+    wide = _wide(losses)
+    kept = losses.to(wide)
+    if mask is not None:
+        kept = kept.masked_fill(~mask, 0.0)
+    if losses.ndim > codes.ndim:
+        kept = kept.sum(tuple(range(codes.ndim, losses.ndim)))
+    scale = torch.tensor([*scale_K.tolist(), 0.0], dtype=wide)
+    return (kept * scale.to(losses.device, non_blocking=True)[codes]).sum()
+
+
+def _wide(losses: torch.Tensor) -> torch.dtype:
+    return torch.promote_types(losses.dtype, torch.float32)
