@@ -11,19 +11,54 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from counterpoise.lm.corpus import prepare
     from counterpoise.lm.documents import read_documents
+    from counterpoise.lm.evaluate import DomainLosses, domain_losses, held_out
+    from counterpoise.lm.loader import MixtureLoader
+    from counterpoise.lm.logs import JsonlLog, Log, TensorBoardLog, WandbLog
+    from counterpoise.lm.mixture import MixtureDataset
+    from counterpoise.lm.samples import Samples
+    from counterpoise.lm.steering import Steering
     from counterpoise.lm.tokenizers import Tokenizer, get_tokenizer
     from counterpoise.lm.tokens import Corpus, Tokens
 
-__all__ = ["Corpus", "Tokenizer", "Tokens", "get_tokenizer", "prepare", "read_documents"]
-
 _MODULES = {
     "Corpus": "tokens",
+    "DomainLosses": "evaluate",
+    "JsonlLog": "logs",
+    "Log": "logs",
+    "MixtureDataset": "mixture",
+    "MixtureLoader": "loader",
+    "Samples": "samples",
+    "Steering": "steering",
+    "TensorBoardLog": "logs",
     "Tokenizer": "tokenizers",
     "Tokens": "tokens",
+    "WandbLog": "logs",
+    "domain_losses": "evaluate",
     "get_tokenizer": "tokenizers",
+    "held_out": "evaluate",
     "prepare": "corpus",
     "read_documents": "documents",
 }
+
+__all__ = [
+    "Corpus",
+    "DomainLosses",
+    "JsonlLog",
+    "Log",
+    "MixtureDataset",
+    "MixtureLoader",
+    "Samples",
+    "Steering",
+    "TensorBoardLog",
+    "Tokenizer",
+    "Tokens",
+    "WandbLog",
+    "domain_losses",
+    "get_tokenizer",
+    "held_out",
+    "prepare",
+    "read_documents",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -93,6 +93,10 @@ class Tokens:
         ends = self._mapped()[1]
         return int(ends[i - 1]) if i else 0, int(ends[i])
 
+    def ends(self, first: int, last: int) -> Array:
+        """Where the documents ``first`` to ``last`` (which is not among them) end, int64."""
+        return self._mapped()[1][first:last].astype(np.int64)
+
     def document(self, i: int) -> Array:
         """The tokens of document ``i``, int64, its end token included."""
         return self.read(*self.document_bounds(i))

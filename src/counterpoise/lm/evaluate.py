@@ -1,0 +1,96 @@
+"""Held-out loss of every domain, over all ranks: sums of token losses, never means of means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from counterpoise.lm.mixture import check_ranks
+from counterpoise.lm.samples import IGNORED, Samples, collated
+from counterpoise.lm.tokens import Corpus
+from counterpoise.torch.distributed import reduce_sums
+
+Array = np.ndarray
+Batch = dict[str, torch.Tensor]
+
+
+class DomainLosses(NamedTuple):
+    """Mean loss per token of each domain, and the tokens it was taken over."""
+
+    losses: dict[str, float]
+    counts: dict[str, float]
+
+
+def held_out(
+    corpus: Corpus | str, length: int, *, split: str = "validation", limit: int | None = None
+) -> dict[str, Samples]:
+    """Samples of each domain's held-out tokens, at most ``limit`` of each."""
+    if not isinstance(corpus, Corpus):
+        corpus = Corpus.open(corpus)
+    return {name: Samples(corpus.tokens(name, split), length, limit=limit) for name in corpus}
+
+
+def token_loss(model: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    """Sum of the losses of a batch's tokens, and their number, for a model that returns the mean as
+    ``.loss`` and shifts the labels itself (those of transformers)."""
+    count = (batch["labels"][:, 1:] != IGNORED).sum()
+    return model(**batch).loss.float() * count, count
+
+
+@torch.no_grad()
+def domain_losses(
+    model: Any,
+    samples: Mapping[str, Dataset[Batch]],
+    *,
+    batch_size: int = 8,
+    loss: Callable[[Any, Batch], tuple[torch.Tensor, torch.Tensor]] = token_loss,
+    device: Any = None,
+    group: Any = None,
+) -> DomainLosses:
+    """Mean loss of each domain's samples.
+
+    Ranks share the samples and run the same number of batches (a sharded model needs all of them
+    at every layer); sums and counts of all domains are reduced once.
+
+    Parameters
+    ----------
+    model : callable
+        Set to evaluation mode meanwhile, where it has one.
+    samples : mapping of names to map-style datasets
+    batch_size : int, default 8
+        On each rank.
+    loss : callable, default `token_loss`
+        ``(model, batch) -> (sum, count)``.
+    device : optional
+        Where batches go; the model's by default.
+    group : optional
+        Process group of torch.distributed.
+    """
+    rank, world = check_ranks(None, None)
+    if device is None:
+        device = next(iter(model.parameters())).device if hasattr(model, "parameters") else "cpu"
+    training = getattr(model, "training", False)
+    if hasattr(model, "eval"):
+        model.eval()
+    table = torch.zeros(2, len(samples), dtype=torch.float64)
+    try:
+        for k, data in enumerate(samples.values()):
+            for first in range(0, len(data), batch_size * world):
+                mine = range(first + rank * batch_size, first + (rank + 1) * batch_size)
+                taken = [i for i in mine if i < len(data)]
+                batch = collated([data[i] for i in taken or [0]])
+                found = loss(model, {name: t.to(device) for name, t in batch.items()})
+                if taken:
+                    table[:, k] += torch.stack([t.double().cpu() for t in found])
+    finally:
+        if training:
+            model.train()
+    sums, counts = reduce_sums(table, group).tolist()
+    means = [s / n if n else float("nan") for s, n in zip(sums, counts, strict=True)]
+    return DomainLosses(
+        dict(zip(samples, means, strict=True)), dict(zip(samples, counts, strict=True))
+    )

@@ -1,0 +1,119 @@
+"""Hugging Face Trainer: `reweight` sets up everything in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from transformers import Trainer, TrainerCallback
+from transformers.trainer_callback import ExportableState
+
+from counterpoise.lm.mixture import MixtureDataset
+from counterpoise.lm.steering import Steering
+from counterpoise.reweight import Reweighter
+
+DOMAIN = "domain"
+
+
+class ReweightingCallback(TrainerCallback, ExportableState):
+    """Updates the weights when all domains have been evaluated; its state is in every checkpoint's
+    ``trainer_state.json``. Made by `reweight`."""
+
+    def __init__(self, steering: Steering, metric: str = "loss") -> None:
+        self.steering, self.metric = steering, metric
+        self._found: dict[Any, float] = {}
+        self._step = -1
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        saved = (state.stateful_callbacks or {}).get(type(self).__name__)
+        if state.global_step > 0 and saved:
+            self.steering.load_state_dict(saved["attributes"]["steering"])
+
+    def on_evaluate(
+        self, args: Any, state: Any, control: Any, metrics: dict[str, float], **kwargs: Any
+    ) -> None:
+        # With a dictionary of evaluation sets this is called once for each of them.
+        if state.global_step != self._step:
+            self._found, self._step = {}, state.global_step
+        for name in self.steering.reweighter.domains:
+            key = f"eval_{name}_{self.metric}"
+            if key in metrics:
+                self._found[name] = metrics[key]
+        if len(self._found) == len(self.steering.reweighter.domains):
+            found, self._found = self._found, {}
+            self.steering.observe(found, step=state.global_step)
+
+    def state(self) -> dict[str, Any]:
+        return {"args": {}, "attributes": {"steering": self.steering.state_dict()}}
+
+
+def reweight(
+    trainer: Trainer,
+    reweighter: Reweighter,
+    *,
+    metric: str = "loss",
+    lag: int | None = None,
+    logs: Any = (),
+) -> ReweightingCallback:
+    """Let the weights of a Trainer's domains follow their evaluation losses.
+
+    Parameters
+    ----------
+    trainer : transformers.Trainer
+        With ``train_dataset`` a `MixtureDataset` and ``eval_dataset`` a dictionary that has a
+        dataset for every domain; ``max_steps`` says how long it trains.
+    reweighter : Reweighter
+        Over the mixture's domains.
+    metric : str, default "loss"
+        Which of the evaluation's metrics drives the weights.
+    lag : int, optional
+        See `MixtureLoader`.
+    logs : optional
+        See `Steering`.
+
+    The Trainer then reads the mixture through its own loader, which ranks and workers share
+    without one reading for the others; a checkpoint resumes exactly, without skipping batches.
+    """
+    mixture, args = trainer.train_dataset, trainer.args
+    if not isinstance(mixture, MixtureDataset):
+        raise ValueError(
+            f"the Trainer's train_dataset must be a MixtureDataset; got {type(mixture).__name__}"
+        )
+    sets = trainer.eval_dataset
+    known = set(sets) if isinstance(sets, dict) else set()
+    missing = [name for name in reweighter.domains if name not in known]
+    if missing:
+        raise ValueError(
+            "the Trainer's eval_dataset must be a dictionary with a dataset for every domain; "
+            f"there is none for {missing[:5]!r}. counterpoise.lm.held_out() makes one."
+        )
+    if args.restore_callback_states_from_checkpoint:
+        raise ValueError(
+            "restore_callback_states_from_checkpoint=True would replace the callback by one "
+            "without a mixture; leave it False, this callback restores itself"
+        )
+    steering = Steering(reweighter, mixture, logs=logs)
+    loader = mixture.loader(
+        args.train_batch_size,
+        num_workers=args.dataloader_num_workers,
+        prefetch_factor=args.dataloader_prefetch_factor if args.dataloader_num_workers else None,
+        pin_memory=args.dataloader_pin_memory and torch.cuda.is_available(),
+        lag=lag,
+        collate_fn=_WithoutDomain(trainer.data_collator),
+    )
+    args.ignore_data_skip = True
+    trainer.get_train_dataloader = lambda: loader
+    callback = ReweightingCallback(steering, metric)
+    trainer.add_callback(callback)
+    return callback
+
+
+class _WithoutDomain:
+    """A collator for models that know no domains."""
+
+    def __init__(self, collator: Callable[[list[Any]], Any]) -> None:
+        self.collator = collator
+
+    def __call__(self, samples: list[dict[str, Any]]) -> Any:
+        return self.collator([{k: v for k, v in s.items() if k != DOMAIN} for s in samples])

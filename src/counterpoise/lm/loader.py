@@ -1,0 +1,95 @@
+"""`MixtureLoader`: a DataLoader that knows how much of a mixture has been consumed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from counterpoise.lm.mixture import MixtureDataset
+
+OURS = ("shuffle", "sampler", "batch_sampler", "drop_last", "persistent_workers")
+
+
+class MixtureLoader(DataLoader[Any]):
+    """Batches of a `MixtureDataset`; weights may be changed while it runs.
+
+    Workers read ahead, but what counts as consumed is what was handed out: ``mixture`` itself
+    always stands there. A new iteration goes on from that place.
+
+    Parameters
+    ----------
+    mixture : MixtureDataset
+    batch_size : int, optional
+        Samples of a batch on this rank; the mixture's when None.
+    num_workers, prefetch_factor : int
+        As for a DataLoader.
+    lag : int, optional
+        New weights hold so many batches after the last one handed out: at least
+        ``num_workers * prefetch_factor``, which is what workers may have drawn already, and that
+        by default. Runs with unlike numbers of workers give the same samples if ``lag`` is alike.
+    **options
+        Of a DataLoader: ``collate_fn``, ``pin_memory``, ``multiprocessing_context``, ...
+    """
+
+    def __init__(
+        self,
+        mixture: MixtureDataset,
+        batch_size: int | None = None,
+        *,
+        num_workers: int = 0,
+        prefetch_factor: int | None = None,
+        lag: int | None = None,
+        **options: Any,
+    ) -> None:
+        refused = [name for name in OURS if name in options]
+        if refused:
+            raise ValueError(
+                f"{refused[0]}={options[refused[0]]!r} cannot be set: the mixture itself decides "
+                "which samples come, and a new iteration goes on where the last one stopped"
+            )
+        ahead = num_workers * (2 if prefetch_factor is None else prefetch_factor)
+        if lag is not None and lag < ahead:
+            raise ValueError(
+                f"lag={lag!r} is too small: {num_workers} workers may draw {ahead} batches ahead; "
+                f"use lag={ahead} or more, or fewer workers"
+            )
+        self.lag = ahead if lag is None else lag
+        read = mixture.be_loaded(batch_size, self.lag)
+        if num_workers:
+            options["prefetch_factor"] = prefetch_factor
+        super().__init__(read, read.batch_size, num_workers=num_workers, **options)
+        self.mixture = mixture
+        self.handed = 0
+        self._read = read
+        self._iteration = 0
+        # A framework that fetches ahead says how many of the batches it was handed are untrained.
+        self.untrained: Callable[[], int] = lambda: 0
+
+    def __iter__(self) -> Iterator[Any]:
+        if self.untrained():
+            self.mixture.load_state_dict(self.state_dict())  # these come again
+        self._iteration += 1
+        mine = self._iteration
+        self._read.stand_where(self.mixture)
+        for batch in super().__iter__():
+            if mine != self._iteration:
+                raise RuntimeError("a later iteration of this loader has begun; use that one")
+            self.mixture.pass_batch()
+            self.handed += 1
+            yield batch
+
+    def set_weights(self, weights: Any) -> int:
+        """`MixtureDataset.set_weights`; returns the first sample that the weights hold for."""
+        return self.mixture.set_weights(weights)
+
+    def state_dict(self) -> dict[str, Any]:
+        """`MixtureDataset.state_dict`, of what has been trained on."""
+        return self.mixture.state_dict(self.untrained())
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """`MixtureDataset.load_state_dict`; an iteration that has begun does not see it."""
+        self.mixture.load_state_dict(state)
+        self.mixture.finish_batch()
+        self._iteration += 1

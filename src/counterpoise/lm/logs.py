@@ -1,0 +1,138 @@
+"""Where a run's domains are written down: JSON lines, TensorBoard, Weights & Biases.
+
+A record is ``{"step": ..., "domains": {name: {quantity: number}}}``; quantities are ``loss``,
+``reference``, ``excess``, ``weight``, and with a mixture ``share``, ``target``, ``samples``,
+``tokens`` and ``epochs``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from counterpoise.lm.disk import write_text
+
+Record = Mapping[str, Any]
+
+
+class Log:
+    """Takes records; a class of one's own needs `write` alone."""
+
+    def write(self, record: Record) -> None:
+        raise NotImplementedError(type(self).__name__)
+
+    def rewind(self, step: int) -> None:
+        """A run goes on from an earlier step: what was written of later ones does not hold."""
+
+
+class JsonlLog(Log):
+    """One line of JSON per record, at the end of a file.
+
+    Numbers that are not finite become null. A line that was cut off by a kill is dropped when the
+    file is opened again, and lines of later steps when a run goes on from an earlier one.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._opened = False
+
+    def write(self, record: Record) -> None:
+        if not self._opened:
+            self._keep(self.read())
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(_plain(record), allow_nan=False) + "\n")
+
+    def rewind(self, step: int) -> None:
+        self._keep([r for r in self.read() if r["step"] <= step])
+
+    def read(self) -> list[dict[str, Any]]:
+        """All whole records."""
+        if not self.path.exists():
+            return []
+        lines = self.path.read_text(encoding="utf-8").split("\n")
+        return [json.loads(line) for line in lines[:-1] if line]  # the last one has no end yet
+
+    def _keep(self, records: list[dict[str, Any]]) -> None:
+        text = "".join(json.dumps(r) + "\n" for r in records)
+        if self.path.exists() and self.path.read_text(encoding="utf-8") != text:
+            write_text(self.path, text)
+        self._opened = True
+
+    def __repr__(self) -> str:
+        return f"JsonlLog({str(self.path)!r})"
+
+
+class TensorBoardLog(Log):
+    """Scalars ``<domain>/<quantity>`` for TensorBoard (package ``tensorboard``)."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = os.fspath(folder)
+        self._writer: Any = None
+
+    def write(self, record: Record) -> None:
+        if self._writer is None:
+            try:
+                from torch.utils.tensorboard import SummaryWriter
+            except ImportError as error:
+                raise ImportError("TensorBoardLog needs: pip install tensorboard") from error
+            self._writer = SummaryWriter(self.folder)
+        for tag, value in flat(record).items():
+            self._writer.add_scalar(tag, value, record["step"])
+        self._writer.flush()
+
+
+class WandbLog(Log):
+    """Metrics ``<domain>/<quantity>`` of a Weights & Biases run (package ``wandb``): the one given,
+    or the one that is active."""
+
+    def __init__(self, run: Any = None) -> None:
+        self.run = run
+
+    def write(self, record: Record) -> None:
+        run = self.run
+        if run is None:
+            try:
+                import wandb
+            except ImportError as error:
+                raise ImportError("WandbLog needs: pip install wandb") from error
+            run = wandb.run
+            if run is None:
+                raise RuntimeError("no W&B run is active; call wandb.init() or give run=")
+        run.log({**flat(record), "counterpoise/step": record["step"]})
+
+
+def get_logs(logs: Any) -> list[Log]:
+    """Logs as objects; a path ending in .jsonl is a `JsonlLog`, another path a `TensorBoardLog`."""
+    if isinstance(logs, (str, os.PathLike, Log)):
+        logs = [logs]
+    found: list[Log] = []
+    for log in logs if isinstance(logs, Iterable) else [logs]:
+        if isinstance(log, Log):
+            found.append(log)
+        elif isinstance(log, (str, os.PathLike)):
+            jsonl = os.fspath(log).endswith(".jsonl")
+            found.append(JsonlLog(log) if jsonl else TensorBoardLog(log))
+        else:
+            raise ValueError(f"logs must be paths or counterpoise.lm.Log objects; got {log!r}")
+    return found
+
+
+def flat(record: Record) -> dict[str, float]:
+    """Finite numbers by ``<domain>/<quantity>``."""
+    return {
+        f"{name}/{key}": value
+        for name, values in record["domains"].items()
+        for key, value in values.items()
+        if value is not None and math.isfinite(value)
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value

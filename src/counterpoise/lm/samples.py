@@ -1,0 +1,93 @@
+"""What a model is given at a time: a run of tokens of one domain, always of the same length."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from counterpoise.lm.tokens import Tokens
+
+Array = np.ndarray
+
+IGNORED = -100  # label of a position that no loss counts; what torch and transformers expect
+CHUNK = 1 << 20
+
+
+class Samples(Dataset[dict[str, torch.Tensor]]):
+    """Samples of one domain's tokens, by number: a map-style dataset, also for evaluation.
+
+    Parameters
+    ----------
+    tokens : Tokens
+    length : int
+        Tokens in a sample.
+    packed : bool, default True
+        Whether documents are read on and on, cut every ``length`` tokens (the last incomplete
+        piece is left out), or every document is a sample by itself, cut or filled up with its end
+        token; filling has label -100 and no attention.
+    limit : int, optional
+        Only the first so many samples.
+
+    A sample is a dictionary of ``input_ids`` and ``labels`` (the same tokens; models shift them),
+    and ``attention_mask`` when documents stand alone.
+    """
+
+    def __init__(
+        self, tokens: Tokens, length: int, *, packed: bool = True, limit: int | None = None
+    ) -> None:
+        if not isinstance(length, (int, np.integer)) or isinstance(length, bool) or length < 1:
+            raise ValueError(f"length must be a positive number of tokens; got {length!r}")
+        self.tokens, self.length, self.packed = tokens, int(length), packed
+        self._count = tokens.n_tokens // self.length if packed else tokens.n_documents
+        if self._count == 0:
+            raise ValueError(
+                f"domain {tokens.name!r} has {tokens.n_tokens} tokens, fewer than one sample of "
+                f"{self.length}; use a shorter length, or leave the domain out"
+            )
+        if limit is not None:
+            self._count = min(self._count, limit)
+
+    @property
+    def name(self) -> str:
+        return self.tokens.name
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        if not 0 <= index < self._count:
+            raise IndexError(f"sample {index} of {self._count} of domain {self.name!r}")
+        if self.packed:
+            ids = torch.from_numpy(self.tokens.read(index * self.length, (index + 1) * self.length))
+            return {"input_ids": ids, "labels": ids.clone()}
+        start, stop = self.tokens.document_bounds(index)
+        found = self.tokens.read(start, min(stop, start + self.length))
+        ids = torch.full((self.length,), self.tokens.end)
+        ids[: len(found)] = torch.from_numpy(found)
+        attention = torch.zeros(self.length, dtype=torch.long)
+        attention[: len(found)] = 1
+        labels = ids.masked_fill(attention == 0, IGNORED)
+        return {"input_ids": ids, "labels": labels, "attention_mask": attention}
+
+    def mean_tokens(self) -> float:
+        """Tokens per sample, filling apart."""
+        if self.packed:
+            return float(self.length)
+        total, last = 0, 0
+        for lo in range(0, self._count, CHUNK):
+            ends = self.tokens.ends(lo, min(lo + CHUNK, self._count))
+            total += int(np.minimum(np.diff(ends, prepend=last), self.length).sum())
+            last = int(ends[-1])
+        return total / self._count
+
+    def __repr__(self) -> str:
+        kind = "packed" if self.packed else "documents"
+        return f"Samples({self.name!r}: {self._count:,} of {self.length} tokens, {kind})"
+
+
+def collated(samples: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    """A batch of samples."""
+    return {key: torch.stack([s[key] for s in samples]) for key in samples[0]}

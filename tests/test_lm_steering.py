@@ -1,0 +1,188 @@
+"""Steering, evaluation and logs: what every drop-in shares."""
+
+import json
+import math
+import sys
+import types
+
+import numpy as np
+import pytest
+import torch
+from lm_problems import markov_corpus, numbered_corpus, small_llama
+
+from counterpoise import Reweighter, ReweightWarning
+from counterpoise.lm import (
+    JsonlLog,
+    Log,
+    MixtureDataset,
+    Steering,
+    TensorBoardLog,
+    WandbLog,
+    domain_losses,
+    held_out,
+)
+
+SIZES = {"a": 40, "b": 11, "c": 90}
+
+
+@pytest.fixture
+def mixture(tmp_path):
+    return MixtureDataset(numbered_corpus(tmp_path / "corpus", SIZES, 4), 4, batch_size=6)
+
+
+def steer(mixture, **options):
+    return Steering(Reweighter(mixture.domains, start=mixture.weights), mixture, **options)
+
+
+def test_losses_reach_the_mixture(mixture):
+    steering = steer(mixture)
+    weights = steering.observe({"a": 1.0, "b": 3.0, "c": 1.0}, step=10)
+    np.testing.assert_array_equal(mixture.weights, weights)
+    assert weights[1] > 0.3
+    before = mixture.weights
+    steering.observe({"a": 9.0, "b": 3.0, "c": 1.0}, step=10)
+    np.testing.assert_array_equal(mixture.weights, before)
+
+
+def test_the_reweighter_leads_from_the_first_sample(mixture):
+    Steering(Reweighter(["c", "b", "a"], start=[0.7, 0.2, 0.1]), mixture)
+    np.testing.assert_allclose(mixture.weights, [0.1, 0.2, 0.7])
+    with pytest.raises(ValueError, match=r"use Reweighter\(mixture.domains"):
+        Steering(Reweighter(["a", "b"]), mixture)
+
+
+def test_records_hold_every_quantity(mixture, tmp_path):
+    path = tmp_path / "logs" / "run.jsonl"
+    reference = {"a": 0.5, "b": 0.5, "c": 0.5}
+    steering = Steering(
+        Reweighter(mixture.domains, start=mixture.weights, reference=reference), mixture, logs=path
+    )
+    for number, _ in enumerate(mixture.loader(), 1):
+        if number % 5 == 0:
+            with pytest.warns(ReweightWarning):
+                steering.observe({"a": 1.0, "b": math.nan, "c": 0.75}, step=number)
+        if number == 15:
+            break
+    records = JsonlLog(path).read()
+    assert [r["step"] for r in records] == [5, 10, 15]
+    row = records[1]["domains"]["a"]
+    assert row["loss"] == 1.0
+    assert row["excess"] == 0.5
+    assert row["reference"] == 0.5
+    assert set(row) == {
+        "loss", "reference", "excess", "weight", "share", "target", "samples", "tokens", "epochs"
+    }  # fmt: skip
+    assert records[1]["domains"]["b"]["loss"] is None
+    assert sum(d["samples"] for d in records[1]["domains"].values()) == 60
+    assert sum(d["share"] for d in records[1]["domains"].values()) == pytest.approx(1.0)
+
+
+def test_a_torn_line_and_later_steps_are_dropped(mixture, tmp_path):
+    path = tmp_path / "run.jsonl"
+    steering = steer(mixture, logs=path)
+    states = {}
+    for step in (10, 20, 30):
+        steering.observe([1.0, 2.0, 3.0], step=step)
+        states[step] = steering.state_dict()
+    with path.open("a") as file:
+        file.write('{"step": 40, "doma')  # a kill in the middle of a line
+    again = steer(mixture, logs=path)
+    again.load_state_dict(states[20])
+    again.observe([1.0, 2.0, 3.0], step=25)
+    assert [r["step"] for r in JsonlLog(path).read()] == [10, 20, 25]
+    fresh = JsonlLog(path)
+    with path.open("a") as file:
+        file.write('{"step": 40, "doma')
+    fresh.write({"step": 30, "domains": {}})
+    assert [r["step"] for r in JsonlLog(path).read()] == [10, 20, 25, 30]
+
+
+def test_tensorboard_shows_the_scalars(mixture, tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    steering = steer(mixture, logs=[tmp_path / "board"])
+    assert isinstance(steering.logs[0], TensorBoardLog)
+    for step in (1, 2):
+        steering.observe([1.0, 2.0, 3.0], step=step)
+    events = EventAccumulator(str(tmp_path / "board"))
+    events.Reload()
+    shown = events.Scalars("b/weight")
+    assert [e.step for e in shown] == [1, 2]
+    assert shown[1].value == pytest.approx(mixture.weights[1], rel=1e-6)
+    assert {"a/loss", "c/share", "c/tokens", "a/epochs"} <= set(events.Tags()["scalars"])
+
+
+def test_wandb_gets_the_same(mixture, monkeypatch):
+    """Against a stand-in for a run: what is logged is a flat dictionary of numbers."""
+    seen = []
+    run = types.SimpleNamespace(log=seen.append)
+    steer(mixture, logs=[WandbLog(run)]).observe([1.0, 2.0, 3.0], step=7)
+    assert seen[0]["b/loss"] == 2.0
+    assert seen[0]["counterpoise/step"] == 7
+    monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(run=run))
+    steer(mixture, logs=WandbLog()).observe([1.0, 2.0, 3.0], step=7)
+    assert len(seen) == 2
+    monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(run=None))
+    with pytest.raises(RuntimeError, match=r"wandb.init\(\)"):
+        steer(mixture, logs=WandbLog()).observe([1.0, 2.0, 3.0], step=7)
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(ImportError, match="pip install wandb"):
+        steer(mixture, logs=WandbLog()).observe([1.0, 2.0, 3.0], step=7)
+
+
+def test_logs_of_one_s_own(mixture):
+    class Kept(Log):
+        def __init__(self):
+            self.records = []
+
+        def write(self, record):
+            self.records.append(record)
+
+    log = Kept()
+    steer(mixture, logs=log).observe([1.0, 2.0, 3.0])
+    assert log.records[0]["step"] == 1
+    with pytest.raises(ValueError, match="logs must be paths"):
+        steer(mixture, logs=3)
+
+
+def test_save_and_load_are_whole_or_nothing(mixture, tmp_path):
+    steering = steer(mixture)
+    steering.observe([1.0, 2.0, 3.0], step=5)
+    steering.save(tmp_path / "steering.json")
+    before = steering.state_dict()
+    steering.observe([3.0, 2.0, 1.0], step=6)
+    steering.load(tmp_path / "steering.json")
+    assert steering.state_dict() == before
+    wrong = json.loads(json.dumps(before))
+    wrong["mixture"]["seed"] = 99
+    steering.observe([3.0, 2.0, 1.0], step=6)
+    now = steering.state_dict()
+    with pytest.raises(ValueError, match="seed=99"):
+        steering.load_state_dict(wrong)
+    assert steering.state_dict() == now
+    with pytest.raises(ValueError, match="version 9"):
+        steering.load_state_dict({**before, "version": 9})
+    with pytest.raises(ValueError, match="holds no mixture"):
+        steering.load_state_dict({**before, "mixture": None})
+
+
+def test_domain_losses_are_means_over_tokens(tmp_path):
+    """Uneven batches: the mean of batch means would differ."""
+    corpus = markov_corpus(tmp_path / "corpus", {"x": 2000, "y": 3000})
+    model = small_llama()
+    samples = held_out(corpus, 16, limit=13)
+    found = domain_losses(model, samples, batch_size=4)
+    assert model.training
+    model.eval()
+    for name, data in samples.items():
+        ids = torch.stack([data[i]["input_ids"] for i in range(len(data))])
+        with torch.no_grad():
+            logits = model(input_ids=ids).logits[:, :-1].double()
+        expected = torch.nn.functional.cross_entropy(
+            logits.reshape(-1, logits.shape[-1]), ids[:, 1:].reshape(-1)
+        )
+        assert found.losses[name] == pytest.approx(float(expected), rel=1e-5)
+        assert found.counts[name] == len(data) * 15
+    assert list(samples) == ["x", "y"]
+    assert len(samples["x"]) == 12
+    assert len(samples["y"]) == 13
