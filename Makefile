@@ -16,7 +16,7 @@ demo: $(VENV)/.demo
 	$(BIN)/python examples/flights.py --out out
 
 test: $(VENV)/.test check
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist loadgroup
 
 check: $(VENV)/.test
 	$(BIN)/ruff check .
