@@ -96,7 +96,8 @@ def trainer(corpus, out):
     args = TrainingArguments(
         output_dir=str(out), max_steps=6, per_device_train_batch_size=WHOLE // world,
         eval_strategy="steps", eval_steps=3, save_strategy="no", report_to=[], use_cpu=True,
-        learning_rate=1e-2, disable_tqdm=True, ddp_backend="gloo" if world > 1 else None, max_grad_norm=0.0,
+        learning_rate=1e-2, disable_tqdm=True, max_grad_norm=0.0,
+        ddp_backend="gloo" if world > 1 else None,
         lr_scheduler_type="constant", per_device_eval_batch_size=4,
     )  # fmt: skip
     mixture = MixtureDataset(corpus, LENGTH, seed=1)
