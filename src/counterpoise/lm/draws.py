@@ -12,6 +12,7 @@ shares stay closer to the weights than independent draws would.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import math
 from bisect import bisect_right
@@ -142,17 +143,10 @@ class Draws:
 
     def copy(self) -> Draws:
         """A twin that moves on its own."""
-        return Draws(
-            self.names,
-            self.sizes,
-            self.seed,
-            list(self.changes),
-            self.per_sample,
-            self.exhaustion,
-            self.number,
-            self.cursors.copy(),
-            self.expected.copy(),
-        )
+        twin = copy.copy(self)
+        twin.changes = list(self.changes)
+        twin.cursors, twin.expected = self.cursors.copy(), self.expected.copy()
+        return twin
 
     @property
     def weights(self) -> Array:

@@ -1,0 +1,193 @@
+"""What mixing and reweighting cost beside the model that is trained.
+
+    python benchmarks/mixing.py [--tokens 1000]
+
+1. Tokens a second that a small LLaMA (1.3 M parameters, batch 8 x 256) consumes in training.
+2. Tokens a second that a `MixtureLoader` gives, from corpora of 1 to `--tokens` million tokens.
+3. Microseconds of every piece of reweighting, as a share of a training step: following the draws,
+   an update of the weights with its change of the mixture, and `GroupDROLoss` beside a plain mean.
+
+Best of several runs, in alternation where two are compared; everything runs once before the clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from counterpoise import Reweighter
+from counterpoise.lm import MixtureDataset, Steering
+from counterpoise.lm.disk import write_json
+from counterpoise.lm.tokens import CORPUS, CORPUS_FORMAT, INDEX, INDEX_FORMAT, VERSION
+from counterpoise.torch import GroupDROLoss
+
+SHARES = {"cc": 0.5, "c4": 0.25, "github": 0.1, "wiki": 0.08, "arxiv": 0.05, "stackexchange": 0.02}
+LENGTH, BATCH, VOCAB = 256, 8, 2048
+
+
+def write_corpus(folder: Path, tokens: int) -> Path:
+    """Random tokens in the layout of `counterpoise.lm.prepare`."""
+    rng = np.random.default_rng(0)
+    for name, share in SHARES.items():
+        (folder / name).mkdir(parents=True)
+        count, left = int(share * tokens), int(share * tokens)
+        with open(folder / name / "train.bin", "wb") as file:
+            while left:
+                n = min(left, 1 << 24)
+                file.write(rng.integers(1, VOCAB, n, dtype=np.uint16).tobytes())
+                left -= n
+        np.array([count], dtype="<u8").tofile(folder / name / "train.docs.bin")
+        index = {
+            "format": INDEX_FORMAT, "version": VERSION, "domain": name, "dtype": "<u2",
+            "vocab_size": VOCAB, "end": 0, "tokenizer": "random",
+            "splits": {"train": {"tokens": count, "documents": 1}},
+        }  # fmt: skip
+        write_json(folder / name / INDEX, index)
+    known = {
+        "format": CORPUS_FORMAT, "version": VERSION, "domains": list(SHARES), "splits": ["train"],
+        "vocab_size": VOCAB, "end": 0, "tokenizer": "random",
+    }  # fmt: skip
+    write_json(folder / CORPUS, known)
+    return folder
+
+
+def best(work, repeats: int = 5) -> float:
+    """Least seconds of several runs."""
+    work()
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def training_step():
+    """A function that does one step of training on a given batch, and the model's size."""
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=VOCAB, hidden_size=128, intermediate_size=352, num_hidden_layers=4,
+        num_attention_heads=4, max_position_embeddings=LENGTH,
+    )  # fmt: skip
+    model = LlamaForCausalLM(config)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+
+    def step(batch):
+        model(input_ids=batch["input_ids"], labels=batch["labels"]).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step, sum(p.numel() for p in model.parameters())
+
+
+def loader_speed(folder: Path, workers: int, batches: int = 400) -> float:
+    """Tokens a second, weights changed every 50 batches."""
+    mixture = MixtureDataset(folder, LENGTH)
+    batch_of = iter(mixture.loader(BATCH, num_workers=workers))
+    weights = mixture.weights
+    for _ in range(20):
+        next(batch_of)
+    start = time.perf_counter()
+    for number in range(batches):
+        next(batch_of)
+        if number % 50 == 0:
+            mixture.set_weights(weights)
+    return batches * BATCH * LENGTH / (time.perf_counter() - start)
+
+
+def pieces(folder: Path) -> dict[str, float]:
+    """Seconds of each piece of reweighting."""
+    mixture = MixtureDataset(folder, LENGTH, batch_size=BATCH)
+    steering = Steering(Reweighter(mixture.domains, start=mixture.weights), mixture)
+    losses = dict(zip(SHARES, np.linspace(2.0, 3.0, len(SHARES)).tolist(), strict=True))
+    number = iter(range(1, 10**9))
+
+    def follow():
+        for _ in range(200):
+            mixture.pass_batch()
+
+    def update():
+        for _ in range(200):
+            steering.observe(losses, step=next(number))
+
+    return {"follow": best(follow) / 200, "update": best(update) / 200}
+
+
+def loss_beside_mean(rows: int = 128) -> tuple[float, float]:
+    """Seconds of forward and backward: a mean of losses, and `GroupDROLoss` of the same."""
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(
+        torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 512), torch.nn.ReLU(),
+        torch.nn.Linear(512, 10),
+    )  # fmt: skip
+    x, y, g = torch.randn(rows, 256), torch.randint(10, (rows,)), torch.randint(4, (rows,))
+    criterion = GroupDROLoss(Reweighter(range(4)))
+    each = torch.nn.CrossEntropyLoss(reduction="none")
+
+    def plain():
+        for _ in range(100):
+            each(net(x), y).mean().backward()
+
+    def robust():
+        for _ in range(100):
+            criterion(each(net(x), y), g).backward()
+
+    times = [(best(plain, 1), best(robust, 1)) for _ in range(5)]
+    return min(t[0] for t in times) / 100, min(t[1] for t in times) / 100
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tokens", type=int, default=1000, help="millions in the largest corpus")
+    parser.add_argument("--out", type=Path, default=Path("out/bench"))
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    sizes = sorted({1, 30, options.tokens})
+    work = Path(tempfile.mkdtemp(dir=options.out))
+    found: dict[str, object] = {}
+    try:
+        step, size = training_step()
+        small = write_corpus(work / "1", 10**6)
+        batch = next(iter(MixtureDataset(small, LENGTH).loader(BATCH)))
+        seconds = best(lambda: step(batch), 10)
+        used = BATCH * LENGTH / seconds
+        print(f"model of {size / 1e6:.1f} M parameters: {1e3 * seconds:.0f} ms a step, "
+              f"{used:,.0f} tokens/s")  # fmt: skip
+        found["model"] = {"parameters": size, "step_seconds": seconds, "tokens_per_second": used}
+        found["loader"] = []
+        for millions in sizes:
+            folder = work / str(millions)
+            if not folder.exists():
+                write_corpus(folder, millions * 10**6)
+            for workers in (0, 1, 2):
+                speed = max(loader_speed(folder, workers) for _ in range(3))
+                found["loader"].append({"millions": millions, "workers": workers, "speed": speed})
+                print(
+                    f"loader, {millions:5d} M tokens, {workers} workers: {speed:12,.0f} tokens/s, "
+                    f"{speed / used:6.0f} times the model"
+                )
+        found["pieces"] = {}
+        for name, cost in pieces(small).items():
+            found["pieces"][name] = cost
+            print(f"{name:7s} {1e6 * cost:7.1f} us a step, {cost / seconds:.3%} of it")
+        plain, robust = loss_beside_mean()
+        found["loss"] = {"mean": plain, "group_dro": robust}
+        print(
+            f"GroupDROLoss on a small net: {1e6 * plain:.0f} us with a mean, {1e6 * robust:.0f} us "
+            f"with it; what it adds is {(robust - plain) / seconds:.3%} of the LLaMA's step"
+        )
+    finally:
+        shutil.rmtree(work)
+    (options.out / "mixing.json").write_text(json.dumps(found, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
