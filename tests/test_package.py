@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import re
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from lm_problems import markov_corpus, small_llama
 from problems import neuron_data
 
 import counterpoise
@@ -38,6 +40,18 @@ def test_public_names_exist_and_are_documented():
     assert re.fullmatch(r"\d+\.\d+\.\d+", counterpoise.__version__)
 
 
+def count_batches(limit):
+    """A training step that ends the loop it is called from after so many."""
+    seen = []
+
+    def train(batch):
+        seen.append(batch)
+        if len(seen) > limit:
+            raise StopIteration
+
+    return train
+
+
 def test_readme_snippets_run(monkeypatch, tmp_path):
     import dask.dataframe as dd
     import pandas as pd
@@ -50,16 +64,21 @@ def test_readme_snippets_run(monkeypatch, tmp_path):
         "X": X, "y": y, "groups": g, "carrier": carrier, "cuda_tensor": torch.tensor(X),
         "make_chunks": lambda: iter([(X[:100], y[:100], g[:100]), (X[100:], y[100:], g[100:])]),
         "dask_frame": dd.from_pandas(frame, npartitions=2),
+        "losses": torch.ones(4, requires_grad=True), "group": torch.tensor([0, 1, 1, 0]),
+        "llama": small_llama(), "train": count_batches(100),
     }  # fmt: skip
     monkeypatch.chdir(tmp_path)
+    markov_corpus(tmp_path / "corpus", {"web": 3000, "code": 2000})
     for name, values in (("X", X), ("y", y), ("groups", g)):
         np.save(f"{name}.npy", values)
     (tmp_path / "flights").mkdir()
     frame.to_parquet("flights/january.parquet")
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
-    assert len(blocks) == 3
+    assert len(blocks) == 5
     for block in blocks:
-        exec(block, scope)
+        with contextlib.suppress(StopIteration):
+            exec(block, scope)
+    assert scope["steering"].reweighter.updates == 1
     assert scope["model"].group_risks_.shape == (3,)
     assert (tmp_path / "frontier.png").stat().st_size > 0
 

@@ -1,0 +1,193 @@
+"""Snippets of the docs run as they stand."""
+
+import json
+import re
+import sys
+import types
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from lm_problems import small_llama
+
+DOCS = Path(__file__).parents[1] / "docs"
+WORDS = {
+    "web": [
+        "the",
+        "of",
+        "and",
+        "to",
+        "in",
+        "is",
+        "it",
+        "you",
+        "that",
+        "he",
+        "was",
+        "for",
+        "on",
+        "are",
+        "with",
+        "as",
+    ],
+    "code": [
+        "def",
+        "return",
+        "import",
+        "class",
+        "self",
+        "if",
+        "else",
+        "for",
+        "in",
+        "range",
+        "len",
+        "print",
+        "none",
+    ],
+    "books": [
+        "call",
+        "me",
+        "some",
+        "years",
+        "ago",
+        "never",
+        "mind",
+        "how",
+        "long",
+        "precisely",
+        "having",
+        "little",
+    ],
+}
+
+
+def snippets(page):
+    return re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.S)
+
+
+def documents(name, count, rng):
+    return [" ".join(rng.choice(WORDS[name], size=40)) for _ in range(count)]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The files that the page speaks of."""
+    import gzip
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    rng = np.random.default_rng(0)
+    monkeypatch.chdir(tmp_path)
+    Path("data/books").mkdir(parents=True)
+    texts = {name: documents(name, 300, rng) for name in WORDS}
+    with gzip.open("data/web.jsonl.gz", "wt") as file:
+        file.writelines(json.dumps({"text": text}) + "\n" for text in texts["web"])
+    pq.write_table(pa.table({"text": texts["code"]}), "data/code.parquet")
+    for i, text in enumerate(texts["books"]):
+        Path(f"data/books/{i}.txt").write_text(text)
+    tokenizer = Tokenizer(models.WordLevel(unk_token="?"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    trainer = trainers.WordLevelTrainer(special_tokens=["<|endoftext|>", "?"])
+    tokenizer.train_from_iterator([t for ts in texts.values() for t in ts], trainer)
+    tokenizer.save("tokenizer.json")
+    return tmp_path
+
+
+def scope():
+    """What a reader has already: a model and its optimiser."""
+    model = small_llama(vocab_size=64)
+    return {
+        "__name__": "__main__", "torch": torch, "model": model,
+        "optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
+    }  # fmt: skip
+
+
+def classifier():
+    torch.manual_seed(0)
+    model = torch.nn.Linear(3, 2)
+    loader = [
+        (torch.randn(16, 3), torch.randint(2, (16,)), torch.randint(2, (16,))) for _ in range(5)
+    ]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return {"torch": torch, "model": model, "loader": loader, "optimizer": optimizer}
+
+
+@pytest.mark.filterwarnings("ignore:'pin_memory' argument")  # Trainer's default, without a card
+def test_snippets_of_training_loops_run(folder, monkeypatch):
+    loss, accumulated, prepared, plain, hf, lightning, composer = snippets("training-loops.md")
+
+    names = {}
+    for snippet in (loss, accumulated):  # the second goes on from the first
+        names |= classifier()
+        exec(snippet, names)
+        assert names["criterion"].reweighter.updates == 5
+    assert "criterion" in torch.load("checkpoint.pt", weights_only=True)
+
+    exec(prepared, scope())
+    assert (folder / "corpus" / "code" / "train.bin").stat().st_size > 0
+
+    names = scope()
+    exec(plain, names)
+    assert names["steering"].reweighter.updates == 3
+    assert len((folder / "run.jsonl").read_text().splitlines()) == 3
+    assert (folder / "steering.json").exists()
+
+    names = scope()
+    exec(hf, names)
+    assert names["mixture"].number == 12 * 8
+    assert len((folder / "run/domains.jsonl").read_text().splitlines()) == 3
+
+    names = scope() | {"module": lightning_module()}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Lightning's advice on workers and loggers
+        exec(lightning, names)
+    assert names["callback"].steering.reweighter.updates == 3
+
+    from importlib import import_module, reload
+
+    monkeypatch.setitem(sys.modules, "composer", types.SimpleNamespace(Callback=object))
+    module = reload(import_module("counterpoise.lm.composer"))
+    exec(composer, names := scope())
+    assert names["callback"].steering.weights.tolist() == [0.5, 0.2, 0.3]
+    monkeypatch.undo()
+    reload(module)
+
+
+def lightning_module():
+    import lightning.pytorch as pl
+
+    class Module(pl.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.model = small_llama(vocab_size=64)
+
+        def training_step(self, batch, index):
+            return self.model(input_ids=batch["input_ids"], labels=batch["labels"]).loss
+
+        def validation_step(self, batch, index, dataloader_idx=0):
+            self.log("val_loss", self.model(**batch).loss, sync_dist=True)
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    return Module()
+
+
+def test_snippets_of_rules_run(folder):
+    exec(snippets("training-loops.md")[2], scope())
+    (snippet,) = snippets("rules.md")
+    names = scope() | {"reference_model": small_llama(vocab_size=64)}
+    exec(snippet, names)
+    assert list(names["reweighter"].domains) == ["web", "code", "books"]
+    assert names["reweighter"].reference.min() > 0
+
+
+def test_pages_that_are_linked_exist():
+    for page in [*DOCS.glob("*.md"), DOCS.parent / "README.md"]:
+        for target in re.findall(r"\]\((?!http|#)([^)#]+)", page.read_text()):
+            assert (page.parent / target).exists(), (page.name, target)
