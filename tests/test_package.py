@@ -33,6 +33,16 @@ def test_import_is_light():
     assert shown.stdout.strip() == "[]"
 
 
+@pytest.mark.parametrize("module", ["counterpoise.reweight", "counterpoise.lm.corpus"])
+def test_reweighting_and_preparing_need_numpy_alone(module):
+    code = (
+        f"import sys, {module}; "
+        "print([m for m in ('sklearn', 'scipy', 'torch', 'numba') if m in sys.modules])"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "[]"
+
+
 def test_public_names_exist_and_are_documented():
     for name in counterpoise.__all__:
         assert getattr(counterpoise, name).__doc__, name

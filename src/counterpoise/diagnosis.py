@@ -13,6 +13,7 @@ from counterpoise import assumptions as theory
 from counterpoise import verdicts as say
 from counterpoise.activations import get_activation, identity
 from counterpoise.algorithm import spread
+from counterpoise.arguments import is_number
 from counterpoise.engines.opening import kind_of, open_engine
 from counterpoise.engines.sample import RowSample
 from counterpoise.feature_laws import FeatureLaws
@@ -22,7 +23,7 @@ from counterpoise.schedules import PaperSteps
 from counterpoise.solution import Solution
 from counterpoise.solver import prepare, running
 from counterpoise.task import Run, Task
-from counterpoise.validation import check_rows, is_number
+from counterpoise.validation import check_rows
 from counterpoise.verdicts import DOUBTFUL, HOLDS, VIOLATED, Verdict
 
 Array = np.ndarray

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from counterpoise.arguments import by_name, check_reference, is_number
 from counterpoise.divergences import SimplexPoint, check_nu, check_prior
 from counterpoise.dual import DualState, project
 from counterpoise.rules import Rule, RuleState, Setting, get_rule, smooth
-from counterpoise.validation import by_name, check_reference, is_number
 
 Array = np.ndarray
 

@@ -20,9 +20,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from counterpoise.arguments import is_number
 from counterpoise.divergences import SimplexPoint
 from counterpoise.dual import DualState, dual_step, extrapolate, proximal_weights
-from counterpoise.validation import is_number
 
 Array = np.ndarray
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from counterpoise.activations import Activation, get_activation
 from counterpoise.algorithm import Progress
+from counterpoise.arguments import check_reference
 from counterpoise.divergences import Divergence, check_prior, get_divergence
 from counterpoise.engines.base import SumEngine
 from counterpoise.engines.journal import Journal, JournaledEngine
@@ -23,7 +24,6 @@ from counterpoise.task import Task
 from counterpoise.validation import (
     check_nu_option,
     check_options,
-    check_reference,
     check_rows,
     named_prior,
     per_group,

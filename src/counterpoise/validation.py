@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import check_X_y
 
+from counterpoise.arguments import by_name, is_number
 from counterpoise.divergences import check_nu
 from counterpoise.groups import label_list
 
@@ -24,33 +23,6 @@ def per_group(values: Any, labels: Array, name: str) -> Array | None:
     return by_name(values, label_list(labels), name, "group", "in the data")
 
 
-def by_name(values: Any, names: list[Any], name: str, kind: str, where: str = "known") -> Array:
-    """Numbers in the order of ``names``, from an array or a mapping; ``kind`` is what is named."""
-    if hasattr(values, "keys") and hasattr(values, "items"):  # a mapping or a pandas Series
-        values = dict(values.items())
-    if not isinstance(values, Mapping):
-        try:
-            return np.asarray(values, dtype=float)
-        except (TypeError, ValueError):
-            raise ValueError(
-                f"{name} must be an array of numbers or a mapping {kind} -> number; got {values!r}"
-            ) from None
-    known = set(names)
-    unknown = [key for key in values if key not in known]
-    if unknown:
-        raise ValueError(
-            f"{name} names {kind}s that are not {where}: {unknown[:5]!r}; "
-            f"known {kind}s are {names[:10]!r}"
-        )
-    missing = [key for key in names if key not in values]
-    if missing:
-        raise ValueError(f"{name} has no value for {kind}(s) {missing[:5]!r}; give one to each")
-    try:
-        return np.array([float(values[key]) for key in names])
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} must map {kind}s to numbers; got {values!r}") from None
-
-
 def named_prior(name: str, totals: Array) -> Array:
     """The prior that a word stands for; ``totals`` are the groups' weights."""
     if name != "rows":
@@ -59,19 +31,6 @@ def named_prior(name: str, totals: Array) -> Array:
             "mapping group -> weight, or None for equal weights"
         )
     return totals / totals.sum()
-
-
-def check_reference(reference: Array | None, n_groups: int) -> Array:
-    if reference is None:
-        return np.zeros(n_groups)
-    r = np.asarray(reference, dtype=float)
-    if r.shape != (n_groups,):
-        raise ValueError(
-            f"reference must hold one risk for each of {n_groups} groups; got shape {r.shape}"
-        )
-    if not np.isfinite(r).all():
-        raise ValueError("reference risks must be finite numbers")
-    return r
 
 
 def check_nu_option(nu: Any) -> None:
@@ -97,13 +56,11 @@ def check_options(radius: Any, precondition: Any, truncate: Any, max_iter: Any, 
         raise ValueError(f"tol must be a number >= 0; got {tol!r}")
 
 
-def is_number(value: Any) -> bool:
-    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
-
-
 def check_rows(X: Any, y: Any, asker: str = "solve") -> tuple[Any, Array]:
     """Rows and labels as arrays (or CSR) of finite numbers, float32 left as it is; errors name
     who asks."""
+    from sklearn.utils.validation import check_X_y
+
     return check_X_y(
         X, y, accept_sparse="csr", dtype=(np.float64, np.float32), y_numeric=True, estimator=asker
     )

@@ -5,8 +5,9 @@ Names are imported when they are first used: preparing a corpus needs numpy, not
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from counterpoise.lazy import lazy_names
 
 if TYPE_CHECKING:
     from counterpoise.lm.corpus import prepare
@@ -60,12 +61,4 @@ __all__ = [
     "read_documents",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
+from counterpoise.arguments import by_name
 from counterpoise.lm.draws import EXHAUSTION, Change, Draws
 from counterpoise.lm.samples import Samples
 from counterpoise.lm.tokens import Corpus, Tokens
-from counterpoise.validation import by_name
 
 if TYPE_CHECKING:
     from counterpoise.lm.loader import MixtureLoader

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from counterpoise.arguments import by_name
 from counterpoise.reweight import Reweighter
-from counterpoise.validation import by_name
 
 Array = np.ndarray
 

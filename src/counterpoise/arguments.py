@@ -1,0 +1,54 @@
+"""Checks of arguments that need numpy alone; those of rows are in `counterpoise.validation`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray
+
+
+def by_name(values: Any, names: list[Any], name: str, kind: str, where: str = "known") -> Array:
+    """Numbers in the order of ``names``, from an array or a mapping; ``kind`` is what is named."""
+    if hasattr(values, "keys") and hasattr(values, "items"):  # a mapping or a pandas Series
+        values = dict(values.items())
+    if not isinstance(values, Mapping):
+        try:
+            return np.asarray(values, dtype=float)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"{name} must be an array of numbers or a mapping {kind} -> number; got {values!r}"
+            ) from None
+    known = set(names)
+    unknown = [key for key in values if key not in known]
+    if unknown:
+        raise ValueError(
+            f"{name} names {kind}s that are not {where}: {unknown[:5]!r}; "
+            f"known {kind}s are {names[:10]!r}"
+        )
+    missing = [key for key in names if key not in values]
+    if missing:
+        raise ValueError(f"{name} has no value for {kind}(s) {missing[:5]!r}; give one to each")
+    try:
+        return np.array([float(values[key]) for key in names])
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must map {kind}s to numbers; got {values!r}") from None
+
+
+def check_reference(reference: Array | None, n_groups: int) -> Array:
+    if reference is None:
+        return np.zeros(n_groups)
+    r = np.asarray(reference, dtype=float)
+    if r.shape != (n_groups,):
+        raise ValueError(
+            f"reference must hold one risk for each of {n_groups} groups; got shape {r.shape}"
+        )
+    if not np.isfinite(r).all():
+        raise ValueError("reference risks must be finite numbers")
+    return r
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)

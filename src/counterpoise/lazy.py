@@ -1,0 +1,28 @@
+"""Names of a package that are imported when they are first used.
+
+A process that only tokenises, or only reweights, then does not wait for scikit-learn and SciPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+
+def lazy_names(
+    package: str, modules: Mapping[str, str], submodules: tuple[str, ...] = ()
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """``__getattr__`` and ``__dir__`` of a package whose names live in these modules of it."""
+
+    def get(name: str) -> Any:
+        if name in modules:
+            return getattr(import_module(f"{package}.{modules[name]}"), name)
+        if name in submodules:
+            return import_module(f"{package}.{name}")
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    def names() -> list[str]:
+        return sorted({*modules, *submodules})
+
+    return get, names
