@@ -20,6 +20,8 @@ from counterpoise.lm import Corpus, Tokens, corpus, prepare
 from counterpoise.lm.disk import locked
 from counterpoise.lm.encoding import Task
 
+HERE = os.path.dirname(__file__)
+
 SPLITS = {"train": 0.75, "validation": 0.25}
 
 
@@ -240,7 +242,7 @@ def test_a_killed_preparation_goes_on_to_the_same_bytes(tmp_path):
             str(tmp_path / "out"),
             "1",
         ],
-        env=os.environ | {"TEST_WORKERS": str(tmp_path / "workers")},
+        env=os.environ | {"TEST_WORKERS": str(tmp_path / "workers"), "PYTHONPATH": HERE},
     )
     journal = tmp_path / "out/a/progress.jsonl"
     try:
