@@ -123,6 +123,13 @@ def test_weights_arrive_after_the_stated_lag(corpus):
         assert seen == [{1}] * (3 + loader.lag) + [{3}] * 3
 
 
+def test_weights_set_before_a_loader_runs_hold_at_once(corpus):
+    mixture = MixtureDataset(corpus, LENGTH, weights=[1.0, 0.0, 0.0])
+    loader = mixture.loader(4, num_workers=2)
+    assert mixture.set_weights([0.0, 0.0, 1.0]) == 0
+    assert {name // 1_000_000 for name in names(next(iter(loader)))} == {3}
+
+
 def test_workers_are_told_by_spawn_too(corpus):
     """Nothing is inherited: the board travels to a fresh process as shared memory."""
     mixture = MixtureDataset(corpus, LENGTH, weights={"a": 1.0, "b": 0.0, "c": 0.0})

@@ -139,7 +139,8 @@ class MixtureDataset(IterableDataset[Sample]):
         )
         self._within = 0  # samples given out of the batch that starts where the draws stand
         self._placed = False  # whether the batches of workers before this one have been passed
-        self._lag = 0  # batches that a loader may have had drawn ahead of what was consumed
+        self._lag = 0  # batches that a loader may have had drawn ahead of what was consumed,
+        self._ahead = False  # once it runs
         self._board = Board(len(self.domains))
         self._seen = 0
         self._recent: deque[Draws] = deque(maxlen=RECENT)
@@ -164,12 +165,13 @@ class MixtureDataset(IterableDataset[Sample]):
         """Let weights hold from sample ``at`` of the whole stream on; returns ``at``.
 
         By default that is the first sample that nobody can have drawn yet: the next batch, or
-        with a loader that has workers, ``loader.lag`` batches later. On several ranks all must
-        set the same weights at the same time.
+        with a loader that runs, ``loader.lag`` batches later. On several ranks all must set the
+        same weights at the same time.
         """
         found = self.check_weights(weights)
         self._sync()
-        change = Change(self.number + self._lag * self.whole_batch if at is None else at, found)
+        lag = self._lag * self.whole_batch if self._ahead else 0
+        change = Change(self.number + lag if at is None else at, found)
         self._change(change)
         for draws in self._recent:
             if change.at >= draws.number:
@@ -206,8 +208,9 @@ class MixtureDataset(IterableDataset[Sample]):
         return copy.copy(self)
 
     def stand_where(self, other: MixtureDataset) -> None:
-        """Start where another mixture's consumer stands."""
+        """Start where another mixture's consumer stands, and run ahead of it."""
         other.finish_batch()
+        other._ahead = True
         self._draws, self._within, self._placed = other._draws.copy(), 0, False
         self._seen = self._board.count
 
@@ -305,6 +308,7 @@ class MixtureDataset(IterableDataset[Sample]):
         """
         self._draws = self._restored(state)
         self._recent.clear()
+        self._ahead = False
         self._within, self._placed = int(state["within"]), bool(state["placed"])
         self._seen = self._board.count
 
