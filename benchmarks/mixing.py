@@ -112,7 +112,7 @@ def pieces(folder: Path) -> dict[str, float]:
 
     def follow():
         for _ in range(200):
-            mixture.pass_batch()
+            mixture._pass_batch()
 
     def update():
         for _ in range(200):

@@ -8,6 +8,7 @@ Each rank writes what it found in a job to OUT/JOB/RANK.json.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import warnings
 from pathlib import Path
@@ -76,6 +77,14 @@ def fsdp(corpus, out):
     return plain(corpus, out, lambda net: fully_shard(net, mesh=mesh))
 
 
+def subgroups(corpus, out):
+    """Each rank alone in a group of its own sees all samples."""
+    groups = [dist.new_group([rank]) for rank in range(dist.get_world_size())]
+    model, samples = small_llama(), held_out(corpus, LENGTH)
+    alone = domain_losses(model, samples, group=groups[dist.get_rank()])
+    return {"alone": alone.losses, "together": domain_losses(model, samples).losses}
+
+
 def disagreeing(corpus, out):
     """Ranks that see different losses must not go on with different weights."""
     _, steering = steered(corpus, out)
@@ -92,7 +101,7 @@ def trainer(corpus, out):
 
     from counterpoise.lm.hf import reweight
 
-    world = dist.get_world_size() if dist.is_initialized() else 1
+    world = int(os.environ.get("WORLD_SIZE", "1"))
     args = TrainingArguments(
         output_dir=str(out), max_steps=6, per_device_train_batch_size=WHOLE // world,
         eval_strategy="steps", eval_steps=3, save_strategy="no", report_to=[], use_cpu=True,
@@ -136,7 +145,7 @@ def lightning(corpus, out):
         def configure_optimizers(self):
             return torch.optim.SGD(self.parameters(), lr=0.1)
 
-    world = dist.get_world_size() if dist.is_initialized() else 1
+    world = int(os.environ.get("WORLD_SIZE", "1"))
     mixture = MixtureDataset(corpus, LENGTH, seed=1)
     loader = mixture.loader(WHOLE // world)
     callback = ReweightingCallback(Reweighter(mixture.domains, start=mixture.weights), loader)
@@ -161,15 +170,20 @@ def lightning(corpus, out):
     }
 
 
-JOBS = {job.__name__: job for job in (ddp, ddp_with_workers, fsdp, disagreeing, trainer, lightning)}
+JOBS = {
+    job.__name__: job
+    for job in (lightning, trainer, ddp, ddp_with_workers, fsdp, subgroups, disagreeing)
+}
+FRAMEWORKS = ("lightning", "trainer")  # the first sets up torch.distributed by itself, in its fit
 
 
 def main(jobs, corpus, out):
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
     for job in jobs.split(","):
         folder = Path(out, job)
         folder.mkdir(parents=True, exist_ok=True)
+        if job not in FRAMEWORKS and not dist.is_initialized():
+            dist.init_process_group("gloo")
         found = JOBS[job](Corpus.open(corpus), folder)
         (folder / f"{dist.get_rank()}.json").write_text(json.dumps(found))
         dist.barrier()

@@ -68,6 +68,11 @@ def test_two_processes_are_as_one(alone, two, job):
     assert [r["step"] for r in again] == [r["step"] for r in log] == [3, 6, 9]
 
 
+def test_a_group_of_ranks_shares_the_samples(two):
+    for rank in two[0]["subgroups"]:
+        assert rank["alone"] == pytest.approx(rank["together"], rel=1e-6)
+
+
 def test_ranks_that_disagree_all_stop(two):
     for rank in two[0]["disagreeing"]:
         assert "not the same on all 2 ranks" in rank["error"]

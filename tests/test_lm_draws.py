@@ -125,6 +125,22 @@ def test_stop_ends_before_any_sample_comes_twice():
     assert counts[free[-1]] == (50, 7, 1000)[free[-1]]  # the next one would have been one too many
 
 
+@pytest.mark.parametrize("exhaustion", ["drop", "stop"])
+def test_domains_may_run_out_together(exhaustion):
+    for seed in range(60):
+        draws = make((1 / 3, 1 / 3, 1 / 3), (10, 10, 80), seed, exhaustion=exhaustion)
+        seen = [draws.take(32) for _ in range(5)]
+        domains = np.concatenate([d.domains for d in seen])
+        counts = np.bincount(domains, minlength=3)
+        assert (counts <= [10, 10, 80]).all()
+        if exhaustion == "drop":
+            assert counts.sum() == 100
+        else:
+            follower = make((1 / 3, 1 / 3, 1 / 3), (10, 10, 80), seed).take(len(domains) + 1)
+            np.testing.assert_array_equal(follower.domains[:-1], domains)
+            assert counts[follower.domains[-1]] == (10, 10, 80)[follower.domains[-1]]
+
+
 def test_token_shares_allow_for_lengths():
     mean = np.array([10.0, 40.0, 20.0])
     draws = make((0.5, 0.3, 0.2), (10**6,) * 3, per_sample=mean)

@@ -78,14 +78,14 @@ def test_plain_loop_resumes_to_the_bit(corpus, tmp_path, workers):
 # ---------------------------------------------------------------- Hugging Face Trainer
 
 
-def hf(corpus, steps, folder, resume=None, workers=0, **options):
+def hf(corpus, steps, folder, resume=None, workers=0, dropout=0.0, metric="loss", **options):
     from transformers import Trainer, TrainingArguments
 
     from counterpoise.lm.hf import reweight
 
     mixture, reweighter = begin(corpus)
     trainer = Trainer(
-        model=small_llama(),
+        model=small_llama(dropout=dropout),
         args=TrainingArguments(
             output_dir=str(folder), max_steps=steps, per_device_train_batch_size=4,
             eval_strategy="steps", eval_steps=3, save_strategy="steps", save_steps=6,
@@ -95,7 +95,8 @@ def hf(corpus, steps, folder, resume=None, workers=0, **options):
         train_dataset=mixture,
         eval_dataset=held_out(corpus, LENGTH),
     )  # fmt: skip
-    callback = reweight(trainer, reweighter, lag=4, logs=folder / "run.jsonl")
+    logs = folder / "run.jsonl"
+    callback = reweight(trainer, reweighter, lag=4, metric=metric, logs=logs)
     trainer.train(resume_from_checkpoint=resume)
     return trainer, callback.steering
 
@@ -149,6 +150,36 @@ def test_trainer_weights_follow_the_losses_it_reports(corpus, tmp_path):
     np.testing.assert_allclose(steering.weights, expected.weights, atol=1e-9)
 
 
+def test_trainer_may_train_on(corpus, tmp_path):
+    """A second train() counts its steps from zero; the weights go on."""
+    trainer, steering = hf(corpus, 6, tmp_path / "a")
+    trainer.train()
+    assert steering.reweighter.updates == 4
+    assert steering.mixture.number == 48
+
+
+def test_trainer_resumes_to_the_bit_with_dropout(corpus, tmp_path):
+    whole, _ = hf(corpus, 12, tmp_path / "whole", dropout=0.3)
+    hf(corpus, 6, tmp_path / "parts", dropout=0.3)
+    resume = str(tmp_path / "parts/checkpoint-6")
+    parts, _ = hf(corpus, 12, tmp_path / "parts", resume=resume, dropout=0.3)
+    assert torch.equal(parameters(whole.model), parameters(parts.model))
+
+
+def test_trainer_checkpoints_without_reweighting_can_be_continued(corpus, tmp_path):
+    from transformers import Trainer
+
+    trainer, _ = hf(corpus, 6, tmp_path / "a")
+    path = tmp_path / "a/checkpoint-6/trainer_state.json"
+    state = json.loads(path.read_text())
+    del state["stateful_callbacks"]["ReweightingCallback"]
+    path.write_text(json.dumps(state))
+    with pytest.warns(ReweightWarning, match="step 6 was made without reweighting"):
+        _, steering = hf(corpus, 9, tmp_path / "a", resume=str(tmp_path / "a/checkpoint-6"))
+    assert steering.reweighter.updates == 1
+    assert isinstance(trainer, Trainer)
+
+
 def test_trainer_set_up_is_checked(corpus, tmp_path):
     from transformers import Trainer, TrainingArguments
 
@@ -165,6 +196,18 @@ def test_trainer_set_up_is_checked(corpus, tmp_path):
     with pytest.raises(ValueError, match=r"there is none for \['y'\]"):
         reweight(trainer, reweighter)
     evaluation = held_out(corpus, LENGTH)
+    with pytest.raises(ValueError, match="has no 'eval_x_perplexity'"):
+        hf(corpus, 3, tmp_path / "typo", metric="perplexity")
+    trainer = Trainer(model=model, args=args, train_dataset=mixture, eval_dataset=evaluation)
+    with pytest.warns(ReweightWarning, match="eval_strategy='no'"):
+        reweight(trainer, reweighter)
+    with pytest.raises(ValueError, match="reweighted already"):
+        reweight(trainer, reweighter)
+    args.auto_find_batch_size = True
+    trainer = Trainer(model=model, args=args, train_dataset=mixture, eval_dataset=evaluation)
+    with pytest.raises(ValueError, match="set per_device_train_batch_size"):
+        reweight(trainer, reweighter)
+    args.auto_find_batch_size, args.eval_strategy = False, "steps"
     args.restore_callback_states_from_checkpoint = True
     trainer = Trainer(model=model, args=args, train_dataset=mixture, eval_dataset=evaluation)
     with pytest.raises(ValueError, match="leave it False"):
@@ -174,7 +217,9 @@ def test_trainer_set_up_is_checked(corpus, tmp_path):
 # ---------------------------------------------------------------- Lightning
 
 
-def lightning(corpus, steps, folder, resume=None, workers=0, every=None, **options):
+def lightning(
+    corpus, steps, folder, resume=None, workers=0, every=None, other_loader=False, **options
+):
     import lightning.pytorch as pl
     from lightning.pytorch.callbacks import ModelCheckpoint
 
@@ -202,6 +247,8 @@ def lightning(corpus, steps, folder, resume=None, workers=0, every=None, **optio
         torch.utils.data.DataLoader(data, batch_size=8)
         for data in held_out(corpus, LENGTH).values()
     ]
+    if other_loader:
+        loader = mixture.loader(4)
     keep = ModelCheckpoint(folder, filename="{step}", every_n_train_steps=every, save_top_k=-1)
     module = Module()
     trainer = pl.Trainer(
@@ -248,6 +295,60 @@ def test_lightning_checkpoints_between_validations_are_exact(corpus, tmp_path):
 def test_lightning_s_sanity_check_adds_no_update(corpus, tmp_path):
     _, steering = lightning(corpus, 3, tmp_path, num_sanity_val_steps=2)
     assert steering.reweighter.updates == 1
+
+
+def test_lightning_may_fit_again_and_again(corpus, tmp_path):
+    """Four fits of three steps see the batches that one fit of twelve sees, and go on updating."""
+    import lightning.pytorch as pl
+
+    from counterpoise.lm.lightning import ReweightingCallback
+
+    class Module(pl.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(1))
+            self.seen = []
+
+        def training_step(self, batch, index):
+            self.seen.append(batch["input_ids"].tolist())
+            return self.weight.sum()
+
+        def validation_step(self, batch, index, dataloader_idx=0):
+            self.log("val_loss", self.weight.sum())
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    def fits(steps, times):
+        mixture, _ = begin(corpus)
+        reweighter = Reweighter(mixture.domains, "static", start=mixture.weights)
+        loader, module = mixture.loader(4), Module()
+        callback = ReweightingCallback(reweighter, loader)
+        validation = [
+            torch.utils.data.DataLoader(data, batch_size=8)
+            for data in held_out(corpus, LENGTH).values()
+        ]
+        for _ in range(times):
+            trainer = pl.Trainer(
+                max_steps=steps, val_check_interval=3, check_val_every_n_epoch=None, logger=False,
+                callbacks=[callback], enable_progress_bar=False, enable_model_summary=False,
+                enable_checkpointing=False, accelerator="cpu",
+            )  # fmt: skip
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                trainer.fit(module, loader, validation)
+        return module.seen, callback
+
+    once, _ = fits(12, 1)
+    again, callback = fits(3, 4)
+    assert again == once
+    assert callback.steering.reweighter.updates == 4
+    assert callback.state_dict()["mixture"]["number"] == 48
+
+
+def test_lightning_s_loader_must_be_the_callback_s(corpus, tmp_path):
+    with pytest.raises(ValueError, match="give both the same MixtureLoader"):
+        lightning(corpus, 3, tmp_path, other_loader=True)
 
 
 def test_lightning_epochs_lose_no_batch(corpus, tmp_path):

@@ -1,5 +1,6 @@
 """Mixtures: no sample lost or repeated, the same stream for all ranks and workers, exact resume."""
 
+import copy
 import json
 from itertools import islice
 
@@ -11,6 +12,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 from counterpoise import Reweighter
 from counterpoise.lm import MixtureDataset, Samples
+from counterpoise.lm.draws import Change
 
 # torchdata 0.11.0 calls what torch 2.13 deprecates; more workers than cores is a test's own wish.
 pytestmark = [
@@ -149,7 +151,9 @@ def test_a_late_change_is_an_error_not_a_silent_split(corpus):
     loader = iter(mixture.loader(4, num_workers=1))
     for _ in range(4):
         next(loader)
-    mixture.set_weights([0.2, 0.2, 0.6], at=mixture.number)
+    with pytest.raises(ValueError, match="at=16 is too early: samples up to 24 may have been"):
+        mixture.set_weights([0.2, 0.2, 0.6], at=16)
+    mixture._board.post(Change(16, np.array([0.2, 0.2, 0.6])))  # as if somebody were late
     with pytest.raises(RuntimeError, match="samples had been drawn"):
         list(islice(loader, 12))
 
@@ -240,7 +244,7 @@ def test_batches_fetched_but_not_trained_on_come_again(corpus):
             mixture.set_weights(mixture.weights)  # also a change does not disturb it
         if number == 4:
             break
-    loader.untrained = lambda: 2
+    loader.count_untrained = lambda: 2
     state = loader.state_dict()
     assert state["number"] == 18
     again = MixtureDataset(corpus, LENGTH).loader(6)
@@ -408,6 +412,8 @@ def test_loader_options_are_checked(corpus):
         ({"shuffle": True}, "shuffle=True cannot be set"),
         ({"persistent_workers": True}, "persistent_workers"),
         ({"num_workers": 2, "lag": 3}, "use lag=4 or more"),
+        ({"lag": 2.5}, "lag must be a whole number"),
+        ({"in_order": False}, "in_order=False cannot be set"),
     ]:
         with pytest.raises(ValueError, match=message):
             mixture.loader(4, **options)
@@ -428,9 +434,83 @@ def test_states_of_other_mixtures_are_refused(corpus, tmp_path):
 
 
 def test_an_old_iteration_is_no_longer_used(corpus):
-    loader = MixtureDataset(corpus, LENGTH).loader(4)
+    mixture = MixtureDataset(corpus, LENGTH)
+    loader = mixture.loader(4)
     old = iter(loader)
     next(old)
-    next(iter(loader))
+    new = iter(loader)
+    next(new)
     with pytest.raises(RuntimeError, match="a later iteration"):
         next(old)
+    mixture.load_state_dict(mixture.state_dict())
+    with pytest.raises(RuntimeError, match="a state was loaded"):
+        next(new)
+
+
+def test_an_old_loader_is_no_longer_used(corpus):
+    mixture = MixtureDataset(corpus, LENGTH)
+    old, new = mixture.loader(8), mixture.loader(2)
+    next(iter(new))
+    assert mixture.number == 2
+    with pytest.raises(RuntimeError, match="another loader"):
+        next(iter(old))
+
+
+def test_samples_taken_around_the_loader_are_refused(corpus):
+    """Accelerate makes a loader of its own from what it is given; the mixture would not know."""
+    from accelerate import Accelerator
+
+    loader = MixtureDataset(corpus, LENGTH).loader(4)
+    prepared = Accelerator(cpu=True).prepare(loader)
+    with pytest.raises(RuntimeError, match=r"Accelerator\.prepare"):
+        next(iter(prepared))
+
+
+def test_a_deep_copy_is_a_mixture_of_its_own(corpus):
+    first = MixtureDataset(corpus, LENGTH, weights=[1.0, 0.0, 0.0])
+    second = copy.deepcopy(first)
+    for number, batch in enumerate(second.loader(4, num_workers=1, multiprocessing_context="fork")):
+        last = names(batch)
+        if number == 0:
+            second.set_weights([0.0, 0.0, 1.0])
+        if number == 4:
+            break
+    assert {name // 1_000_000 for name in last} == {3}
+    assert first.weights.tolist() == [1.0, 0.0, 0.0]
+    plain = copy.deepcopy(first)
+    plain.set_weights([0.0, 1.0, 0.0])
+    loader = torch.utils.data.DataLoader(plain, num_workers=1, multiprocessing_context="fork")
+    assert names(next(iter(loader)))[0] // 1_000_000 == 2
+
+
+def test_iterating_takes_nothing_from_the_model_s_random_numbers(corpus):
+    """A framework restores torch's generator, then iterates; dropout must go on."""
+    loader = MixtureDataset(corpus, LENGTH).loader(4)
+    before = torch.get_rng_state()
+    next(iter(loader))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_rank_may_be_known_late(corpus, monkeypatch):
+    """Lightning sets up torch.distributed after the loader was made."""
+    from counterpoise.lm import mixture as module
+
+    expected = stream(corpus, 8, batch=8)
+    mixture = MixtureDataset(corpus, LENGTH)
+    loader = mixture.loader(4)
+    monkeypatch.setattr(module, "rank_of", lambda: 1)
+    monkeypatch.setattr(module, "world_size", lambda: 2)
+    assert names(next(iter(loader))) == expected[4:]
+    assert mixture.number == 8
+
+
+def test_policies_may_change_on_resume(corpus):
+    """What was read more than once counts as read."""
+    mixture = MixtureDataset(corpus, LENGTH, weights=[0.1, 0.8, 0.1])
+    for number, _ in enumerate(mixture.loader(4)):
+        if number == 19:
+            break
+    left = MixtureDataset(corpus, LENGTH, exhaustion="drop")
+    left.load_state_dict(mixture.state_dict())
+    seen = [name // 1_000_000 for batch in left.loader(1) for name in names(batch)]
+    assert set(seen) == {1, 3}

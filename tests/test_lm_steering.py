@@ -109,6 +109,14 @@ def test_tensorboard_shows_the_scalars(mixture, tmp_path):
     shown = events.Scalars("b/weight")
     assert [e.step for e in shown] == [1, 2]
     assert shown[1].value == pytest.approx(mixture.weights[1], rel=1e-6)
+    state = steering.state_dict()
+    for step in (3, 4):
+        steering.observe([1.0, 2.0, 3.0], step=step)
+    steering.load_state_dict(state)
+    steering.observe([1.0, 2.0, 3.0], step=5)
+    events = EventAccumulator(str(tmp_path / "board"))
+    events.Reload()
+    assert [e.step for e in events.Scalars("b/weight")] == [1, 2, 5]
     assert {"a/loss", "c/share", "c/tokens", "a/epochs"} <= set(events.Tags()["scalars"])
 
 

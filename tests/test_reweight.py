@@ -178,6 +178,12 @@ def test_odm_is_exp3():
         np.testing.assert_allclose(got, p, atol=1e-13)
 
 
+def test_odm_counts_the_weights_that_were_in_force():
+    ours = Reweighter(["a", "b"], "odm", cap=0.6, start=[0.9, 0.1])
+    ours.update([1.0, 1.0])
+    np.testing.assert_allclose(ours.state_dict()["extra"]["rewards"], [0.1 / 0.6, 0.1 / 0.4])
+
+
 def test_static_and_temperature_do_not_move():
     sizes = np.array([0.7, 0.2, 0.06, 0.04])
     static = Reweighter(NAMES, "static", prior=sizes)
@@ -223,17 +229,18 @@ def test_negative_extrapolated_weights_are_projected_and_counted():
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("rule", sorted(set(NAMED) - {"odm"}))
-def test_one_broken_loss_leaves_its_own_dual_alone(rule, bad):
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_one_broken_loss_leaves_its_own_dual_alone(rule, bad, smoothing):
     """The others move as if they were alone; nothing becomes NaN."""
     prior = np.array([0.4, 0.3, 0.2, 0.1])
-    ours = Reweighter(NAMES, rule, prior=prior, extrapolation=0.0, smoothing=0.0)
+    ours = Reweighter(NAMES, rule, prior=prior, extrapolation=0.0, smoothing=smoothing)
     before = ours.dual.weights
-    with pytest.warns(ReweightWarning, match="'github'.*not a finite number"):
+    with pytest.warns(ReweightWarning, match="'github'.*not a finite number.*left out"):
         weights = ours.update([0.5, bad, 1.0, 0.2])
-    assert weights[1] == pytest.approx(before[1], abs=1e-15)
+    assert ours.dual.weights[1] == pytest.approx(before[1], abs=1e-15)
     assert ours.missed == {"cc": 0, "github": 1, "wiki": 0, "arxiv": 0}
     assert weights.sum() == pytest.approx(1.0, abs=1e-12)
-    if rule in ("pd-kl", "sheared", "doremi", "group-dro"):
+    if rule in ("pd-kl", "sheared", "doremi", "group-dro") and smoothing == 0:
         lift = 1e-6 if rule == "pd-kl" else 0.0
         rest = softmax(np.log(before[[0, 2, 3]] + lift) + np.array([0.5, 1.0, 0.2]))
         np.testing.assert_allclose(weights[[0, 2, 3]], (1 - before[1]) * rest, atol=1e-14)
@@ -317,6 +324,24 @@ def test_evaluations_at_start_up_and_after_a_resume_add_nothing():
     assert not np.array_equal(again.update([9.0, 2.0, 3.0, 4.0], step=101), first)
 
 
+def test_a_new_run_counts_its_steps_from_the_start():
+    ours = Reweighter(NAMES)
+    weights = ours.update([1.0, 2.0, 3.0, 4.0], step=100)
+    ours.begin_run()
+    np.testing.assert_array_equal(ours.weights, weights)
+    ours.update([1.0, 2.0, 3.0, 4.0], step=10)
+    assert ours.updates == 2
+
+
+def test_losses_may_be_tensors():
+    torch = pytest.importorskip("torch")
+    one, two = Reweighter(NAMES), Reweighter(NAMES)
+    losses = torch.tensor([1.0, 2.0, 3.0, 4.0], dtype=torch.bfloat16, requires_grad=True)
+    np.testing.assert_array_equal(one.update(losses), two.update([1.0, 2.0, 3.0, 4.0]))
+    by_name = dict(zip(NAMES, losses, strict=True))
+    np.testing.assert_array_equal(one.update(by_name), two.update([1.0, 2.0, 3.0, 4.0]))
+
+
 def test_weights_do_not_collapse():
     """Smoothing leaves every domain its share, and a vanished weight comes back."""
     ours = Reweighter(["a", "b"], smoothing=1e-3)
@@ -380,11 +405,16 @@ def test_a_wrong_state_changes_nothing():
     ours.update([1.0, 2.0, 3.0, 4.0])
     before = ours.state_dict()
     damaged = {**before, "weights": [0.5, 0.5]}
+    no_weights = {**before, "weights": [5.0, -3.0, -1.0, 0.0]}
     for state, message in [
         ({**before, "version": 99}, "version 99"),
         (Reweighter(NAMES, "odm").state_dict(), "rule 'odm'"),
+        ({**before, "options": "PrimalDualKL(2)"}, r"PrimalDualKL\(2\)"),
         (Reweighter(["a", "b"]).state_dict(), "domains"),
         (damaged, "damaged"),
+        (no_weights, "are no weights"),
+        ({"version": 1}, "damaged: KeyError 'rule'"),
+        ({**before, "dual": None}, "damaged: TypeError"),
     ]:
         with pytest.raises(ValueError, match=message):
             ours.load_state_dict(state)

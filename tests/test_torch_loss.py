@@ -391,6 +391,12 @@ def test_one_all_reduce_per_batch_and_a_rank_without_rows(ranks):
 # ---------------------------------------------------------------- example
 
 
+def test_stray_groups_are_errors_in_eval_mode_too():
+    criterion = GroupDROLoss(Reweighter(["a", "b"]), shares=[0.5, 0.5]).eval()
+    with pytest.raises(ValueError, match="group"):
+        criterion(torch.tensor([3.0, 5.0]), torch.tensor([0, 7]))
+
+
 def test_example_tabulates_and_draws(tmp_path, capsys, monkeypatch):
     spec = importlib.util.spec_from_file_location("spurious", ROOT / "examples" / "spurious.py")
     spurious = importlib.util.module_from_spec(spec)

@@ -12,6 +12,8 @@ Array = np.ndarray
 
 def by_name(values: Any, names: list[Any], name: str, kind: str, where: str = "known") -> Array:
     """Numbers in the order of ``names``, from an array or a mapping; ``kind`` is what is named."""
+    if hasattr(values, "detach"):
+        values = _detached(values).tolist()
     if hasattr(values, "keys") and hasattr(values, "items"):  # a mapping or a pandas Series
         values = dict(values.items())
     if not isinstance(values, Mapping):
@@ -32,9 +34,14 @@ def by_name(values: Any, names: list[Any], name: str, kind: str, where: str = "k
     if missing:
         raise ValueError(f"{name} has no value for {kind}(s) {missing[:5]!r}; give one to each")
     try:
-        return np.array([float(values[key]) for key in names])
+        return np.array([float(_detached(values[key])) for key in names])
     except (TypeError, ValueError):
         raise ValueError(f"{name} must map {kind}s to numbers; got {values!r}") from None
+
+
+def _detached(value: Any) -> Any:
+    """A tensor, of whatever precision and device, as a number or list can be taken from it."""
+    return value.detach().cpu() if hasattr(value, "detach") else value
 
 
 def check_reference(reference: Array | None, n_groups: int) -> Array:

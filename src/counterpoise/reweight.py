@@ -26,7 +26,7 @@ STATE_VERSION = 1
 
 
 class ReweightWarning(UserWarning):
-    """A domain gave no usable loss, so its dual was left as it was."""
+    """A domain gave no usable loss and was left out of an update; or updates will not come."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,8 @@ class Reweighter:
         ``"temperature"``, ``"sheared"``, ``"doremi"``, ``"group-dro"`` and ``"odm"`` are what
         others do. Rules with options of their own are objects: ``Temperature(3.0)``.
     step : float or callable, default 1.0
-        Size of the dual step, or a function of the update's number 1, 2, ...
+        Size of the dual step, or a function of the update's number 1, 2, ..., which is asked for
+        the next one as well.
     nu : float, default 0.0
         Strength of the pull towards the prior, in units of the loss (pd rules).
     extrapolation : float, default 1.0
@@ -248,12 +249,18 @@ class Reweighter:
         self.last = Update(step, loss_K, reference_K, shown, present, self.weights)
         return self.weights
 
+    def begin_run(self, step: int = 0) -> None:
+        """Count global steps from ``step`` again, keeping all weights: the model is trained on by
+        a new run, whose steps start over."""
+        self.global_step = min(self.global_step, step)
+
     def state_dict(self) -> dict[str, Any]:
         """Everything a resume needs, as plain numbers, lists and strings."""
         dual = self._state.dual
         return {
             "version": STATE_VERSION,
             "rule": self.rule.name,
+            "options": repr(self.rule),
             "domains": list(self.domains),
             "weights": self.weights.tolist(),
             "dual": {
@@ -286,10 +293,17 @@ class Reweighter:
             raise ValueError(
                 f"state has version {version!r}; this release reads version {STATE_VERSION}"
             )
-        if state["rule"] != self.rule.name:
+        try:
+            self._load(state)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"state is damaged: {type(error).__name__} {error}") from None
+
+    def _load(self, state: Mapping[str, Any]) -> None:
+        if (state["rule"], state["options"]) != (self.rule.name, repr(self.rule)):
             raise ValueError(
-                f"state is of rule {state['rule']!r}, this Reweighter has rule {self.rule.name!r}; "
-                "make one with the same rule, or start afresh with start=old.weights"
+                f"state is of rule {state['rule']!r}, {state['options']}; this Reweighter has "
+                f"{self.rule.name!r}, {self.rule!r}. Make one with the same rule, or start afresh "
+                "with start=old.weights"
             )
         if sorted(map(repr, state["domains"])) != sorted(map(repr, self.domains)):
             raise ValueError(
@@ -314,6 +328,9 @@ class Reweighter:
         )
         extra = {name: numbers(values) for name, values in state["extra"].items()}
         weights = numbers(state["weights"])
+        for values in (weights, dual.weights, dual.previous):
+            if not ((values >= 0).all() and abs(values.sum() - 1.0) < 1e-6):
+                raise ValueError(f"state is damaged: {values.tolist()!r} are no weights")
         averages = numbers(state["averages"]["excess"], np.nan)
         sum_of_weights = numbers(state["averages"]["sum_of_weights"])
         missed = numbers(state["missed"]).astype(int).tolist()
@@ -342,7 +359,7 @@ class Reweighter:
         factor = self.extrapolation
         if callable(self.step) and factor > 0:
             factor *= size / self._check_step(self.step(number + 1))
-        return Setting(size, self.nu, factor, self.smoothing, self.prior)
+        return Setting(size, self.nu, factor, self.smoothing, self.prior, self.weights)
 
     def _shown(self, excess: Array, present: Array) -> tuple[Array, Array]:
         """What the rule sees of the excess losses, and the running averages after them."""
@@ -407,7 +424,7 @@ class Reweighter:
             if bad.any() and not (absent_ok and bad is absent):
                 names = [self.domains[i] for i in np.flatnonzero(bad)]
                 warnings.warn(
-                    f"domain(s) {names!r} had {what} this round and keep their dual weights",
+                    f"domain(s) {names!r} had {what} this round and are left out of the update",
                     ReweightWarning,
                     stacklevel=4,
                 )

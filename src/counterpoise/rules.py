@@ -39,6 +39,8 @@ class Setting:
     extrapolation: float
     smoothing: float
     prior: Array
+    used: Array
+    """Weights that were in force when the losses arose."""
 
 
 @dataclass(frozen=True)
@@ -196,7 +198,10 @@ class Sheared(Rule):
     ) -> RuleState:
         dual = ascend(state.dual, losses, present, setting)
         if setting.smoothing > 0:
-            dual = replace(dual, point=SimplexPoint.of(smooth(dual.weights, setting.smoothing)))
+            weights = dual.weights.copy()  # who is absent keeps its weight
+            mass = weights[present].sum()
+            weights[present] = mass * smooth(weights[present] / mass, setting.smoothing)
+            dual = replace(dual, point=SimplexPoint.of(weights))
         return state.moved(dual)
 
 
@@ -225,8 +230,9 @@ class GroupDRO(Rule):
 class OnlineDataMixing(Rule):
     """ODM: Exp3 with the loss as reward.
 
-    ``R_i <- decay R_i + (1 - decay) loss_i / p_i`` for domains that were seen,
-    ``p = (1 - K e_t) softmax(e_{t-1} R) + e_t`` with ``e_t = min(1/K, sqrt(log K / (K t)))``.
+    ``R_i <- decay R_i + (1 - decay) loss_i / p_i`` for domains that were seen; the others keep
+    their rewards. ``p = (1 - K e_t) softmax(e_{t-1} R) + e_t`` with
+    ``e_t = min(1/K, sqrt(log K / (K t)))``.
     """
 
     name = "odm"
@@ -247,7 +253,7 @@ class OnlineDataMixing(Rule):
     ) -> RuleState:
         dual, rewards = state.dual, state.extra["rewards"]
         K = len(rewards)
-        used = self.propose(state, setting)
+        used = np.maximum(setting.used, 1e-12)
         with np.errstate(over="ignore"):  # capped below the largest number, whatever was lost
             seen = self.decay * rewards + (1.0 - self.decay) * np.where(present, losses, 0.0) / used
         rewards = np.where(present, np.clip(seen, -1e300, 1e300), rewards)

@@ -122,6 +122,13 @@ class Draws:
     exhaustion : {"repeat", "drop", "stop"}
         What happens when a domain's samples are used up: a new epoch, the other domains go on
         without it, or the stream ends.
+
+    Attributes
+    ----------
+    number : int
+        Samples drawn so far.
+    cursors, expected : arrays
+        Of each domain: samples drawn, and those that the weights asked for.
     """
 
     names: Sequence[str]
@@ -199,7 +206,7 @@ class Draws:
         if len(self.changes) > 1:
             most = min(most, self.changes[1].at - self.number)
         shares = weights if self.per_sample is None else weights / self.per_sample
-        open_ = self.sizes - self.cursors if self.exhaustion != "repeat" else None
+        open_ = np.maximum(self.sizes - self.cursors, 0) if self.exhaustion != "repeat" else None
         if self.exhaustion == "drop" and open_ is not None:
             shares = np.where(open_ > 0, shares, 0.0)
             if not shares.any():
@@ -215,11 +222,11 @@ class Draws:
     def _until_exhausted(self, drawn: Array, open_: Array) -> Array:
         """As many draws as there are samples for."""
         counts = np.bincount(drawn, minlength=len(open_))
-        for domain in np.flatnonzero(counts > open_):
-            beyond = np.flatnonzero(drawn == domain)[int(open_[domain])]
-            drawn = drawn[: int(beyond)] if beyond < len(drawn) else drawn
-            counts = np.bincount(drawn, minlength=len(open_))
-        return drawn
+        beyond = [
+            np.flatnonzero(drawn == domain)[open_[domain]]
+            for domain in np.flatnonzero(counts > open_)
+        ]
+        return drawn[: min(beyond)] if beyond else drawn
 
     def _count(self, drawn: Array) -> Array:
         """Ordinals of the draws; counters move on."""

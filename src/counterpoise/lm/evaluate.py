@@ -9,10 +9,9 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from counterpoise.lm.mixture import check_ranks
 from counterpoise.lm.samples import IGNORED, Samples, collated
 from counterpoise.lm.tokens import Corpus
-from counterpoise.torch.distributed import reduce_sums
+from counterpoise.torch.distributed import rank_of, reduce_sums, world_size
 
 Array = np.ndarray
 Batch = dict[str, torch.Tensor]
@@ -70,7 +69,7 @@ def domain_losses(
     group : optional
         Process group of torch.distributed.
     """
-    rank, world = check_ranks(None, None)
+    rank, world = rank_of(group), world_size(group)
     if device is None:
         device = next(iter(model.parameters())).device if hasattr(model, "parameters") else "cpu"
     training = getattr(model, "training", False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ from transformers.trainer_callback import ExportableState
 
 from counterpoise.lm.mixture import MixtureDataset
 from counterpoise.lm.steering import Steering
-from counterpoise.reweight import Reweighter
+from counterpoise.reweight import Reweighter, ReweightWarning
 
 DOMAIN = "domain"
 
@@ -26,9 +27,19 @@ class ReweightingCallback(TrainerCallback, ExportableState):
         self._step = -1
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        saved = (state.stateful_callbacks or {}).get(type(self).__name__)
+        name = type(self).__name__
+        saved = state.stateful_callbacks.get(name)
         if state.global_step > 0 and saved:
             self.steering.load_state_dict(saved["attributes"]["steering"])
+        elif state.global_step > 0:
+            warnings.warn(
+                f"the checkpoint of step {state.global_step} was made without reweighting: the "
+                "weights and the mixture start afresh",
+                ReweightWarning,
+                stacklevel=2,
+            )
+        state.stateful_callbacks.setdefault(name, self.state())  # Trainer looks it up when saving
+        self.steering.reweighter.begin_run(state.global_step)
 
     def on_evaluate(
         self, args: Any, state: Any, control: Any, metrics: dict[str, float], **kwargs: Any
@@ -40,6 +51,11 @@ class ReweightingCallback(TrainerCallback, ExportableState):
             key = f"eval_{name}_{self.metric}"
             if key in metrics:
                 self._found[name] = metrics[key]
+            elif any(found.startswith(f"eval_{name}_") for found in metrics):
+                raise ValueError(
+                    f"metric={self.metric!r}: the evaluation of domain {name!r} has no {key!r}; it "
+                    f"has {sorted(metrics)[:10]!r}"
+                )
         if len(self._found) == len(self.steering.reweighter.domains):
             found, self._found = self._found, {}
             self.steering.observe(found, step=state.global_step)
@@ -87,6 +103,19 @@ def reweight(
         raise ValueError(
             "the Trainer's eval_dataset must be a dictionary with a dataset for every domain; "
             f"there is none for {missing[:5]!r}. counterpoise.lm.held_out() makes one."
+        )
+    if any(isinstance(c, ReweightingCallback) for c in trainer.callback_handler.callbacks):
+        raise ValueError("this Trainer is reweighted already; make another one")
+    if args.auto_find_batch_size:
+        raise ValueError(
+            "auto_find_batch_size=True starts over with another batch size, and samples of the "
+            "mixture would be lost; set per_device_train_batch_size"
+        )
+    if args.eval_strategy == "no":
+        warnings.warn(
+            "eval_strategy='no': without evaluations the weights will not move; use 'steps'",
+            ReweightWarning,
+            stacklevel=2,
         )
     if args.restore_callback_states_from_checkpoint:
         raise ValueError(

@@ -49,7 +49,19 @@ class ReweightingCallback(Callback):
         self.steering = Steering(reweighter, loader.mixture, logs=logs)
         self.loader, self.metric = loader, metric
         self._trained = loader.handed
-        loader.untrained = lambda: loader.handed - self._trained
+        loader.count_untrained = self._untrained
+
+    def _untrained(self) -> int:
+        return self.loader.handed - self._trained
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        used = trainer.train_dataloader
+        if used is not self.loader:
+            raise ValueError(
+                f"the Trainer trains on {type(used).__name__} and not on the loader that the "
+                "ReweightingCallback was given; give both the same MixtureLoader"
+            )
+        self.steering.reweighter.begin_run(trainer.global_step)
 
     def on_train_batch_end(self, trainer: Any, *args: Any, **kwargs: Any) -> None:
         self._trained += 1
@@ -58,7 +70,8 @@ class ReweightingCallback(Callback):
         by_epoch = trainer.check_val_every_n_epoch is not None
         loop = trainer.fit_loop
         done = (loop.batch_idx if by_epoch else loop.total_batch_idx) + 1
-        due = math.isfinite(trainer.val_check_batch) and done % trainer.val_check_batch == 0
+        every = trainer.val_check_batch  # None where validation goes by time
+        due = every is not None and math.isfinite(every) and done % every == 0
         if due and self.steering.reweighter.global_step < trainer.global_step:
             warnings.warn(
                 f"the checkpoint of step {trainer.global_step} is written before this step's "

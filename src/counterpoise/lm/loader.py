@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import torch
 from torch.utils.data import DataLoader
 
-from counterpoise.lm.mixture import MixtureDataset
+from counterpoise.lm.mixture import MixtureDataset, check_whole
 
-OURS = ("shuffle", "sampler", "batch_sampler", "drop_last", "persistent_workers")
+OURS = ("shuffle", "sampler", "batch_sampler", "drop_last", "in_order", "persistent_workers")
 
 
 class MixtureLoader(DataLoader[Any]):
     """Batches of a `MixtureDataset`; weights may be changed while it runs.
 
     Workers read ahead, but what counts as consumed is what was handed out: ``mixture`` itself
-    always stands there. A new iteration goes on from that place.
+    always stands there. A new iteration goes on from that place. Draws depend on nothing that
+    happens in a worker, so workers keep no state that would have to be collected and saved.
 
     Parameters
     ----------
@@ -55,28 +57,38 @@ class MixtureLoader(DataLoader[Any]):
                 f"lag={lag!r} is too small: {num_workers} workers may draw {ahead} batches ahead; "
                 f"use lag={ahead} or more, or fewer workers"
             )
-        self.lag = ahead if lag is None else lag
-        read = mixture.be_loaded(batch_size, self.lag)
+        self.lag = ahead if lag is None else check_whole("lag", lag)
+        # Its own: seeds of workers must not be taken from the numbers that a model's dropout uses.
+        options.setdefault("generator", torch.Generator())
         if num_workers:
             options["prefetch_factor"] = prefetch_factor
-        super().__init__(read, read.batch_size, num_workers=num_workers, **options)
+        self._reader = mixture._be_loaded(batch_size, self.lag)
+        super().__init__(self._reader, self._reader.batch_size, num_workers=num_workers, **options)
         self.mixture = mixture
         self.handed = 0
-        self._read = read
-        self._iteration = 0
-        # A framework that fetches ahead says how many of the batches it was handed are untrained.
-        self.untrained: Callable[[], int] = lambda: 0
+        self._made = mixture._loads
+        self.count_untrained: Callable[[], int] | None = None
+
+    def untrained(self) -> int:
+        """Batches that were handed out and not trained on, by ``count_untrained`` of a framework
+        that fetches ahead. They are not in the state, and come again in the next iteration."""
+        return 0 if self.count_untrained is None else self.count_untrained()
 
     def __iter__(self) -> Iterator[Any]:
-        if self.untrained():
-            self.mixture.load_state_dict(self.state_dict())  # these come again
-        self._iteration += 1
-        mine = self._iteration
-        self._read.stand_where(self.mixture)
-        for batch in super().__iter__():
-            if mine != self._iteration:
-                raise RuntimeError("a later iteration of this loader has begun; use that one")
-            self.mixture.pass_batch()
+        if self._made != self.mixture._loads:
+            raise RuntimeError("the mixture has another loader by now; use that one")
+        if back := self.untrained():
+            self.mixture.load_state_dict(self.state_dict())
+            self.handed -= back
+        mine = self.mixture._begin(self._reader)
+        batches = super().__iter__()
+        self._reader._entered = False
+        for batch in batches:
+            if mine != self.mixture._iteration:
+                raise RuntimeError(
+                    "a later iteration has begun, or a state was loaded; iterate anew"
+                )
+            self.mixture._pass_batch()
             self.handed += 1
             yield batch
 
@@ -89,7 +101,5 @@ class MixtureLoader(DataLoader[Any]):
         return self.mixture.state_dict(self.untrained())
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """`MixtureDataset.load_state_dict`; an iteration that has begun does not see it."""
+        """`MixtureDataset.load_state_dict`; an iteration that has begun ends with an error."""
         self.mixture.load_state_dict(state)
-        self.mixture.finish_batch()
-        self._iteration += 1

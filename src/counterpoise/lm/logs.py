@@ -68,11 +68,19 @@ class JsonlLog(Log):
 
 
 class TensorBoardLog(Log):
-    """Scalars ``<domain>/<quantity>`` for TensorBoard (package ``tensorboard``)."""
+    """Scalars ``<domain>/<quantity>`` for TensorBoard (package ``tensorboard``); it hides those of
+    later steps when a run goes on from an earlier one."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = os.fspath(folder)
         self._writer: Any = None
+        self._purge: int | None = None
+
+    def rewind(self, step: int) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+        self._purge = step + 1
 
     def write(self, record: Record) -> None:
         if self._writer is None:
@@ -80,7 +88,7 @@ class TensorBoardLog(Log):
                 from torch.utils.tensorboard import SummaryWriter
             except ImportError as error:
                 raise ImportError("TensorBoardLog needs: pip install tensorboard") from error
-            self._writer = SummaryWriter(self.folder)
+            self._writer = SummaryWriter(self.folder, purge_step=self._purge)
         for tag, value in flat(record).items():
             self._writer.add_scalar(tag, value, record["step"])
         self._writer.flush()

@@ -16,6 +16,7 @@ from counterpoise.arguments import by_name
 from counterpoise.lm.draws import EXHAUSTION, Change, Draws
 from counterpoise.lm.samples import Samples
 from counterpoise.lm.tokens import Corpus, Tokens
+from counterpoise.torch.distributed import rank_of, world_size
 
 if TYPE_CHECKING:
     from counterpoise.lm.loader import MixtureLoader
@@ -32,9 +33,14 @@ class Board:
     """Where changes of weights are put up for all workers: shared memory, written by one."""
 
     def __init__(self, n_domains: int) -> None:
+        self.n_domains = n_domains
         self._at = torch.zeros(BOARD, dtype=torch.int64).share_memory_()
         self._weights = torch.zeros((BOARD, n_domains), dtype=torch.float64).share_memory_()
         self._count = torch.zeros(1, dtype=torch.int64).share_memory_()
+
+    def __deepcopy__(self, memo: Any) -> Board:
+        """A board of its own: copied memory would be shared with nobody."""
+        return Board(self.n_domains)
 
     @property
     def count(self) -> int:
@@ -83,7 +89,8 @@ class MixtureDataset(IterableDataset[Sample]):
         What the weights are shares of. They differ when samples are documents of unlike lengths.
     exhaustion : {"repeat", "drop", "stop"}, default "repeat"
         When a domain has been read: it starts anew in another order; the others go on without it;
-        or the stream ends, for all ranks alike and after whole batches.
+        or the stream ends. An end is the same for all ranks: what does not fill a batch of all of
+        them is left out.
     seed : int, default 0
     batch_size : int, default 1
         Samples of a batch on one rank. Ranks and workers take turns by batches, so whoever loads
@@ -122,9 +129,9 @@ class MixtureDataset(IterableDataset[Sample]):
         self.domains = list(corpus)
         self.samples = [Samples(tokens, length, packed=packed) for tokens in corpus.values()]
         self.length, self.packed, self.proportions = int(length), packed, proportions
-        self.batch_size = check_batch_size(batch_size)
+        self.batch_size = check_whole("batch_size", batch_size, 1)
         self._ranks = (rank, world_size)
-        self.rank, self.world_size = check_ranks(rank, world_size)
+        self._find_rank()
         self.mean_tokens = np.array([s.mean_tokens() for s in self.samples])
         sizes = np.array([len(s) for s in self.samples], dtype=np.int64)
         tokens = sizes * self.mean_tokens
@@ -141,6 +148,9 @@ class MixtureDataset(IterableDataset[Sample]):
         self._placed = False  # whether the batches of workers before this one have been passed
         self._lag = 0  # batches that a loader may have had drawn ahead of what was consumed,
         self._ahead = False  # once it runs
+        self._loads = 0  # loaders that were made; the last one counts
+        self._iteration = 0  # of a loader; a later one, or a state that is loaded, ends the others
+        self._entered = True  # whether this object may be iterated; a loader's reader only by it
         self._board = Board(len(self.domains))
         self._seen = 0
         self._recent: deque[Draws] = deque(maxlen=RECENT)
@@ -170,8 +180,14 @@ class MixtureDataset(IterableDataset[Sample]):
         """
         found = self.check_weights(weights)
         self._sync()
-        lag = self._lag * self.whole_batch if self._ahead else 0
-        change = Change(self.number + lag if at is None else at, found)
+        first = self.number + (self._lag * self.whole_batch if self._ahead else 0)
+        at = first if at is None else check_whole("at", at)
+        if at < first:
+            raise ValueError(
+                f"at={at!r} is too early: samples up to {first} may have been drawn; leave it out "
+                "to have the first one that was not"
+            )
+        change = Change(at, found)
         self._change(change)
         for draws in self._recent:
             if change.at >= draws.number:
@@ -198,28 +214,35 @@ class MixtureDataset(IterableDataset[Sample]):
 
         return MixtureLoader(self, batch_size, **options)
 
-    def be_loaded(self, batch_size: int | None, lag: int) -> MixtureDataset:
+    def _be_loaded(self, batch_size: int | None, lag: int) -> MixtureDataset:
         """From now on this object stands where a loader's consumer does; returned is the one whose
         samples the loader's workers read."""
         if batch_size is not None:
-            self.batch_size = check_batch_size(batch_size)
-        self.rank, self.world_size = check_ranks(*self._ranks)
+            self.batch_size = check_whole("batch_size", batch_size, 1)
         self._lag = lag
-        return copy.copy(self)
+        self._loads += 1
+        reader = copy.copy(self)
+        reader._entered = False
+        return reader
 
-    def stand_where(self, other: MixtureDataset) -> None:
-        """Start where another mixture's consumer stands, and run ahead of it."""
-        other.finish_batch()
-        other._ahead = True
-        self._draws, self._within, self._placed = other._draws.copy(), 0, False
-        self._seen = self._board.count
+    def _begin(self, reader: MixtureDataset) -> int:
+        """A loader's iteration: its reader starts here and runs ahead. Returns its number."""
+        self._find_rank()
+        self._finish_batch()
+        self._ahead = True
+        self._iteration += 1
+        self._board, self._seen = Board(len(self.domains)), 0  # of this process and its workers
+        reader.rank, reader.world_size = self.rank, self.world_size
+        reader._draws, reader._within, reader._placed = self._draws.copy(), 0, False
+        reader._board, reader._seen, reader._entered = self._board, 0, True
+        return self._iteration
 
-    def pass_batch(self) -> None:
+    def _pass_batch(self) -> None:
         """A batch was handed out by a loader."""
         self._recent.append(self._draws.copy())
         self._draws.take(self.whole_batch)
 
-    def finish_batch(self) -> None:
+    def _finish_batch(self) -> None:
         """Leave a batch that was read to its end; one that was not would lose samples."""
         if self._placed or 0 < self._within < self.batch_size:
             raise RuntimeError(
@@ -230,9 +253,30 @@ class MixtureDataset(IterableDataset[Sample]):
             self._draws.take(self.whole_batch)
             self._within = 0
 
+    def _find_rank(self) -> None:
+        """Frameworks may set up torch.distributed after the mixture was made."""
+        given, size = self._ranks
+        if (given is None) != (size is None):
+            raise ValueError(f"give both rank and world_size, or none; got {given!r}, {size!r}")
+        if given is None or size is None:
+            self.rank, self.world_size = rank_of(), world_size()
+        elif 0 <= given < size:
+            self.rank, self.world_size = given, size
+        else:
+            raise ValueError(f"rank must be in 0 to world_size - 1; got {given!r} of {size!r}")
+
     def __iter__(self) -> Iterator[Sample]:
         """This rank's (and this worker's) samples from where the stream stands, without end unless
         the exhaustion policy has one."""
+        if not self._entered:
+            raise RuntimeError(
+                "a MixtureLoader's samples were asked for around it, so that it cannot count them; "
+                "use the loader itself, not one that was made from it (Accelerator.prepare). Or "
+                "prepare DataLoader(mixture, batch_size=mixture.batch_size), without set_weights"
+            )
+        return self._stream()
+
+    def _stream(self) -> Iterator[Sample]:
         info = get_worker_info()
         worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
         first = self.rank * self.batch_size
@@ -284,7 +328,8 @@ class MixtureDataset(IterableDataset[Sample]):
         }
 
     def state_dict(self, ahead: int = 0) -> dict[str, Any]:
-        """Where the stream stands: O(K) numbers, whatever has been read; the same on all ranks.
+        """Where the stream stands: a few numbers per domain, and per change of weights that lies
+        ahead, whatever has been read; the same on all ranks.
 
         ``ahead`` batches that a loader handed out have not been trained on (a framework that
         fetches ahead); after a resume they come again.
@@ -309,6 +354,7 @@ class MixtureDataset(IterableDataset[Sample]):
         self._draws = self._restored(state)
         self._recent.clear()
         self._ahead = False
+        self._iteration += 1
         self._within, self._placed = int(state["within"]), bool(state["placed"])
         self._seen = self._board.count
 
@@ -373,21 +419,8 @@ class MixtureDataset(IterableDataset[Sample]):
         return f"MixtureDataset({len(self.domains)} domains of {self.length} tokens: {shown})"
 
 
-def check_batch_size(batch_size: int) -> int:
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-        raise ValueError(f"batch_size must be a positive integer; got {batch_size!r}")
-    return batch_size
-
-
-def check_ranks(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """This process among all that train; torch.distributed's where nothing is said."""
-    if (rank is None) != (world_size is None):
-        raise ValueError(f"give both rank and world_size, or none; got {rank!r}, {world_size!r}")
-    if rank is None or world_size is None:
-        distributed = torch.distributed
-        if distributed.is_available() and distributed.is_initialized():
-            return distributed.get_rank(), distributed.get_world_size()
-        return 0, 1
-    if not 0 <= rank < world_size:
-        raise ValueError(f"rank must be in 0 to world_size - 1; got {rank!r} of {world_size!r}")
-    return rank, world_size
+def check_whole(name: str, value: Any, least: int = 0) -> int:
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not whole or value < least:
+        raise ValueError(f"{name} must be a whole number >= {least}; got {value!r}")
+    return int(value)

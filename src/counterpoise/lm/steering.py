@@ -18,7 +18,7 @@ from counterpoise.lm.disk import write_text
 from counterpoise.lm.logs import get_logs
 from counterpoise.lm.mixture import MixtureDataset
 from counterpoise.reweight import Reweighter
-from counterpoise.torch.distributed import reduce_checked
+from counterpoise.torch.distributed import rank_of, reduce_checked
 
 Array = np.ndarray
 
@@ -76,7 +76,7 @@ class Steering:
         reduce_checked(torch.zeros(1, dtype=torch.float64), weights.tobytes(), self.group)
         if self.mixture is not None:
             self.mixture.set_weights(self.reweighter.as_dict())
-        if self.logs and _is_first_rank():
+        if self.logs and rank_of() == 0:
             record = self.record()
             for log in self.logs:
                 log.write(record)
@@ -112,7 +112,7 @@ class Steering:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state; logs forget what came after it."""
+        """Go on from a state; JSON lines and TensorBoard forget what came after it."""
         version = state.get("version")
         if version != STATE_VERSION:
             raise ValueError(f"state has version {version!r}; this release reads {STATE_VERSION}")
@@ -126,21 +126,15 @@ class Steering:
             except BaseException:
                 self.reweighter.load_state_dict(old)
                 raise
-        if _is_first_rank():
+        if rank_of() == 0:
             for log in self.logs:
                 log.rewind(self.reweighter.global_step or self.reweighter.updates)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state to a JSON file, by rank 0, all or nothing."""
-        if _is_first_rank():
+        if rank_of() == 0:
             write_text(Path(path), json.dumps(self.state_dict(), allow_nan=False) + "\n")
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Go on from a file that `save` wrote."""
         self.load_state_dict(json.loads(Path(path).read_text(encoding="utf-8")))
-
-
-def _is_first_rank() -> bool:
-    distributed = torch.distributed
-    ready = distributed.is_available() and distributed.is_initialized()
-    return not ready or distributed.get_rank() == 0

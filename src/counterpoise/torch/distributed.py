@@ -18,6 +18,13 @@ def world_size(group: Any = None) -> int:
     return 1
 
 
+def rank_of(group: Any = None) -> int:
+    """This process's number in a process group; 0 where none was set up."""
+    if dist.is_available() and dist.is_initialized():
+        return int(dist.get_rank(group))
+    return 0
+
+
 def group_sums(
     losses: torch.Tensor, codes: torch.Tensor, K: int, mask: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:

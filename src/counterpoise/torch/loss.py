@@ -18,7 +18,7 @@ from counterpoise.torch.checks import (
     check_total,
     encode,
 )
-from counterpoise.torch.distributed import group_sums, reduce_checked, world_size
+from counterpoise.torch.distributed import group_sums, rank_of, reduce_checked, world_size
 
 Array = np.ndarray
 
@@ -44,7 +44,8 @@ class GroupDROLoss(torch.nn.Module):
     shares : sequence or mapping, optional
         Each group's share of the data. Group means are then estimated with the expected number
         of a group's examples in place of the number found: unbiased, also where a group is often
-        absent, and noisier.
+        absent, and noisier. Every call and every rank counts alike, so that all should have the
+        same number of examples.
     group : process group, optional
         The ranks that share a batch; the default group when None.
 
@@ -142,11 +143,7 @@ class GroupDROLoss(torch.nn.Module):
             )
         K = len(self.reweighter.domains)
         found = torch.stack(group_sums(losses, codes, K + 1, mask))  # column K: strays
-        total = None
-        if self.training:
-            total = self._collect(found, expected_K)
-        elif not known:
-            total = self._reduce(found)
+        total = self._collect(found, expected_K) if self.training else self._reduce(found)
         if self.shares is not None:
             calls = self.accumulate if self.training else 1
             n = found[1].sum().to(losses.device, _wide(losses)).clamp(min=1.0)
@@ -195,7 +192,7 @@ class GroupDROLoss(torch.nn.Module):
             "reweighter": self.reweighter.state_dict(),
             "calls": self._calls,
             "pending": pending,
-            "rank": self._rank(),
+            "rank": rank_of(self.group),
         }
 
     def set_extra_state(self, state: Mapping[str, Any]) -> None:
@@ -213,7 +210,9 @@ class GroupDROLoss(torch.nn.Module):
             order = [names.index(name) for name in self.reweighter.domains] + [len(names)]
             table = torch.tensor(rows, dtype=torch.float64)[:, order]
             # Sums are of one rank alone: taken over by several, they would count several times.
-            self._pending = table if state["rank"] == self._rank() else torch.zeros_like(table)
+            self._pending = (
+                table if state["rank"] == rank_of(self.group) else torch.zeros_like(table)
+            )
 
     def extra_repr(self) -> str:
         return f"{self.reweighter!r}, accumulate={self.accumulate}"
@@ -247,10 +246,6 @@ class GroupDROLoss(torch.nn.Module):
         self._pending = None
         self._calls = 0
         self._resumed = False
-
-    def _rank(self) -> int:
-        alone = world_size(self.group) == 1
-        return 0 if alone else int(torch.distributed.get_rank(self.group))
 
 
 def _weighted(
