@@ -24,9 +24,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from counterpoise import Reweighter
-from counterpoise.lm import MixtureDataset, Steering
-from counterpoise.lm.disk import write_json
-from counterpoise.lm.tokens import CORPUS, CORPUS_FORMAT, INDEX, INDEX_FORMAT, VERSION
+from counterpoise.lm import MixtureDataset, Steering, write_tokens
 from counterpoise.torch import GroupDROLoss
 
 SHARES = {"cc": 0.5, "c4": 0.25, "github": 0.1, "wiki": 0.08, "arxiv": 0.05, "stackexchange": 0.02}
@@ -34,28 +32,15 @@ LENGTH, BATCH, VOCAB = 256, 8, 2048
 
 
 def write_corpus(folder: Path, tokens: int) -> Path:
-    """Random tokens in the layout of `counterpoise.lm.prepare`."""
+    """Random tokens."""
     rng = np.random.default_rng(0)
-    for name, share in SHARES.items():
-        (folder / name).mkdir(parents=True)
-        count, left = int(share * tokens), int(share * tokens)
-        with open(folder / name / "train.bin", "wb") as file:
-            while left:
-                n = min(left, 1 << 24)
-                file.write(rng.integers(1, VOCAB, n, dtype=np.uint16).tobytes())
-                left -= n
-        np.array([count], dtype="<u8").tofile(folder / name / "train.docs.bin")
-        index = {
-            "format": INDEX_FORMAT, "version": VERSION, "domain": name, "dtype": "<u2",
-            "vocab_size": VOCAB, "end": 0, "tokenizer": "random",
-            "splits": {"train": {"tokens": count, "documents": 1}},
-        }  # fmt: skip
-        write_json(folder / name / INDEX, index)
-    known = {
-        "format": CORPUS_FORMAT, "version": VERSION, "domains": list(SHARES), "splits": ["train"],
-        "vocab_size": VOCAB, "end": 0, "tokenizer": "random",
-    }  # fmt: skip
-    write_json(folder / CORPUS, known)
+
+    def random(count: int):
+        for first in range(0, count, 1 << 24):
+            yield rng.integers(1, VOCAB, min(count - first, 1 << 24), dtype=np.uint16)
+
+    found = {name: random(int(share * tokens)) for name, share in SHARES.items()}
+    write_tokens(found, folder, vocab_size=VOCAB, end=0)
     return folder
 
 

@@ -4,40 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from counterpoise.lm import Corpus
-from counterpoise.lm.disk import write_json
-from counterpoise.lm.tokens import CORPUS, CORPUS_FORMAT, INDEX, INDEX_FORMAT, VERSION
+from counterpoise.lm import write_tokens
 
 END = 0
 
 
-def write_corpus(folder, documents, splits=("train",), vocab_size=64):
-    """A corpus of given documents: by domain and split, or by domain alone."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, found in documents.items():
-        found = found if isinstance(found, dict) else {"train": found}
-        (folder / name).mkdir()
-        index = {
-            "format": INDEX_FORMAT, "version": VERSION, "domain": name, "dtype": "<u4",
-            "vocab_size": vocab_size, "end": END, "tokenizer": "test", "splits": {},
-        }  # fmt: skip
-        for split in splits:
-            ids = [np.append(np.asarray(d), END) for d in found[split]]
-            ends = np.cumsum([len(d) for d in ids]).astype("<u8")
-            np.concatenate(ids).astype("<u4").tofile(folder / name / f"{split}.bin")
-            ends.tofile(folder / name / f"{split}.docs.bin")
-            index["splits"][split] = {"tokens": int(ends[-1]), "documents": len(ids)}
-        write_json(folder / name / INDEX, index)
-    known = {
-        "format": CORPUS_FORMAT, "version": VERSION, "domains": list(documents),
-        "splits": list(splits), "vocab_size": vocab_size, "end": END, "tokenizer": "test",
-    }  # fmt: skip
-    write_json(folder / CORPUS, known)
-    return Corpus.open(folder)
+def write_corpus(folder, documents, vocab_size=64):
+    return write_tokens(documents, folder, vocab_size=vocab_size, end=END)
 
 
 def numbered_corpus(folder, sizes, length):
-    """Domains whose sample ``i`` starts with ``1000 * (k + 1) * 1000 + i``: each names itself."""
+    """Domains whose sample ``i`` starts with ``(k + 1) * 1,000,000 + i``: each names itself."""
     documents = {}
     for k, (name, size) in enumerate(sizes.items()):
         ids = np.ones(size * length, dtype=np.int64)
@@ -63,7 +40,7 @@ def markov_corpus(folder, sizes, vocab_size=32, seed=0, splits=("train", "valida
                 walk[i] = at
             found[split] = np.array_split(walk, max(n // 100, 1))
         documents[name] = found
-    return write_corpus(folder, documents, splits, vocab_size)
+    return write_corpus(folder, documents, vocab_size)
 
 
 def small_llama(vocab_size=32, seed=0, dropout=0.0):

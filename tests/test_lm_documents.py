@@ -253,3 +253,13 @@ def test_what_is_not_installed_is_named(monkeypatch, tmp_path, package, name):
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ImportError, match="pip install"):
         list(read_documents(name if name.startswith("hf") else tmp_path / name))
+
+
+def test_files_of_other_kinds_are_left_out_aloud(tmp_path, caplog):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.txt").write_text("x")
+    (tmp_path / "in/table.csv").write_text("1")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "in/linked").symlink_to(tmp_path / "elsewhere")
+    assert list(read_documents(tmp_path / "in")) == ["x"]
+    assert "2 files that cannot be read or linked folders, such as linked, table.csv" in caplog.text

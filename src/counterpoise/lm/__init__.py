@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from counterpoise.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from counterpoise.lm.arrays import write_tokens
     from counterpoise.lm.corpus import prepare
     from counterpoise.lm.documents import read_documents
     from counterpoise.lm.evaluate import DomainLosses, domain_losses, held_out
@@ -39,6 +40,7 @@ _MODULES = {
     "held_out": "evaluate",
     "prepare": "corpus",
     "read_documents": "documents",
+    "write_tokens": "arrays",
 }
 
 __all__ = [
@@ -59,6 +61,7 @@ __all__ = [
     "held_out",
     "prepare",
     "read_documents",
+    "write_tokens",
 ]
 
 __getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,8 @@ from counterpoise.lm.parts import (
     SavedRows,
     WholeText,
 )
+
+logger = logging.getLogger("counterpoise")
 
 HUB = re.compile(r"hf://(?P<name>[^:@]+)(:(?P<config>[^@:]+))?(@(?P<split>[^@]+))?")
 REMEDY = (
@@ -157,14 +160,24 @@ def _path(path: Path, text: str) -> list[Part]:
         )
     if (path / "state.json").is_file() and (path / "dataset_info.json").is_file():
         return [SavedRows(path, text)]
-    parts = []
+    parts, left_out = [], []
     for folder, folders, files in os.walk(path):
         folders[:] = [name for name in folders if not name.startswith(".")]
+        left_out += [name for name in folders if os.path.islink(Path(folder, name))]
         for name in files:
+            if name.startswith("."):
+                continue
             file = Path(folder, name)
             part = _file(file, text, file.relative_to(path).as_posix())
-            if part is not None and not name.startswith("."):
+            if part is None:
+                left_out.append(name)
+            else:
                 parts.append(part)
+    if left_out:
+        logger.warning(
+            "left out of %s: %d files that cannot be read or linked folders, such as %s",
+            path, len(left_out), ", ".join(sorted(left_out)[:3]),
+        )  # fmt: skip
     if not parts:
         raise FileNotFoundError(f"there is nothing to read in the folder {str(path)!r}; {REMEDY}")
     return sorted(parts, key=lambda part: part.within)

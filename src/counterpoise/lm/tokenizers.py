@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from counterpoise.lm.tokens import dtype_of
+
 Array = np.ndarray
 Encoder = Callable[[Sequence[str]], list[Array]]
 
@@ -66,8 +68,7 @@ class Tokenizer:
 
     @property
     def dtype(self) -> np.dtype:
-        """The smallest of two types that holds every id."""
-        return np.dtype("<u2" if self.vocab_size <= 1 << 16 else "<u4")
+        return dtype_of(self.vocab_size)
 
     def __repr__(self) -> str:
         return f"Tokenizer({self.name}, vocab_size={self.vocab_size}, end={self.end})"

@@ -191,6 +191,11 @@ class Corpus:
         return "\n".join(lines)
 
 
+def dtype_of(vocab_size: int) -> np.dtype:
+    """The smaller of two types that holds every id."""
+    return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
+
+
 def read_index(folder: Path) -> dict[str, Any]:
     """What is written of a finished domain."""
     if not (folder / INDEX).is_file():

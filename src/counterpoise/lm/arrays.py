@@ -1,0 +1,99 @@
+"""A corpus of token ids that exist already."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from counterpoise.lm.disk import write_json
+from counterpoise.lm.tokens import (
+    CORPUS,
+    CORPUS_FORMAT,
+    INDEX,
+    INDEX_FORMAT,
+    VERSION,
+    Corpus,
+    dtype_of,
+)
+
+Array = np.ndarray
+
+
+def write_tokens(
+    documents: Mapping[str, Any],
+    out: str | os.PathLike[str],
+    *,
+    vocab_size: int,
+    end: int,
+    tokenizer: str = "given",
+) -> Corpus:
+    """Write token ids as the corpus that `prepare` would have made of their texts.
+
+    Parameters
+    ----------
+    documents : mapping
+        For each domain an iterable of documents, arrays of ids without the end token; or a
+        mapping of splits to such iterables. Without splits all are ``train``.
+    out : path
+        A folder that does not exist yet; it appears when everything is written.
+    vocab_size : int
+        All ids are below it.
+    end : int
+        The id that is put after every document.
+    tokenizer : str, optional
+        A name for what made the ids.
+    """
+    folder = Path(out)
+    if folder.exists():
+        raise FileExistsError(f"{str(folder)!r} exists; choose another folder, or delete it")
+    if not documents:
+        raise ValueError("documents has no domains; give at least one")
+    draft = folder.with_name(f".{folder.name}.new")
+    shutil.rmtree(draft, ignore_errors=True)
+    head = {"version": VERSION, "vocab_size": vocab_size, "end": end, "tokenizer": tokenizer}
+    splits: list[str] = []
+    for name, given in documents.items():
+        by_split = given if isinstance(given, Mapping) else {"train": given}
+        if splits and list(by_split) != splits:
+            raise ValueError(
+                f"domain {name!r} has the splits {list(by_split)!r}, those before it {splits!r}; "
+                "give all domains the same"
+            )
+        splits = list(by_split)
+        (draft / name).mkdir(parents=True)
+        index = {**head, "format": INDEX_FORMAT, "domain": name, "dtype": dtype_of(vocab_size).str}
+        index["splits"] = {
+            split: _write(draft / name, split, found, vocab_size, end)
+            for split, found in by_split.items()
+        }
+        write_json(draft / name / INDEX, index)
+    known = {**head, "format": CORPUS_FORMAT, "domains": list(documents), "splits": splits}
+    write_json(draft / CORPUS, known)
+    draft.rename(folder)
+    return Corpus.open(folder)
+
+
+def _write(
+    folder: Path, split: str, documents: Iterable[Any], vocab_size: int, end: int
+) -> dict[str, int]:
+    """One split's ids and ends; how many tokens and documents there were."""
+    total = 0
+    ends: list[int] = []
+    with open(folder / f"{split}.bin", "wb") as file:
+        for document in documents:
+            ids = np.append(np.asarray(document), end)
+            if ids.dtype.kind not in "iu" or ids.min() < 0 or ids.max() >= vocab_size:
+                raise ValueError(
+                    f"document {len(ends)} of domain {folder.name!r} has ids that are not whole "
+                    f"numbers in 0 to vocab_size - 1 = {vocab_size - 1}"
+                )
+            file.write(ids.astype(dtype_of(vocab_size)).tobytes())
+            total += len(ids)
+            ends.append(total)
+    np.array(ends, dtype="<u8").tofile(folder / f"{split}.docs.bin")
+    return {"tokens": total, "documents": len(ends)}
