@@ -78,7 +78,17 @@ def test_plain_loop_resumes_to_the_bit(corpus, tmp_path, workers):
 # ---------------------------------------------------------------- Hugging Face Trainer
 
 
-def hf(corpus, steps, folder, resume=None, workers=0, dropout=0.0, metric="loss", **options):
+def hf(
+    corpus,
+    steps,
+    folder,
+    resume=None,
+    workers=0,
+    dropout=0.0,
+    metric="loss",
+    collator=None,
+    **options,
+):
     from transformers import Trainer, TrainingArguments
 
     from counterpoise.lm.hf import reweight
@@ -94,6 +104,7 @@ def hf(corpus, steps, folder, resume=None, workers=0, dropout=0.0, metric="loss"
         ),
         train_dataset=mixture,
         eval_dataset=held_out(corpus, LENGTH),
+        data_collator=collator,
     )  # fmt: skip
     logs = folder / "run.jsonl"
     callback = reweight(trainer, reweighter, lag=4, metric=metric, logs=logs)
@@ -148,6 +159,21 @@ def test_trainer_weights_follow_the_losses_it_reports(corpus, tmp_path):
     for step in (3, 6):
         expected.update(losses[step], step=step)
     np.testing.assert_allclose(steering.weights, expected.weights, atol=1e-9)
+
+
+def test_trainer_s_own_collator_is_used(corpus, tmp_path):
+    from transformers import default_data_collator
+
+    seen = []
+
+    def collator(samples):
+        seen.append(sorted(samples[0]))
+        return default_data_collator(samples)
+
+    whole, _ = hf(corpus, 6, tmp_path / "a")
+    other, _ = hf(corpus, 6, tmp_path / "b", collator=collator)
+    assert seen[0] == ["input_ids", "labels"]
+    assert torch.equal(parameters(whole.model), parameters(other.model))
 
 
 def test_trainer_may_train_on(corpus, tmp_path):

@@ -153,7 +153,7 @@ def test_a_late_change_is_an_error_not_a_silent_split(corpus):
         next(loader)
     with pytest.raises(ValueError, match="at=16 is too early: samples up to 24 may have been"):
         mixture.set_weights([0.2, 0.2, 0.6], at=16)
-    mixture._board.post(Change(16, np.array([0.2, 0.2, 0.6])))  # as if somebody were late
+    mixture._board.post(Change(8, np.array([0.2, 0.2, 0.6])))  # as if somebody were late
     with pytest.raises(RuntimeError, match="samples had been drawn"):
         list(islice(loader, 12))
 
@@ -275,6 +275,25 @@ def test_torchdata_s_loader_resumes_it(corpus, workers):
     again.load_state_dict(state)
     rest = [names(batch) for _, batch in zip(range(8), again, strict=False)]
     assert rest == whole[7:]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("packed", [True, False])
+def test_batches_are_those_of_the_samples(tmp_path, workers, packed):
+    """However they travel."""
+    corpus, _ = documents_corpus(tmp_path)
+    mixture = MixtureDataset(corpus, 8, packed=packed)
+    expected = torch.utils.data.default_collate(list(islice(mixture, 12)))
+    options = [{}, {"collate_fn": torch.utils.data.default_collate}]
+    for option in options:
+        loader = MixtureDataset(corpus, 8, packed=packed).loader(12, num_workers=workers, **option)
+        batch = next(iter(loader))
+        assert batch.keys() == expected.keys()
+        for key, values in expected.items():
+            assert batch[key].dtype == values.dtype
+            assert torch.equal(batch[key], values), key
+    bare = MixtureDataset(corpus, 8, packed=packed).loader(12, with_domain=False)
+    assert "domain" not in next(iter(bare))
 
 
 def test_accelerate_keeps_its_state(corpus, tmp_path):

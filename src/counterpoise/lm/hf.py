@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from transformers import Trainer, TrainerCallback
+from transformers import Trainer, TrainerCallback, default_data_collator
 from transformers.trainer_callback import ExportableState
 
 from counterpoise.lm.mixture import MixtureDataset
@@ -123,13 +123,15 @@ def reweight(
             "without a mixture; leave it False, this callback restores itself"
         )
     steering = Steering(reweighter, mixture, logs=logs)
+    plain = trainer.data_collator is default_data_collator
     loader = mixture.loader(
         args.train_batch_size,
         num_workers=args.dataloader_num_workers,
         prefetch_factor=args.dataloader_prefetch_factor if args.dataloader_num_workers else None,
         pin_memory=args.dataloader_pin_memory and torch.cuda.is_available(),
         lag=lag,
-        collate_fn=_WithoutDomain(trainer.data_collator),
+        with_domain=False,
+        collate_fn=None if plain else _WithDomain(trainer.data_collator),
     )
     args.ignore_data_skip = True
     trainer.get_train_dataloader = lambda: loader
@@ -138,11 +140,12 @@ def reweight(
     return callback
 
 
-class _WithoutDomain:
-    """A collator for models that know no domains."""
+class _WithDomain:
+    """A collator that knows no domains, and the domains beside what it makes."""
 
     def __init__(self, collator: Callable[[list[Any]], Any]) -> None:
         self.collator = collator
 
     def __call__(self, samples: list[dict[str, Any]]) -> Any:
-        return self.collator([{k: v for k, v in s.items() if k != DOMAIN} for s in samples])
+        domains = torch.stack([s.pop(DOMAIN) for s in samples])
+        return {**self.collator(samples), DOMAIN: domains}

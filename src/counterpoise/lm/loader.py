@@ -9,6 +9,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from counterpoise.lm.mixture import MixtureDataset, check_whole
+from counterpoise.lm.samples import collated, packed_up, unpacked
 
 OURS = ("shuffle", "sampler", "batch_sampler", "drop_last", "in_order", "persistent_workers")
 
@@ -31,6 +32,9 @@ class MixtureLoader(DataLoader[Any]):
         New weights hold so many batches after the last one handed out: at least
         ``num_workers * prefetch_factor``, which is what workers may have drawn already, and that
         by default. Runs with unlike numbers of workers give the same samples if ``lag`` is alike.
+    with_domain : bool, default True
+        Whether a batch says which ``domain`` its samples are of; models that are called with the
+        whole batch do not know it.
     **options
         Of a DataLoader: ``collate_fn``, ``pin_memory``, ``multiprocessing_context``, ...
     """
@@ -43,6 +47,7 @@ class MixtureLoader(DataLoader[Any]):
         num_workers: int = 0,
         prefetch_factor: int | None = None,
         lag: int | None = None,
+        with_domain: bool = True,
         **options: Any,
     ) -> None:
         refused = [name for name in OURS if name in options]
@@ -62,6 +67,11 @@ class MixtureLoader(DataLoader[Any]):
         options.setdefault("generator", torch.Generator())
         if num_workers:
             options["prefetch_factor"] = prefetch_factor
+        # Batches of one's own making, and those that a thread pins, travel as they are.
+        self._packs = options.get("collate_fn") is None and not options.get("pin_memory")
+        self._with_domain = with_domain
+        if options.get("collate_fn") is None:
+            options["collate_fn"] = packed_up if self._packs else collated
         self._reader = mixture._be_loaded(batch_size, self.lag)
         super().__init__(self._reader, self._reader.batch_size, num_workers=num_workers, **options)
         self.mixture = mixture
@@ -90,6 +100,10 @@ class MixtureLoader(DataLoader[Any]):
                 )
             self.mixture._pass_batch()
             self.handed += 1
+            if self._packs:
+                batch = unpacked(batch)
+            if not self._with_domain:
+                batch.pop("domain")
             yield batch
 
     def set_weights(self, weights: Any) -> int:

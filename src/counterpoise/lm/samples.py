@@ -91,3 +91,19 @@ class Samples(Dataset[dict[str, torch.Tensor]]):
 def collated(samples: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
     """A batch of samples."""
     return {key: torch.stack([s[key] for s in samples]) for key in samples[0]}
+
+
+def packed_up(samples: list[dict[str, torch.Tensor]]) -> dict[str, Array]:
+    """A batch as a worker sends it: small arrays, without what follows from others. Tensors would
+    each take a file of shared memory, which costs more than making the batch."""
+    keys = [key for key in samples[0] if key != "labels"]
+    return {key: np.stack([s[key].numpy().astype(np.int32) for s in samples]) for key in keys}
+
+
+def unpacked(batch: dict[str, Array]) -> dict[str, torch.Tensor]:
+    """What `collated` would have made of the samples."""
+    found = {key: torch.from_numpy(values).long() for key, values in batch.items()}
+    labels = found["input_ids"].clone()
+    if "attention_mask" in found:
+        labels.masked_fill_(found["attention_mask"] == 0, IGNORED)
+    return found | {"labels": labels}
