@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-# Tests read tensors on the CPU. Named first and alone, pip takes the build for the CPU where
+# Tests and benchmarks run on the CPU. Named first and alone, pip takes the build for the CPU where
 # there is one, and no other package pulls in another.
 TORCH ?= torch==2.13.0
 
@@ -23,7 +23,7 @@ check: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Everything in docs/how-fast-how-large.md and docs/choosing.md; two hours on two cores. `bench-quick`: minutes.
+# Everything measured in docs but theory.md; two hours on two cores. `bench-quick`: minutes.
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/one_pass.py
 	$(BIN)/python benchmarks/passes.py
@@ -33,6 +33,7 @@ bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/larger_than_memory.py --gb 20
 	$(BIN)/python benchmarks/choosing.py
 	$(BIN)/python benchmarks/interval_coverage.py
+	$(BIN)/python benchmarks/mixing.py
 
 bench-quick: $(VENV)/.bench
 	$(BIN)/python benchmarks/one_pass.py
@@ -48,7 +49,7 @@ $(BIN)/python:
 		{ echo "Python 3.11 or newer is needed; set PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.test: $(VENV)/.torch
+$(VENV)/.test $(VENV)/.bench: $(VENV)/.torch
 
 $(VENV)/.torch: | $(BIN)/python
 	$(PIP) install "$(TORCH)"
