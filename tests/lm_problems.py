@@ -54,3 +54,25 @@ def small_llama(vocab_size=32, seed=0, dropout=0.0):
         pad_token_id=0, attention_dropout=dropout,
     )  # fmt: skip
     return LlamaForCausalLM(config)
+
+
+def lightning_llama(vocab_size=32):
+    import lightning.pytorch as pl
+    import torch
+
+    class Module(pl.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.model = small_llama(vocab_size)
+
+        def training_step(self, batch, index):
+            return self.model(input_ids=batch["input_ids"], labels=batch["labels"]).loss
+
+        def validation_step(self, batch, index, dataloader_idx=0):
+            loss = self.model(**batch).loss
+            self.log("val_loss", loss, batch_size=len(batch["input_ids"]), sync_dist=True)
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    return Module()

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from lm_problems import small_llama
+from lm_problems import lightning_llama, small_llama
 
 from counterpoise import Reweighter
 from counterpoise.lm import Corpus, MixtureDataset, Steering, domain_losses, held_out
@@ -130,21 +130,6 @@ def lightning(corpus, out):
 
     from counterpoise.lm.lightning import ReweightingCallback
 
-    class Module(pl.LightningModule):
-        def __init__(self):
-            super().__init__()
-            self.model = small_llama()
-
-        def training_step(self, batch, index):
-            return self.model(input_ids=batch["input_ids"], labels=batch["labels"]).loss
-
-        def validation_step(self, batch, index, dataloader_idx=0):
-            loss = self.model(**batch).loss
-            self.log("val_loss", loss, batch_size=len(batch["input_ids"]), sync_dist=True)
-
-        def configure_optimizers(self):
-            return torch.optim.SGD(self.parameters(), lr=0.1)
-
     world = int(os.environ.get("WORLD_SIZE", "1"))
     mixture = MixtureDataset(corpus, LENGTH, seed=1)
     loader = mixture.loader(WHOLE // world)
@@ -153,7 +138,7 @@ def lightning(corpus, out):
         torch.utils.data.DataLoader(data, batch_size=1)
         for data in held_out(corpus, LENGTH, limit=8).values()
     ]
-    module = Module()
+    module = lightning_llama()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         pl.Trainer(

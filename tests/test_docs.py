@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from lm_problems import small_llama
+from lm_problems import lightning_llama, small_llama
 
 DOCS = Path(__file__).parents[1] / "docs"
 WORDS = {
@@ -142,7 +142,7 @@ def test_snippets_of_training_loops_run(folder, monkeypatch):
     assert names["mixture"].number == 12 * 8
     assert len((folder / "run/domains.jsonl").read_text().splitlines()) == 3
 
-    names = scope() | {"module": lightning_module()}
+    names = scope() | {"module": lightning_llama(vocab_size=64)}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Lightning's advice on workers and loggers
         exec(lightning, names)
@@ -156,26 +156,6 @@ def test_snippets_of_training_loops_run(folder, monkeypatch):
     assert names["callback"].steering.weights.tolist() == [0.5, 0.2, 0.3]
     monkeypatch.undo()
     reload(module)
-
-
-def lightning_module():
-    import lightning.pytorch as pl
-
-    class Module(pl.LightningModule):
-        def __init__(self):
-            super().__init__()
-            self.model = small_llama(vocab_size=64)
-
-        def training_step(self, batch, index):
-            return self.model(input_ids=batch["input_ids"], labels=batch["labels"]).loss
-
-        def validation_step(self, batch, index, dataloader_idx=0):
-            self.log("val_loss", self.model(**batch).loss, sync_dist=True)
-
-        def configure_optimizers(self):
-            return torch.optim.SGD(self.parameters(), lr=0.1)
-
-    return Module()
 
 
 def test_snippets_of_rules_run(folder):

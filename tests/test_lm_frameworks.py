@@ -9,7 +9,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from lm_problems import markov_corpus, small_llama
+from lm_problems import lightning_llama, markov_corpus, small_llama
 
 from counterpoise import Reweighter, ReweightWarning
 from counterpoise.lm import JsonlLog, MixtureDataset, Steering, domain_losses, held_out
@@ -251,21 +251,6 @@ def lightning(
 
     from counterpoise.lm.lightning import ReweightingCallback
 
-    class Module(pl.LightningModule):
-        def __init__(self):
-            super().__init__()
-            self.model = small_llama()
-
-        def training_step(self, batch, index):
-            return self.model(input_ids=batch["input_ids"], labels=batch["labels"]).loss
-
-        def validation_step(self, batch, index, dataloader_idx=0):
-            loss = self.model(**batch).loss
-            self.log("val_loss", loss, batch_size=len(batch["input_ids"]))
-
-        def configure_optimizers(self):
-            return torch.optim.SGD(self.parameters(), lr=0.1)
-
     mixture, reweighter = begin(corpus)
     loader = mixture.loader(4, num_workers=workers, lag=4)
     callback = ReweightingCallback(reweighter, loader, logs=folder / "run.jsonl")
@@ -276,7 +261,7 @@ def lightning(
     if other_loader:
         loader = mixture.loader(4)
     keep = ModelCheckpoint(folder, filename="{step}", every_n_train_steps=every, save_top_k=-1)
-    module = Module()
+    module = lightning_llama()
     trainer = pl.Trainer(
         max_steps=steps, val_check_interval=3, check_val_every_n_epoch=None, logger=False,
         callbacks=[callback, keep], enable_progress_bar=False, enable_model_summary=False,

@@ -210,7 +210,7 @@ def test_group_labels_of_any_sortable_kind(kind):
 
 
 BAD = {
-    "activation": (dict(activation="tanh"), "activation='tanh' is not known; use one of identity"),
+    "activation": (dict(activation="tanh"), "activation='tanh' is not known; use one of"),
     "divergence": (dict(divergence="tv"), "divergence='tv' is not known"),
     "negative nu": (dict(nu=-1.0), "nu must be >= 0; got -1.0"),
     "nu word": (dict(nu="big"), "nu must be a number >= 0 or 'auto'; got 'big'"),
@@ -224,7 +224,7 @@ BAD = {
     "prior missing": (dict(prior={"north": 1.0}), "prior has no value for group"),
     "reference name": (dict(reference={"up": 0.1}), "reference names groups that are not in the"),
     "reference nan": (dict(reference=[0, 0, 0, np.nan]), "reference risks must be finite"),
-    "schedule": (dict(schedule="fast"), "schedule='fast' is not known; use 'adaptive', 'paper'"),
+    "schedule": (dict(schedule="fast"), "schedule='fast' is not known; use one of 'adaptive'"),
     "precondition": (dict(precondition="pca"), "precondition='pca' is not known"),
     "max_iter": (dict(max_iter=0), "max_iter must be a positive integer; got 0"),
     "tol": (dict(tol=-1e-3), "tol must be a number >= 0; got -0.001"),

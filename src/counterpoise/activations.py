@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from counterpoise.arguments import chosen
+
 Array = np.ndarray
 Function = Callable[[Array], Array]
 
@@ -248,13 +250,8 @@ NAMED: dict[str, Callable[[], Activation]] = {
 
 def get_activation(activation: str | Activation) -> Activation:
     """The activation a user means; a user's own one is checked before it is used."""
-    if isinstance(activation, Activation):
-        if activation.code == CUSTOM:
-            activation.check()
-        return activation
-    if isinstance(activation, str) and activation in NAMED:
-        return NAMED[activation]()
-    raise ValueError(
-        f"activation={activation!r} is not known; use one of {', '.join(NAMED)} "
-        "or an Activation(value, slope, alpha, beta)"
-    )
+    own = " or an Activation(value, slope, alpha, beta)"
+    found = chosen("activation", activation, Activation, NAMED, own)
+    if found.code == CUSTOM:
+        found.check()
+    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -55,6 +55,23 @@ def check_reference(reference: Array | None, n_groups: int) -> Array:
     if not np.isfinite(r).all():
         raise ValueError("reference risks must be finite numbers")
     return r
+
+
+def chosen(
+    argument: str,
+    value: Any,
+    kind: type | tuple[type, ...],
+    named: Mapping[str, Callable[[], Any]],
+    otherwise: str = "",
+) -> Any:
+    """The object that a user means: itself, or the one of that name."""
+    if isinstance(value, kind):
+        return value
+    if isinstance(value, str) and value in named:
+        return named[value]()
+    raise ValueError(
+        f"{argument}={value!r} is not known; use one of {', '.join(map(repr, named))}{otherwise}"
+    )
 
 
 def is_number(value: Any) -> bool:

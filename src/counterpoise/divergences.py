@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from counterpoise.arguments import chosen
+
 Array = np.ndarray
 
 
@@ -363,13 +365,7 @@ NAMED: dict[str, type[Divergence]] = {"kl": KL, "chi2": ChiSquare}
 
 def get_divergence(divergence: str | Divergence) -> Divergence:
     """The divergence a user means, by name or as an object."""
-    if isinstance(divergence, Divergence):
-        return divergence
-    if isinstance(divergence, str) and divergence in NAMED:
-        return NAMED[divergence]()
-    raise ValueError(
-        f"divergence={divergence!r} is not known; use one of {', '.join(map(repr, NAMED))}"
-    )
+    return chosen("divergence", divergence, Divergence, NAMED)
 
 
 def check_prior(prior: Array | None, n_groups: int) -> Array:

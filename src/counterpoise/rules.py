@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from counterpoise.arguments import is_number
+from counterpoise.arguments import chosen, is_number
 from counterpoise.divergences import SimplexPoint
 from counterpoise.dual import DualState, dual_step, extrapolate, proximal_weights
 
@@ -299,11 +299,5 @@ NAMED: dict[str, type[Rule]] = {
 
 def get_rule(rule: str | Rule) -> Rule:
     """The rule a user means, by name or as an object."""
-    if isinstance(rule, Rule):
-        return rule
-    if isinstance(rule, str) and rule in NAMED:
-        return NAMED[rule]()
-    raise ValueError(
-        f"rule={rule!r} is not known; use one of {', '.join(map(repr, NAMED))}, or an object of a "
-        "class derived from counterpoise.Rule"
-    )
+    own = ", or an object of a class derived from counterpoise.Rule"
+    return chosen("rule", rule, Rule, NAMED, own)

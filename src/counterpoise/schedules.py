@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import NamedTuple
 
+from counterpoise.arguments import chosen
+
 
 class ProblemScale(NamedTuple):
     """What is known of a problem before the first step.
@@ -199,11 +201,5 @@ NAMED: dict[str, type[AdaptiveSteps] | type[PaperSteps]] = {
 
 def get_schedule(schedule: str | Schedule) -> Schedule:
     """The schedule a user means, by name or as an object."""
-    if isinstance(schedule, (AdaptiveSteps, PaperSteps)):
-        return schedule
-    if isinstance(schedule, str) and schedule in NAMED:
-        return NAMED[schedule]()
-    raise ValueError(
-        f"schedule={schedule!r} is not known; use 'adaptive', 'paper', "
-        "or an AdaptiveSteps(...) or PaperSteps(...) object"
-    )
+    own = ", or an AdaptiveSteps(...) or PaperSteps(...) object"
+    return chosen("schedule", schedule, (AdaptiveSteps, PaperSteps), NAMED, own)
