@@ -79,16 +79,9 @@ def test_plain_loop_resumes_to_the_bit(corpus, tmp_path, workers):
 
 
 def hf(
-    corpus,
-    steps,
-    folder,
-    resume=None,
-    workers=0,
-    dropout=0.0,
-    metric="loss",
-    collator=None,
-    **options,
-):
+    corpus, steps, folder, resume=None, workers=0, dropout=0.0, metric="loss", collator=None,
+    more_sets=None, **options,
+):  # fmt: skip
     from transformers import Trainer, TrainingArguments
 
     from counterpoise.lm.hf import reweight
@@ -103,7 +96,7 @@ def hf(
             lr_scheduler_type="constant", dataloader_num_workers=workers, **options,
         ),
         train_dataset=mixture,
-        eval_dataset=held_out(corpus, LENGTH),
+        eval_dataset=held_out(corpus, LENGTH) | (more_sets or {}),
         data_collator=collator,
     )  # fmt: skip
     logs = folder / "run.jsonl"
@@ -159,6 +152,14 @@ def test_trainer_weights_follow_the_losses_it_reports(corpus, tmp_path):
     for step in (3, 6):
         expected.update(losses[step], step=step)
     np.testing.assert_allclose(steering.weights, expected.weights, atol=1e-9)
+
+
+def test_trainer_s_domains_may_begin_alike(tmp_path):
+    """Keys of "web_code" begin as those of "web"; so do those of a set that is no domain."""
+    corpus = markov_corpus(tmp_path / "corpus", {"web": 3000, "web_code": 3000})
+    extra = {"web_other": held_out(corpus, LENGTH)["web"]}
+    _, steering = hf(corpus, 6, tmp_path / "a", more_sets=extra)
+    assert steering.reweighter.updates == 2
 
 
 def test_trainer_s_own_collator_is_used(corpus, tmp_path):
@@ -284,7 +285,10 @@ def test_lightning_resumes_to_the_bit(corpus, tmp_path, workers):
     )
     assert torch.equal(parameters(whole), parameters(parts))
     assert resumed.weights.tolist() == steering.weights.tolist()
-    assert [r["step"] for r in JsonlLog(tmp_path / "parts/run.jsonl").read()] == [3, 6, 9, 12]
+    records = JsonlLog(tmp_path / "parts/run.jsonl").read()
+    assert [r["step"] for r in records] == [3, 6, 9, 12]
+    given = [sum(d["samples"] for d in r["domains"].values()) for r in records]
+    assert given == [12, 24, 36, 48]  # what was trained on, not what was fetched
 
 
 def test_lightning_checkpoints_before_validation_are_warned_about(corpus, tmp_path):

@@ -244,15 +244,24 @@ def test_batches_fetched_but_not_trained_on_come_again(corpus):
             mixture.set_weights(mixture.weights)  # also a change does not disturb it
         if number == 4:
             break
-    loader.count_untrained = lambda: 2
+    mixture.count_untrained = lambda: 2
     state = loader.state_dict()
     assert state["number"] == 18
     again = MixtureDataset(corpus, LENGTH).loader(6)
     again.load_state_dict(state)
     assert names(next(iter(again))) == expected[18:24]
-    assert names(next(iter(loader))) == expected[18:24]
-    with pytest.raises(ValueError, match="ahead must be between 0 and"):
-        mixture.state_dict(ahead=1000)
+    assert sum(row["samples"] for row in mixture.report().values()) == 18
+    left = [3]
+    mixture.count_untrained = lambda: left[0]
+    left[0] = 2
+    iterator = iter(loader)
+    first = next(iterator, None)
+    left[0] = 0
+    assert names(first) == expected[18:24]
+    assert mixture.handed == 5 - 2 + 1
+    left[0] = 1000
+    with pytest.raises(RuntimeError, match="1000 batches are said to be untrained"):
+        mixture.state_dict()
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -415,7 +424,7 @@ def test_a_reweighter_s_weights_can_be_used_as_they_are(corpus):
         ({"proportions": "bytes"}, "proportions must be"),
         ({"batch_size": 0}, "batch_size must be"),
         ({"length": 0}, "length must be"),
-        ({"length": 100}, "'b' has 44 tokens, fewer than one sample"),
+        ({"length": 100}, "'b' has 44 tokens in the split 'train', fewer than"),
         ({"rank": 1}, "both rank and world_size"),
         ({"rank": 2, "world_size": 2}, "rank must be in"),
     ],
@@ -432,6 +441,7 @@ def test_loader_options_are_checked(corpus):
         ({"persistent_workers": True}, "persistent_workers"),
         ({"num_workers": 2, "lag": 3}, "use lag=4 or more"),
         ({"lag": 2.5}, "lag must be a whole number"),
+        ({"num_workers": 1, "prefetch_factor": 0}, "prefetch_factor must be a whole number >= 1"),
         ({"in_order": False}, "in_order=False cannot be set"),
     ]:
         with pytest.raises(ValueError, match=message):
@@ -464,6 +474,34 @@ def test_an_old_iteration_is_no_longer_used(corpus):
     mixture.load_state_dict(mixture.state_dict())
     with pytest.raises(RuntimeError, match="a state was loaded"):
         next(new)
+
+
+def test_a_look_at_one_sample_disturbs_nothing(corpus):
+    mixture = MixtureDataset(corpus, LENGTH)
+    expected = stream(corpus, 9, batch=8)
+    assert int(next(iter(mixture))["input_ids"][0]) == expected[0]
+    assert names(next(iter(mixture.loader(8)))) == expected[1:9]
+
+
+def test_samples_of_one_s_own_travel_as_they_are(corpus):
+    class Masked(MixtureDataset):
+        def read(self, domain, ordinal):
+            sample = super().read(domain, ordinal)
+            sample["labels"][:2] = -100
+            return sample | {"importance": torch.tensor(0.5)}
+
+    for workers in (0, 1):
+        batch = next(iter(Masked(corpus, LENGTH).loader(3, num_workers=workers)))
+        assert (batch["labels"][:, :2] == -100).all()
+        assert batch["importance"].tolist() == [0.5] * 3
+
+
+def test_some_domains_of_a_corpus(corpus):
+    mixture = MixtureDataset(corpus, LENGTH, domains=["c", "a"])
+    assert mixture.domains == ["c", "a"]
+    np.testing.assert_allclose(mixture.weights, [90 / 130, 40 / 130])
+    with pytest.raises(KeyError, match="'d' is not in the corpus"):
+        MixtureDataset(corpus, LENGTH, domains=["d"])
 
 
 def test_an_old_loader_is_no_longer_used(corpus):

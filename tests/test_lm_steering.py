@@ -40,7 +40,7 @@ def test_losses_reach_the_mixture(mixture):
     np.testing.assert_array_equal(mixture.weights, weights)
     assert weights[1] > 0.3
     before = mixture.weights
-    steering.observe({"a": 9.0, "b": 3.0, "c": 1.0}, step=10)
+    steering.observe({"a": 9.0, "b": 3.0, "c": 1.0}, step=10)  # once is enough
     np.testing.assert_array_equal(mixture.weights, before)
 
 
@@ -93,8 +93,43 @@ def test_a_torn_line_and_later_steps_are_dropped(mixture, tmp_path):
     fresh = JsonlLog(path)
     with path.open("a") as file:
         file.write('{"step": 40, "doma')
-    fresh.write({"step": 30, "domains": {}})
+    fresh.write({"update": 4, "step": 30, "domains": {}})
     assert [r["step"] for r in JsonlLog(path).read()] == [10, 20, 25, 30]
+
+
+def test_logs_of_other_runs_are_kept(mixture, tmp_path):
+    for _ in range(3):
+        steering = steer(mixture, logs=tmp_path / "run.jsonl")
+        steering.observe([1.0, 2.0, 3.0], step=5)
+        steering.observe([1.0, 2.0, 3.0], step=6)
+    assert {path.name for path in tmp_path.glob("*.jsonl")} == {
+        "run.jsonl", "run.1.jsonl", "run.2.jsonl"
+    }  # fmt: skip
+    for path in tmp_path.glob("*.jsonl"):
+        assert [r["step"] for r in JsonlLog(path).read()] == [5, 6]
+
+
+def test_a_run_that_trains_on_keeps_its_log(mixture, tmp_path):
+    """Steps start over, updates do not: what is cut off is what came after."""
+    steering = steer(mixture, logs=tmp_path / "run.jsonl")
+    for step in (4, 8, 12):
+        steering.observe([1.0, 2.0, 3.0], step=step)
+    steering.reweighter.begin_run()
+    state = steering.state_dict()
+    steering.observe([1.0, 2.0, 3.0], step=4)
+    again = steer(mixture, logs=tmp_path / "run.jsonl")
+    again.load_state_dict(state)
+    again.observe([1.0, 2.0, 3.0], step=5)
+    records = JsonlLog(tmp_path / "run.jsonl").read()
+    assert [(r["update"], r["step"]) for r in records] == [(1, 4), (2, 8), (3, 12), (4, 5)]
+
+
+@pytest.mark.parametrize("text", ["not a log\n", '{"a": 1}\n', "[1]\n"])
+def test_another_file_is_not_taken_for_a_log(mixture, tmp_path, text):
+    (tmp_path / "run.jsonl").write_text(text)
+    with pytest.raises(ValueError, match=r"run.jsonl' is not a log"):
+        steer(mixture, logs=tmp_path / "run.jsonl")
+    assert (tmp_path / "run.jsonl").read_text() == text
 
 
 def test_tensorboard_shows_the_scalars(mixture, tmp_path):
@@ -181,6 +216,10 @@ def test_domain_losses_are_means_over_tokens(tmp_path):
     samples = held_out(corpus, 16, limit=13)
     found = domain_losses(model, samples, batch_size=4)
     assert model.training
+    layer = model.model.layers[0].eval()  # frozen on purpose
+    domain_losses(model, samples, batch_size=4)
+    assert model.training
+    assert not layer.training
     model.eval()
     for name, data in samples.items():
         ids = torch.stack([data[i]["input_ids"] for i in range(len(data))])
@@ -193,4 +232,11 @@ def test_domain_losses_are_means_over_tokens(tmp_path):
         assert found.counts[name] == len(data) * 15
     assert list(samples) == ["x", "y"]
     assert len(samples["x"]) == 12
+    assert list(held_out(corpus, 16, domains=["y"])) == ["y"]
+    with pytest.raises(ValueError, match="batch_size must be a whole number"):
+        domain_losses(model, samples, batch_size=0)
+    with pytest.raises(ValueError, match="limit must be a whole number >= 1"):
+        held_out(corpus, 16, limit=0)
+    with pytest.raises(KeyError, match="'nope' is not in the corpus"):
+        held_out(corpus, 16, split="nope")
     assert len(samples["y"]) == 13

@@ -17,6 +17,7 @@ from problems import neuron_data
 import counterpoise
 
 ROOT = Path(__file__).parents[1]
+TOML = (ROOT / "pyproject.toml").read_text()
 
 
 def test_import_is_light():
@@ -41,6 +42,22 @@ def test_reweighting_and_preparing_need_numpy_alone(module):
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "[]"
+
+
+def test_submodules_and_names_are_found_without_asking_for_them():
+    code = (
+        "import counterpoise; counterpoise.rules.Static; counterpoise.lm.prepare; "
+        "print(sorted({'__version__', '__all__', 'Reweighter', 'solve'} - set(dir(counterpoise))), "
+        "hasattr(counterpoise, 'nothing'), 'torch' in dir(counterpoise))"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "[] False False"
+
+
+def test_no_package_is_pinned_to_old_releases():
+    requirements = re.findall(r'"([A-Za-z0-9_.-]+(?:\[[a-z,]+\])?[<>=!~][^"]*)"', TOML)
+    assert len(requirements) > 20
+    assert [r for r in requirements if re.search(r"<|==|~=", r)] == []
 
 
 def test_public_names_exist_and_are_documented():

@@ -152,6 +152,21 @@ def test_doremi_averages_its_weights():
     assert ours.average_weights.sum() == pytest.approx(1.0, abs=1e-12)
 
 
+def test_doremi_is_the_authors_update():
+    """alpha exp(eta max(excess, 0)), made to sum to one, (1 - c) of it and c / K; that is kept."""
+    rng = np.random.default_rng(12)
+    reference = rng.uniform(1.0, 2.0, 4)
+    ours = Reweighter(NAMES, "doremi", step=1.0, smoothing=1e-3, reference=reference)
+    alpha, total = np.full(4, 0.25), np.zeros(4)
+    for _ in range(30):
+        losses = reference + rng.normal(0.0, 0.3, 4)
+        alpha = alpha * np.exp(np.maximum(losses - reference, 0.0))
+        alpha = (1 - 1e-3) * alpha / alpha.sum() + 1e-3 / 4
+        total += alpha
+        np.testing.assert_allclose(ours.update(losses), alpha, atol=1e-13)
+    np.testing.assert_allclose(ours.average_weights, total / 30, atol=1e-13)
+
+
 def test_group_dro_is_exponentiated_gradient():
     rng = np.random.default_rng(5)
     ours, q = Reweighter(NAMES, "group-dro", step=0.01), np.full(4, 0.25)
@@ -319,7 +334,8 @@ def test_evaluations_at_start_up_and_after_a_resume_add_nothing():
     again = Reweighter(NAMES)
     again.load_state_dict(ours.state_dict())
     np.testing.assert_array_equal(again.update([9.0, 2.0, 3.0, 4.0], step=100), first)
-    np.testing.assert_array_equal(again.update([9.0, 2.0, 3.0, 4.0], step=50), first)
+    with pytest.warns(ReweightWarning, match="step 50 comes after step 100"):
+        np.testing.assert_array_equal(again.update([9.0, 2.0, 3.0, 4.0], step=50), first)
     assert (again.updates, again.repeated) == (1, 3)
     assert not np.array_equal(again.update([9.0, 2.0, 3.0, 4.0], step=101), first)
 
@@ -340,6 +356,7 @@ def test_losses_may_be_tensors():
     np.testing.assert_array_equal(one.update(losses), two.update([1.0, 2.0, 3.0, 4.0]))
     by_name = dict(zip(NAMES, losses, strict=True))
     np.testing.assert_array_equal(one.update(by_name), two.update([1.0, 2.0, 3.0, 4.0]))
+    np.testing.assert_array_equal(one.update(list(losses)), two.update([1.0, 2.0, 3.0, 4.0]))
 
 
 def test_weights_do_not_collapse():
@@ -415,6 +432,7 @@ def test_a_wrong_state_changes_nothing():
         (no_weights, "are no weights"),
         ({"version": 1}, "damaged: KeyError 'rule'"),
         ({**before, "dual": None}, "damaged: TypeError"),
+        ({**before, "extra": {"rewards": [0.0] * 4}}, "the rule's own numbers"),
     ]:
         with pytest.raises(ValueError, match=message):
             ours.load_state_dict(state)
@@ -451,6 +469,22 @@ def test_floor_and_cap():
     assert weights.sum() == pytest.approx(1.0, abs=1e-12)
 
 
+def test_new_bounds_hold_from_a_resume_on():
+    ours = Reweighter(["a", "b"])
+    for _ in range(5):
+        ours.update([0.0, 9.0])
+    bounded = Reweighter(["a", "b"], floor=0.2)
+    bounded.load_state_dict(ours.state_dict())
+    np.testing.assert_allclose(bounded.weights, [0.2, 0.8])
+
+
+def test_a_state_of_other_options_is_refused():
+    with pytest.raises(ValueError, match=r"OnlineDataMixing\(decay=0.5\)"):
+        Reweighter(NAMES, "odm").load_state_dict(
+            Reweighter(NAMES, OnlineDataMixing(0.5)).state_dict()
+        )
+
+
 @property_test
 @given(st.integers(0, 10**6), st.integers(1, 12))
 def test_projection_is_the_nearest_point(seed, K):
@@ -479,7 +513,8 @@ def test_projection_is_the_nearest_point(seed, K):
         ({"extrapolation": -1.0}, "extrapolation must be"),
         ({"smoothing": 1.5}, "smoothing must be a finite number, between 0 and 1"),
         ({"prior": [1.0, 1.0, 1.0, 1.0]}, "prior must sum to 1"),
-        ({"start": [1.0, 0.0, 0.0, 0.0]}, "start must be positive"),
+        ({"start": [1.0, 0.0, 0.0, 0.0]}, "start must be positive and finite; domain 'github'"),
+        ({"start": [0.5, 0.5]}, "start must hold one weight for each of 4 domains"),
         ({"ema": 1.0}, "ema must be below 1"),
         ({"clip": 3}, "clip must be"),
         ({"floor": 0.3}, "floors must add up"),

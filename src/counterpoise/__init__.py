@@ -130,4 +130,4 @@ _MODULES = {
     "worst_group_risk": "metrics",
 }
 
-__getattr__, __dir__ = lazy_names(__name__, _MODULES, ("baselines", "lm", "torch"))
+__getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -13,9 +13,11 @@ Array = np.ndarray
 def by_name(values: Any, names: list[Any], name: str, kind: str, where: str = "known") -> Array:
     """Numbers in the order of ``names``, from an array or a mapping; ``kind`` is what is named."""
     if hasattr(values, "detach"):
-        values = _detached(values).tolist()
+        values = _detached(values)
     if hasattr(values, "keys") and hasattr(values, "items"):  # a mapping or a pandas Series
         values = dict(values.items())
+    if isinstance(values, (list, tuple)):
+        values = [_detached(value) for value in values]
     if not isinstance(values, Mapping):
         try:
             return np.asarray(values, dtype=float)
@@ -40,8 +42,8 @@ def by_name(values: Any, names: list[Any], name: str, kind: str, where: str = "k
 
 
 def _detached(value: Any) -> Any:
-    """A tensor, of whatever precision and device, as a number or list can be taken from it."""
-    return value.detach().cpu() if hasattr(value, "detach") else value
+    """A tensor, of whatever precision and device, as plain numbers."""
+    return value.detach().cpu().tolist() if hasattr(value, "detach") else value
 
 
 def check_reference(reference: Array | None, n_groups: int) -> Array:
@@ -76,3 +78,11 @@ def chosen(
 
 def is_number(value: Any) -> bool:
     return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+
+
+def check_whole(name: str, value: Any, least: int = 0) -> int:
+    """A whole number that is large enough."""
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not whole or value < least:
+        raise ValueError(f"{name} must be a whole number >= {least}; got {value!r}")
+    return int(value)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -130,8 +131,8 @@ class Reweighter:
             raise ValueError("nu must be finite; for weights that never move use rule='static'")
         self.extrapolation = _number("extrapolation", extrapolation, 0.0, 100.0)
         self.smoothing = _number("smoothing", smoothing, 0.0, 1.0)
-        self.prior = check_prior(self._named(prior, "prior"), K)
-        self.start = self.prior if start is None else check_start(self._named(start, "start"), K)
+        self.prior = self._check_weights("prior", prior)
+        self.start = self.prior if start is None else self._check_weights("start", start)
         self.reference = check_reference(self._named(reference, "reference"), K)
         if clip is not None and not isinstance(clip, bool):
             raise ValueError(f"clip must be True, False or None; got {clip!r}")
@@ -220,6 +221,13 @@ class Reweighter:
                 raise ValueError(f"step must be a number of training steps >= 0; got {step!r}")
             if step <= self.global_step:
                 self.repeated += 1
+                if 0 < step < self.global_step:
+                    warnings.warn(
+                        f"step {step} comes after step {self.global_step}: no update. If a new "
+                        "run counts its steps from the start, call begin_run()",
+                        ReweightWarning,
+                        stacklevel=2,
+                    )
                 return self.weights
 
         with np.errstate(over="ignore", invalid="ignore"):
@@ -326,6 +334,8 @@ class Reweighter:
             total=float(saved["total"]),
             iteration=int(saved["iteration"]),
         )
+        if set(state["extra"]) != set(self._state.extra):
+            raise ValueError(f"state is damaged: the rule's own numbers are {state['extra']!r}")
         extra = {name: numbers(values) for name, values in state["extra"].items()}
         weights = numbers(state["weights"])
         for values in (weights, dual.weights, dual.previous):
@@ -337,6 +347,10 @@ class Reweighter:
         counters = {k: int(state[k]) for k in ("updates", "projections", "repeated", "global_step")}
         self._state = RuleState(dual, extra)
         self.weights = _frozen(weights)
+        if self._bounds is not None:
+            low, high = self._bounds
+            if (weights < low - 1e-9).any() or (weights > high + 1e-9).any():
+                self.weights = _frozen(self._bounded(weights))  # the bounds are new
         self._averages, self._sum_of_weights = averages, sum_of_weights
         self.missed = dict(zip(self.domains, missed, strict=True))
         for name, value in counters.items():
@@ -347,6 +361,23 @@ class Reweighter:
         shown = ", ".join(f"{name}={w:.3g}" for name, w in list(self.as_dict().items())[:8])
         more = ", ..." if len(self.domains) > 8 else ""
         return f"Reweighter({self.rule.name!r}, {self.updates} updates: {shown}{more})"
+
+    def _check_weights(self, argument: str, values: Any) -> Array:
+        """A probability vector without zeros."""
+        found = self._named(values, argument)
+        K = len(self.domains)
+        if found is not None and found.shape == (K,):
+            for name, weight in zip(self.domains, found.tolist(), strict=True):
+                if not 0 < weight < math.inf:
+                    raise ValueError(
+                        f"{argument} must be positive and finite; domain {name!r} has {weight!r}. "
+                        "Give it a small weight, or leave the domain out"
+                    )
+        try:
+            return check_prior(found, K)
+        except ValueError as error:
+            message = str(error).replace("prior", argument, 1).replace("groups", "domains")
+            raise ValueError(message) from None
 
     def _named(self, values: Any, argument: str) -> Any:
         if values is None:
@@ -430,14 +461,6 @@ class Reweighter:
                 )
 
 
-def check_start(start: Array, n_groups: int) -> Array:
-    """First weights are checked as a prior is, and named in errors."""
-    try:
-        return check_prior(start, n_groups)
-    except ValueError as error:
-        raise ValueError(str(error).replace("prior", "start", 1)) from None
-
-
 def _check_domains(domains: Iterable[str | int]) -> tuple[str | int, ...]:
     if isinstance(domains, (str, bytes)):
         raise ValueError(f"domains must be a sequence of names; got the single string {domains!r}")
@@ -447,7 +470,7 @@ def _check_domains(domains: Iterable[str | int]) -> tuple[str | int, ...]:
     wrong = [n for n in names if not isinstance(n, (str, int)) or isinstance(n, bool)]
     if wrong:
         raise ValueError(f"domains must be strings or integers; got {wrong[0]!r}")
-    twice = sorted({repr(n) for n in names if names.count(n) > 1})
+    twice = sorted(repr(n) for n, count in Counter(names).items() if count > 1)
     if twice:
         raise ValueError(f"domains must differ; named more than once: {', '.join(twice[:5])}")
     return names

@@ -85,7 +85,9 @@ class Rule:
         return state.dual.weights
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}()"
+        """With all options: a state is refused by a rule that shows others."""
+        options = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        return f"{type(self).__name__}({options})"
 
 
 def ascend(dual: DualState, losses: Array, present: Array, setting: Setting) -> DualState:
@@ -172,9 +174,6 @@ class Temperature(Static):
             raise ValueError(f"temperature must be a positive number; got {temperature!r}")
         self.temperature = float(temperature)
 
-    def __repr__(self) -> str:
-        return f"Temperature({self.temperature!r})"
-
     def start(self, weights: Array, prior: Array) -> RuleState:
         centre = SimplexPoint.of(np.full(len(prior), 1.0 / len(prior)))
         logs = np.log(prior)
@@ -241,9 +240,6 @@ class OnlineDataMixing(Rule):
         if not (is_number(decay) and 0 <= decay < 1):
             raise ValueError(f"decay must be a number in [0, 1); got {decay!r}")
         self.decay = float(decay)
-
-    def __repr__(self) -> str:
-        return f"OnlineDataMixing({self.decay!r})"
 
     def start(self, weights: Array, prior: Array) -> RuleState:
         return RuleState(DualState.start(weights), {"rewards": np.zeros(len(weights))})

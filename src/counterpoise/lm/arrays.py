@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from counterpoise.lm.corpus import check_domains
 from counterpoise.lm.disk import write_json
 from counterpoise.lm.tokens import (
     CORPUS,
@@ -37,8 +38,8 @@ def write_tokens(
     Parameters
     ----------
     documents : mapping
-        For each domain an iterable of documents, arrays of ids without the end token; or a
-        mapping of splits to such iterables. Without splits all are ``train``.
+        For each domain an iterable of documents, arrays of ids without the end token (empty ones
+        are left out); or a mapping of splits to such iterables. Without splits all are ``train``.
     out : path
         A folder that does not exist yet; it appears when everything is written.
     vocab_size : int
@@ -51,10 +52,21 @@ def write_tokens(
     folder = Path(out)
     if folder.exists():
         raise FileExistsError(f"{str(folder)!r} exists; choose another folder, or delete it")
-    if not documents:
-        raise ValueError("documents has no domains; give at least one")
+    check_domains(documents)
     draft = folder.with_name(f".{folder.name}.new")
     shutil.rmtree(draft, ignore_errors=True)
+    try:
+        _write_all(draft, documents, vocab_size, end, tokenizer)
+        draft.rename(folder)
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
+    return Corpus.open(folder)
+
+
+def _write_all(
+    folder: Path, documents: Mapping[str, Any], vocab_size: int, end: int, tokenizer: str
+) -> None:
     head = {"version": VERSION, "vocab_size": vocab_size, "end": end, "tokenizer": tokenizer}
     splits: list[str] = []
     for name, given in documents.items():
@@ -65,17 +77,17 @@ def write_tokens(
                 "give all domains the same"
             )
         splits = list(by_split)
-        (draft / name).mkdir(parents=True)
+        (folder / name).mkdir(parents=True)
         index = {**head, "format": INDEX_FORMAT, "domain": name, "dtype": dtype_of(vocab_size).str}
-        index["splits"] = {
-            split: _write(draft / name, split, found, vocab_size, end)
-            for split, found in by_split.items()
+        found = {
+            split: _write(folder / name, split, some, vocab_size, end)
+            for split, some in by_split.items()
         }
-        write_json(draft / name / INDEX, index)
+        if not any(counts["documents"] for counts in found.values()):
+            raise ValueError(f"domain {name!r} has no documents; leave it out")
+        write_json(folder / name / INDEX, index | {"splits": found})
     known = {**head, "format": CORPUS_FORMAT, "domains": list(documents), "splits": splits}
-    write_json(draft / CORPUS, known)
-    draft.rename(folder)
-    return Corpus.open(folder)
+    write_json(folder / CORPUS, known)
 
 
 def _write(
@@ -86,14 +98,17 @@ def _write(
     ends: list[int] = []
     with open(folder / f"{split}.bin", "wb") as file:
         for document in documents:
-            ids = np.append(np.asarray(document), end)
-            if ids.dtype.kind not in "iu" or ids.min() < 0 or ids.max() >= vocab_size:
+            ids = np.asarray(document)
+            if ids.size == 0:
+                continue
+            whole = ids.ndim == 1 and ids.dtype.kind in "iu"
+            if not whole or ids.min() < 0 or ids.max() >= vocab_size:
                 raise ValueError(
-                    f"document {len(ends)} of domain {folder.name!r} has ids that are not whole "
+                    f"document {len(ends)} of domain {folder.name!r} must be a list of whole "
                     f"numbers in 0 to vocab_size - 1 = {vocab_size - 1}"
                 )
-            file.write(ids.astype(dtype_of(vocab_size)).tobytes())
-            total += len(ids)
+            file.write(np.append(ids, end).astype(dtype_of(vocab_size)).tobytes())
+            total += len(ids) + 1
             ends.append(total)
     np.array(ends, dtype="<u8").tofile(folder / f"{split}.docs.bin")
     return {"tokens": total, "documents": len(ends)}

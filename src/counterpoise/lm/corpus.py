@@ -96,7 +96,7 @@ def prepare(
     >>> corpus["talk"].document(0).tolist()
     [72, 105, 256]
     """
-    names = _check_domains(sources)
+    names = check_domains(sources)
     shares = _check_splits(splits)
     workers = _check_workers(workers)
     known = get_tokenizer(tokenizer, end=end, vocab_size=vocab_size)
@@ -217,7 +217,7 @@ def _earlier(folder: Path, domain: Domain, names: list[str]) -> list[str]:
     others = [name for name in known if name not in names]
     for name in others:
         then = identity_of(read_index(folder / name))
-        same = {key: then[key] for key in ("text", "source")}  # each domain has its own
+        same = {key: then.get(key) for key in ("text", "source")}  # each domain has its own
         found = differences(then, domain.identity | same)
         if found:
             raise ValueError(
@@ -249,7 +249,8 @@ def _bounds(shares: dict[str, float]) -> list[int]:
     return [*(round(float(s) * 2**64) for s in sums[:-1]), 2**64]
 
 
-def _check_domains(sources: Any) -> list[str]:
+def check_domains(sources: Any) -> list[str]:
+    """Names that can be those of folders."""
     if not isinstance(sources, Mapping) or not sources:
         raise TypeError(
             f"sources must be a mapping from domains to sources, of at least one; got {sources!r}"

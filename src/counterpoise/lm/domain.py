@@ -226,7 +226,7 @@ class Domain:
 
 def identity_of(index: dict[str, Any]) -> dict[str, Any]:
     """The identity of the preparation that wrote an index."""
-    return index | {"splits": {name: found["share"] for name, found in index["splits"].items()}}
+    return index | {"splits": {name: found.get("share") for name, found in index["splits"].items()}}
 
 
 def differences(then: dict[str, Any], now: dict[str, Any]) -> list[str]:

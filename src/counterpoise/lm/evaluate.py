@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch.utils.data import Dataset
 
+from counterpoise.arguments import check_whole
 from counterpoise.lm.samples import IGNORED, Samples, collated
 from counterpoise.lm.tokens import Corpus
 from counterpoise.torch.distributed import rank_of, reduce_sums, world_size
@@ -25,12 +27,19 @@ class DomainLosses(NamedTuple):
 
 
 def held_out(
-    corpus: Corpus | str, length: int, *, split: str = "validation", limit: int | None = None
+    corpus: Corpus | str,
+    length: int,
+    *,
+    split: str = "validation",
+    domains: Sequence[str] | None = None,
+    limit: int | None = None,
 ) -> dict[str, Samples]:
-    """Samples of each domain's held-out tokens, at most ``limit`` of each."""
+    """Samples of each domain's held-out tokens, at most ``limit`` of each; of all domains, or of
+    those that are named."""
     if not isinstance(corpus, Corpus):
         corpus = Corpus.open(corpus)
-    return {name: Samples(corpus.tokens(name, split), length, limit=limit) for name in corpus}
+    names = domains or corpus.domains
+    return {name: Samples(corpus.tokens(name, split), length, limit=limit) for name in names}
 
 
 def token_loss(model: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
@@ -70,13 +79,12 @@ def domain_losses(
         Process group of torch.distributed.
     """
     rank, world = rank_of(group), world_size(group)
+    check_whole("batch_size", batch_size, 1)
     if device is None:
-        device = next(iter(model.parameters())).device if hasattr(model, "parameters") else "cpu"
-    training = getattr(model, "training", False)
-    if hasattr(model, "eval"):
-        model.eval()
+        first_of = next(iter(model.parameters()), None) if hasattr(model, "parameters") else None
+        device = "cpu" if first_of is None else first_of.device
     table = torch.zeros(2, len(samples), dtype=torch.float64)
-    try:
+    with _evaluating(model):
         for k, data in enumerate(samples.values()):
             for first in range(0, len(data), batch_size * world):
                 mine = range(first + rank * batch_size, first + (rank + 1) * batch_size)
@@ -85,11 +93,21 @@ def domain_losses(
                 found = loss(model, {name: t.to(device) for name, t in batch.items()})
                 if taken:
                     table[:, k] += torch.stack([t.double().cpu() for t in found])
-    finally:
-        if training:
-            model.train()
     sums, counts = reduce_sums(table, group).tolist()
     means = [s / n if n else float("nan") for s, n in zip(sums, counts, strict=True)]
     return DomainLosses(
         dict(zip(samples, means, strict=True)), dict(zip(samples, counts, strict=True))
     )
+
+
+@contextmanager
+def _evaluating(model: Any) -> Iterator[None]:
+    """Evaluation mode, and afterwards each part as it was: some may be frozen on purpose."""
+    modes = [(m, m.training) for m in model.modules()] if hasattr(model, "modules") else []
+    if hasattr(model, "eval"):
+        model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -21,8 +21,9 @@ class ReweightingCallback(TrainerCallback, ExportableState):
     """Updates the weights when all domains have been evaluated; its state is in every checkpoint's
     ``trainer_state.json``. Made by `reweight`."""
 
-    def __init__(self, steering: Steering, metric: str = "loss") -> None:
+    def __init__(self, steering: Steering, metric: str, sets: Iterable[str]) -> None:
         self.steering, self.metric = steering, metric
+        self._sets = sorted(sets, key=len, reverse=True)  # "web_code" is asked for before "web"
         self._found: dict[Any, float] = {}
         self._step = -1
 
@@ -47,15 +48,18 @@ class ReweightingCallback(TrainerCallback, ExportableState):
         # With a dictionary of evaluation sets this is called once for each of them.
         if state.global_step != self._step:
             self._found, self._step = {}, state.global_step
-        for name in self.steering.reweighter.domains:
+        evaluated = (
+            name for name in self._sets if any(k.startswith(f"eval_{name}_") for k in metrics)
+        )
+        name = next(evaluated, None)
+        if name in self.steering.reweighter.domains:
             key = f"eval_{name}_{self.metric}"
-            if key in metrics:
-                self._found[name] = metrics[key]
-            elif any(found.startswith(f"eval_{name}_") for found in metrics):
+            if key not in metrics:
                 raise ValueError(
                     f"metric={self.metric!r}: the evaluation of domain {name!r} has no {key!r}; it "
                     f"has {sorted(metrics)[:10]!r}"
                 )
+            self._found[name] = metrics[key]
         if len(self._found) == len(self.steering.reweighter.domains):
             found, self._found = self._found, {}
             self.steering.observe(found, step=state.global_step)
@@ -135,7 +139,7 @@ def reweight(
     )
     args.ignore_data_skip = True
     trainer.get_train_dataloader = lambda: loader
-    callback = ReweightingCallback(steering, metric)
+    callback = ReweightingCallback(steering, metric, known)
     trainer.add_callback(callback)
     return callback
 

@@ -48,11 +48,11 @@ class ReweightingCallback(Callback):
     ) -> None:
         self.steering = Steering(reweighter, loader.mixture, logs=logs)
         self.loader, self.metric = loader, metric
-        self._trained = loader.handed
-        loader.count_untrained = self._untrained
+        self._trained = loader.mixture.handed
+        loader.mixture.count_untrained = self._untrained
 
     def _untrained(self) -> int:
-        return self.loader.handed - self._trained
+        return self.loader.mixture.handed - self._trained
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         used = trainer.train_dataloader
@@ -104,8 +104,8 @@ class ReweightingCallback(Callback):
         self.steering.observe(losses, step=trainer.global_step)
 
     def state_dict(self) -> dict[str, Any]:
-        return self.steering.state_dict(ahead=self.loader.untrained())
+        return self.steering.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.steering.load_state_dict(state_dict)
-        self._trained = self.loader.handed
+        self._trained = self.loader.mixture.handed

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader
 
-from counterpoise.lm.mixture import MixtureDataset, check_whole
+from counterpoise.arguments import check_whole
+from counterpoise.lm.mixture import MixtureDataset
 from counterpoise.lm.samples import collated, packed_up, unpacked
 
 OURS = ("shuffle", "sampler", "batch_sampler", "drop_last", "in_order", "persistent_workers")
@@ -56,7 +57,9 @@ class MixtureLoader(DataLoader[Any]):
                 f"{refused[0]}={options[refused[0]]!r} cannot be set: the mixture itself decides "
                 "which samples come, and a new iteration goes on where the last one stopped"
             )
-        ahead = num_workers * (2 if prefetch_factor is None else prefetch_factor)
+        if prefetch_factor is not None:
+            check_whole("prefetch_factor", prefetch_factor, 1)
+        ahead = num_workers * (prefetch_factor or 2)
         if lag is not None and lag < ahead:
             raise ValueError(
                 f"lag={lag!r} is too small: {num_workers} workers may draw {ahead} batches ahead; "
@@ -67,29 +70,21 @@ class MixtureLoader(DataLoader[Any]):
         options.setdefault("generator", torch.Generator())
         if num_workers:
             options["prefetch_factor"] = prefetch_factor
-        # Batches of one's own making, and those that a thread pins, travel as they are.
-        self._packs = options.get("collate_fn") is None and not options.get("pin_memory")
+        # Samples or batches of one's own making, and those that a thread pins, travel as they are.
+        own = options.get("collate_fn") is not None or type(mixture).read is not MixtureDataset.read
+        self._packs = not own and not options.get("pin_memory")
         self._with_domain = with_domain
         if options.get("collate_fn") is None:
             options["collate_fn"] = packed_up if self._packs else collated
         self._reader = mixture._be_loaded(batch_size, self.lag)
         super().__init__(self._reader, self._reader.batch_size, num_workers=num_workers, **options)
         self.mixture = mixture
-        self.handed = 0
         self._made = mixture._loads
-        self.count_untrained: Callable[[], int] | None = None
-
-    def untrained(self) -> int:
-        """Batches that were handed out and not trained on, by ``count_untrained`` of a framework
-        that fetches ahead. They are not in the state, and come again in the next iteration."""
-        return 0 if self.count_untrained is None else self.count_untrained()
 
     def __iter__(self) -> Iterator[Any]:
         if self._made != self.mixture._loads:
             raise RuntimeError("the mixture has another loader by now; use that one")
-        if back := self.untrained():
-            self.mixture.load_state_dict(self.state_dict())
-            self.handed -= back
+        self.mixture._go_back()
         mine = self.mixture._begin(self._reader)
         batches = super().__iter__()
         self._reader._entered = False
@@ -99,11 +94,10 @@ class MixtureLoader(DataLoader[Any]):
                     "a later iteration has begun, or a state was loaded; iterate anew"
                 )
             self.mixture._pass_batch()
-            self.handed += 1
             if self._packs:
                 batch = unpacked(batch)
-            if not self._with_domain:
-                batch.pop("domain")
+            if not self._with_domain and isinstance(batch, dict):
+                batch.pop("domain", None)
             yield batch
 
     def set_weights(self, weights: Any) -> int:
@@ -111,8 +105,8 @@ class MixtureLoader(DataLoader[Any]):
         return self.mixture.set_weights(weights)
 
     def state_dict(self) -> dict[str, Any]:
-        """`MixtureDataset.state_dict`, of what has been trained on."""
-        return self.mixture.state_dict(self.untrained())
+        """`MixtureDataset.state_dict`."""
+        return self.mixture.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """`MixtureDataset.load_state_dict`; an iteration that has begun ends with an error."""

@@ -1,6 +1,7 @@
 """Where a run's domains are written down: JSON lines, TensorBoard, Weights & Biases.
 
-A record is ``{"step": ..., "domains": {name: {quantity: number}}}``; quantities are ``loss``,
+A record is ``{"update": ..., "step": ..., "domains": {name: {quantity: number}}}``; updates are
+numbered 1, 2, ..., steps are those of training. Quantities are ``loss``,
 ``reference``, ``excess``, ``weight``, and with a mixture ``share``, ``target``, ``samples``,
 ``tokens`` and ``epochs``.
 """
@@ -8,6 +9,7 @@ A record is ``{"step": ..., "domains": {name: {quantity: number}}}``; quantities
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 from collections.abc import Iterable, Mapping
@@ -18,6 +20,8 @@ from counterpoise.lm.disk import write_text
 
 Record = Mapping[str, Any]
 
+logger = logging.getLogger("counterpoise")
+
 
 class Log:
     """Takes records; a class of one's own needs `write` alone."""
@@ -25,43 +29,63 @@ class Log:
     def write(self, record: Record) -> None:
         raise NotImplementedError(type(self).__name__)
 
-    def rewind(self, step: int) -> None:
-        """A run goes on from an earlier step: what was written of later ones does not hold."""
+    def rewind(self, update: int, step: int) -> None:
+        """A run goes on from an earlier update: what was written of later ones does not hold."""
 
 
 class JsonlLog(Log):
     """One line of JSON per record, at the end of a file.
 
     Numbers that are not finite become null. A line that was cut off by a kill is dropped when the
-    file is opened again, and lines of later steps when a run goes on from an earlier one.
+    file is opened again, and lines of later updates when a run goes on from an earlier one. The
+    file of another run that starts over is kept beside it, as ``<name>.1.jsonl`` and so on.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.read()  # a file of something else is an error now, and not when weights have moved
         self._opened = False
 
     def write(self, record: Record) -> None:
         if not self._opened:
-            self._keep(self.read())
+            records = self.read()
+            if records and records[-1]["update"] >= record["update"]:
+                self._put_aside()
+            else:
+                self._keep(records)
+            self._opened = True
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(_plain(record), allow_nan=False) + "\n")
 
-    def rewind(self, step: int) -> None:
-        self._keep([r for r in self.read() if r["step"] <= step])
+    def rewind(self, update: int, step: int) -> None:
+        self._keep([r for r in self.read() if r["update"] <= update])
 
     def read(self) -> list[dict[str, Any]]:
         """All whole records."""
         if not self.path.exists():
             return []
         lines = self.path.read_text(encoding="utf-8").split("\n")
-        return [json.loads(line) for line in lines[:-1] if line]  # the last one has no end yet
+        try:
+            records = [json.loads(line) for line in lines[:-1] if line]  # the last has no end yet
+            _ = [r["update"] + r["step"] for r in records]
+        except (ValueError, TypeError, KeyError):
+            raise ValueError(
+                f"{str(self.path)!r} is not a log of Counterpoise; choose another path"
+            ) from None
+        return records
 
     def _keep(self, records: list[dict[str, Any]]) -> None:
         text = "".join(json.dumps(r) + "\n" for r in records)
         if self.path.exists() and self.path.read_text(encoding="utf-8") != text:
             write_text(self.path, text)
-        self._opened = True
+
+    def _put_aside(self) -> None:
+        number = 1
+        while (other := self.path.with_suffix(f".{number}{self.path.suffix}")).exists():
+            number += 1
+        self.path.rename(other)
+        logger.info("%s is of another run and was kept as %s", self.path, other)
 
     def __repr__(self) -> str:
         return f"JsonlLog({str(self.path)!r})"
@@ -76,7 +100,7 @@ class TensorBoardLog(Log):
         self._writer: Any = None
         self._purge: int | None = None
 
-    def rewind(self, step: int) -> None:
+    def rewind(self, update: int, step: int) -> None:
         if self._writer is not None:
             self._writer.close()
             self._writer = None

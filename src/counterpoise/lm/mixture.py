@@ -5,14 +5,14 @@ from __future__ import annotations
 import copy
 import os
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from counterpoise.arguments import by_name
+from counterpoise.arguments import by_name, check_whole
 from counterpoise.lm.draws import EXHAUSTION, Change, Draws
 from counterpoise.lm.samples import Samples
 from counterpoise.lm.tokens import Corpus, Tokens
@@ -57,8 +57,8 @@ class Board:
         count = self.count
         if count - seen > BOARD:
             raise RuntimeError(
-                f"weights changed {count - seen} times before a worker drew its next batch; at "
-                f"most {BOARD} are kept. Change them less often than that."
+                f"weights changed {count - seen} times before the next batch was drawn; at most "
+                f"{BOARD} changes are kept. Change them less often than that."
             )
         slots = [i % BOARD for i in range(seen, count)]
         return [Change(int(self._at[s]), self._weights[s].numpy().copy()) for s in slots]
@@ -82,7 +82,8 @@ class MixtureDataset(IterableDataset[Sample]):
     weights : sequence or mapping, optional
         First weights of the domains; in proportion to their tokens when None. Zero is allowed.
     split : str, default "train"
-        Of the corpus.
+    domains : sequence of str, optional
+        Of the corpus; all when None.
     packed : bool, default True
         See `Samples`.
     proportions : {"tokens", "samples"}, default "tokens"
@@ -108,6 +109,7 @@ class MixtureDataset(IterableDataset[Sample]):
         *,
         weights: Any = None,
         split: str = "train",
+        domains: Sequence[str] | None = None,
         packed: bool = True,
         proportions: str = "tokens",
         exhaustion: str = "repeat",
@@ -119,7 +121,7 @@ class MixtureDataset(IterableDataset[Sample]):
         if isinstance(corpus, (str, os.PathLike)):
             corpus = Corpus.open(corpus)
         if isinstance(corpus, Corpus):
-            corpus = {name: corpus.tokens(name, split) for name in corpus.domains}
+            corpus = {name: corpus.tokens(name, split) for name in domains or corpus.domains}
         if not corpus:
             raise ValueError("corpus has no domains; prepare at least one")
         if proportions not in ("tokens", "samples"):
@@ -154,6 +156,26 @@ class MixtureDataset(IterableDataset[Sample]):
         self._board = Board(len(self.domains))
         self._seen = 0
         self._recent: deque[Draws] = deque(maxlen=RECENT)
+        self.handed = 0
+        self.count_untrained: Callable[[], int] | None = None
+
+    def untrained(self) -> int:
+        """Batches that a loader handed out and that were not trained on, by ``count_untrained`` of
+        a framework that fetches ahead. They are neither in the report nor in the state, and come
+        again in the next iteration. ``handed`` counts the batches handed out."""
+        return 0 if self.count_untrained is None else self.count_untrained()
+
+    def _trained(self) -> Draws:
+        """Where training stands."""
+        ahead = self.untrained()
+        if ahead == 0:
+            return self._draws
+        if not 0 < ahead <= len(self._recent):
+            raise RuntimeError(
+                f"{ahead} batches are said to be untrained, of {len(self._recent)} that are "
+                "remembered; the framework's loop does not train on this mixture's loader"
+            )
+        return self._recent[-ahead]
 
     @property
     def number(self) -> int:
@@ -217,6 +239,7 @@ class MixtureDataset(IterableDataset[Sample]):
     def _be_loaded(self, batch_size: int | None, lag: int) -> MixtureDataset:
         """From now on this object stands where a loader's consumer does; returned is the one whose
         samples the loader's workers read."""
+        self._finish_batch()
         if batch_size is not None:
             self.batch_size = check_whole("batch_size", batch_size, 1)
         self._lag = lag
@@ -241,6 +264,13 @@ class MixtureDataset(IterableDataset[Sample]):
         """A batch was handed out by a loader."""
         self._recent.append(self._draws.copy())
         self._draws.take(self.whole_batch)
+        self.handed += 1
+
+    def _go_back(self) -> None:
+        """To where training stands: batches that it did not use come again."""
+        if ahead := self.untrained():
+            self.load_state_dict(self.state_dict())
+            self.handed -= ahead
 
     def _finish_batch(self) -> None:
         """Leave a batch that was read to its end; one that was not would lose samples."""
@@ -311,7 +341,7 @@ class MixtureDataset(IterableDataset[Sample]):
         ``weight`` in force, realised ``share`` and the ``target`` share that the weights asked for
         over the whole stream, in tokens or samples as ``proportions`` says.
         """
-        draws = self._draws
+        draws = self._trained()
         unit = self.mean_tokens if self.proportions == "tokens" else np.ones(len(self.domains))
         given, asked = draws.cursors * unit, draws.expected * unit
         columns = {
@@ -327,22 +357,15 @@ class MixtureDataset(IterableDataset[Sample]):
             for k, name in enumerate(self.domains)
         }
 
-    def state_dict(self, ahead: int = 0) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """Where the stream stands: a few numbers per domain, and per change of weights that lies
         ahead, whatever has been read; the same on all ranks.
-
-        ``ahead`` batches that a loader handed out have not been trained on (a framework that
-        fetches ahead); after a resume they come again.
         """
         self._sync()
-        if ahead == 0:
-            return self._describe(self._draws, self._within, self._placed)
-        if not 0 < ahead <= len(self._recent):
-            raise ValueError(
-                f"ahead must be between 0 and {len(self._recent)}, the batches that are "
-                f"remembered; got {ahead!r}"
-            )
-        return self._describe(self._recent[-ahead])
+        draws = self._trained()
+        if draws is self._draws:
+            return self._describe(draws, self._within, self._placed)
+        return self._describe(draws)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a `state_dict` of the same domains, length and seed.
@@ -417,10 +440,3 @@ class MixtureDataset(IterableDataset[Sample]):
         pairs = zip(self.domains[:8], self._draws.weights[:8], strict=True)
         shown = ", ".join(f"{name}={weight:.3g}" for name, weight in pairs)
         return f"MixtureDataset({len(self.domains)} domains of {self.length} tokens: {shown})"
-
-
-def check_whole(name: str, value: Any, least: int = 0) -> int:
-    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    if not whole or value < least:
-        raise ValueError(f"{name} must be a whole number >= {least}; got {value!r}")
-    return int(value)

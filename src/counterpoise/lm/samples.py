@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
+from counterpoise.arguments import check_whole
 from counterpoise.lm.tokens import Tokens
 
 Array = np.ndarray
@@ -38,17 +39,16 @@ class Samples(Dataset[dict[str, torch.Tensor]]):
     def __init__(
         self, tokens: Tokens, length: int, *, packed: bool = True, limit: int | None = None
     ) -> None:
-        if not isinstance(length, (int, np.integer)) or isinstance(length, bool) or length < 1:
-            raise ValueError(f"length must be a positive number of tokens; got {length!r}")
-        self.tokens, self.length, self.packed = tokens, int(length), packed
+        self.tokens, self.length, self.packed = tokens, check_whole("length", length, 1), packed
         self._count = tokens.n_tokens // self.length if packed else tokens.n_documents
         if self._count == 0:
             raise ValueError(
-                f"domain {tokens.name!r} has {tokens.n_tokens} tokens, fewer than one sample of "
-                f"{self.length}; use a shorter length, or leave the domain out"
+                f"domain {tokens.name!r} has {tokens.n_tokens} tokens in the split "
+                f"{tokens.split!r}, fewer than one sample of {self.length}; use a shorter length, "
+                "leave the domain out (domains=), or give the split a larger share"
             )
         if limit is not None:
-            self._count = min(self._count, limit)
+            self._count = min(self._count, check_whole("limit", limit, 1))
 
     @property
     def name(self) -> str:

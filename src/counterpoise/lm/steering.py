@@ -95,6 +95,7 @@ class Steering:
             "weight": last.weights,
         }
         return {
+            "update": self.reweighter.updates,
             "step": self.reweighter.updates if last.step is None else int(last.step),
             "domains": {
                 name: {**given.get(name, {}), **{k: float(v[i]) for k, v in columns.items()}}
@@ -102,9 +103,9 @@ class Steering:
             },
         }
 
-    def state_dict(self, ahead: int = 0) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """State of the reweighter and of the mixture, plain JSON, the same on all ranks."""
-        mixture = None if self.mixture is None else self.mixture.state_dict(ahead)
+        mixture = None if self.mixture is None else self.mixture.state_dict()
         return {
             "version": STATE_VERSION,
             "reweighter": self.reweighter.state_dict(),
@@ -128,7 +129,7 @@ class Steering:
                 raise
         if rank_of() == 0:
             for log in self.logs:
-                log.rewind(self.reweighter.global_step or self.reweighter.updates)
+                log.rewind(self.reweighter.updates, self.reweighter.global_step)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state to a JSON file, by rank 0, all or nothing."""

@@ -193,6 +193,8 @@ class Corpus:
 
 def dtype_of(vocab_size: int) -> np.dtype:
     """The smaller of two types that holds every id."""
+    if not 0 < vocab_size <= 1 << 31:
+        raise ValueError(f"vocab_size must be in 1 to 2**31; got {vocab_size!r}")
     return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
 
 

@@ -103,7 +103,7 @@ def check_total(found_K: Array, strays: float, expected_K: Array | None) -> None
         raise ValueError(
             f"counts={expected_K.tolist()!r} are not those of the batch, whose calls held "
             f"{found_K.tolist()!r}; use criterion.count(groups of the whole batch), with its mask "
-            "where losses are per token"
+            "where losses are per token, and make as many calls per batch as accumulate says"
         )
 
 

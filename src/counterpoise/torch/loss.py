@@ -53,7 +53,8 @@ class GroupDROLoss(torch.nn.Module):
     -----
     Data-parallel wrappers (DDP, FSDP) average gradients over ranks, so each rank's scalar is its
     part of the loss times the number of ranks: the mean over ranks is the loss, and the averaged
-    gradient is exactly the loss's. Every rank must make the same calls, in eval mode too.
+    gradient is exactly the loss's. What a call shows is the loss of all ranks, unless it is one of
+    several micro-batches. Every rank must make the same calls, in eval mode too.
 
     A group absent from the whole batch contributes nothing, and the other weights are not scaled
     up to sum to one. Scaled up, the same example would pull harder in batches that lack another
@@ -152,9 +153,24 @@ class GroupDROLoss(torch.nn.Module):
             count_K = cast(Array, total)[1] if expected_K is None else expected_K
             scale_K = np.divide(self.weights, count_K, out=np.zeros(K), where=count_K > 0)
             value = _weighted(losses, codes, mask, scale_K * world_size(self.group))
+        alone = self.accumulate == 1 or not self.training
+        if total is not None and expected_K is None and alone:
+            value = self._shown(value, total)
         if self.training and total is not None:
             self._update(total)
         return value
+
+    def _shown(self, value: torch.Tensor, total: Array) -> torch.Tensor:
+        """This rank's part, shown as the loss of all ranks; the gradient remains the part's."""
+        if world_size(self.group) == 1:
+            return value
+        sum_K, count_K = total
+        scale_K = self.weights.copy()
+        if self.shares is not None:
+            scale_K /= self.shares * max(count_K.sum(), 1.0)
+        else:
+            scale_K = np.divide(scale_K, count_K, out=np.zeros_like(scale_K), where=count_K > 0)
+        return value + (float(scale_K @ sum_K) - value.detach())
 
     def count(self, groups: Any, mask: Any = None) -> torch.Tensor:
         """Examples of each group in a whole batch, over all ranks: one all-reduce.
