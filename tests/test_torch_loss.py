@@ -16,6 +16,8 @@ from torch_workers import NAMES, batch, criterion, model, per_row, train
 from counterpoise import Reweighter, ReweightWarning
 from counterpoise.torch import GroupDROLoss, group_sums, reduce_checked, reduce_sums
 
+pytestmark = pytest.mark.xdist_group("two processes of a loss")  # started once, by one worker
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -368,6 +370,14 @@ def test_shares_over_two_processes(ranks):
     expected = (torch.arange(1.0, 9.0) * scale[torch.tensor([0, 1, 2, 0] * 2)]).mean()
     for found in ranks:
         close(found["shares"]["gradient"], expected.reshape(1), 1e-6)
+        close(found["shares"]["value"], expected, 1e-6)
+
+
+def test_every_rank_shows_the_loss_of_all(ranks):
+    means = [(1 + 11) / 2, (2 + 3 + 12) / 3, 13.0]
+    for found in ranks:
+        assert found["shown"]["training"] == pytest.approx(np.mean(means), rel=1e-6)
+        assert found["shown"]["eval"] == pytest.approx(np.mean(means), rel=1e-6)
 
 
 def test_ranks_raise_together_and_go_on(ranks):

@@ -92,8 +92,18 @@ def shares(rank, world):
     """The gradient that ranks share, of losses that are the parameter times known numbers."""
     loss, found = criterion(shares=[0.5, 0.3, 0.2]), torch.ones(1, requires_grad=True)
     numbers = torch.arange(1.0, 5.0) + 4 * rank
-    loss(found * numbers, torch.tensor([0, 1, 2, 0])).backward()
-    return {"gradient": reduce_sums(found.grad) / world, "loss": loss.state_dict()}
+    value = loss(found * numbers, torch.tensor([0, 1, 2, 0]))
+    value.backward()
+    gradient = reduce_sums(found.grad) / world
+    return {"gradient": gradient, "value": value.detach(), "loss": loss.state_dict()}
+
+
+def shown(rank, world):
+    """What the loss shows of groups that differ between ranks, in both modes."""
+    loss, losses = criterion(), torch.arange(1.0, 4.0) + 10 * rank
+    groups = torch.tensor([0, 1, 1 + rank])
+    training = loss(losses, groups).item()
+    return {"training": training, "eval": criterion().eval()(losses, groups).item()}
 
 
 def faults(rank, world):
@@ -131,7 +141,7 @@ def empty(rank, world):
     return {"calls": [list(s) for s in calls], "losses": loss.last.losses.tolist()}
 
 
-TASKS = [ddp, ddp_accumulated, fsdp, shares, faults, empty]
+TASKS = [ddp, ddp_accumulated, fsdp, shares, shown, faults, empty]
 
 
 def main():
