@@ -432,7 +432,6 @@ def test_a_wrong_state_changes_nothing():
         (no_weights, "are no weights"),
         ({"version": 1}, "damaged: KeyError 'rule'"),
         ({**before, "dual": None}, "damaged: TypeError"),
-        ({**before, "extra": {"rewards": [0.0] * 4}}, "the rule's own numbers"),
     ]:
         with pytest.raises(ValueError, match=message):
             ours.load_state_dict(state)
@@ -476,6 +475,12 @@ def test_new_bounds_hold_from_a_resume_on():
     bounded = Reweighter(["a", "b"], floor=0.2)
     bounded.load_state_dict(ours.state_dict())
     np.testing.assert_allclose(bounded.weights, [0.2, 0.8])
+
+
+def test_a_rule_s_own_numbers_are_not_missing():
+    odm = Reweighter(NAMES, "odm")
+    with pytest.raises(ValueError, match=r"the rule's own \['rewards'\] are not in it"):
+        odm.load_state_dict({**odm.state_dict(), "extra": {}})
 
 
 def test_a_state_of_other_options_is_refused():

@@ -334,8 +334,9 @@ class Reweighter:
             total=float(saved["total"]),
             iteration=int(saved["iteration"]),
         )
-        if set(state["extra"]) != set(self._state.extra):
-            raise ValueError(f"state is damaged: the rule's own numbers are {state['extra']!r}")
+        lacking = set(self.rule.start(self.start, self.prior).extra) - set(state["extra"])
+        if lacking:
+            raise ValueError(f"state is damaged: the rule's own {sorted(lacking)!r} are not in it")
         extra = {name: numbers(values) for name, values in state["extra"].items()}
         weights = numbers(state["weights"])
         for values in (weights, dual.weights, dual.previous):
