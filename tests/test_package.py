@@ -20,6 +20,12 @@ ROOT = Path(__file__).parents[1]
 TOML = (ROOT / "pyproject.toml").read_text()
 
 
+def printed(code):
+    """What a fresh interpreter prints."""
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
 def test_import_is_light():
     """Heavy or optional packages are imported when they are needed, not before.
 
@@ -30,8 +36,7 @@ def test_import_is_light():
         "print([m for m in ('torch', 'dask', 'matplotlib', 'pandas', 'polars', 'numba', 'cvxpy') "
         "if m in sys.modules and m not in before])"
     )
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert shown.stdout.strip() == "[]"
+    assert printed(code) == "[]"
 
 
 @pytest.mark.parametrize("module", ["counterpoise.reweight", "counterpoise.lm.corpus"])
@@ -40,8 +45,7 @@ def test_reweighting_and_preparing_need_numpy_alone(module):
         f"import sys, {module}; "
         "print([m for m in ('sklearn', 'scipy', 'torch', 'numba') if m in sys.modules])"
     )
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert shown.stdout.strip() == "[]"
+    assert printed(code) == "[]"
 
 
 def test_submodules_and_names_are_found_without_asking_for_them():
@@ -50,8 +54,7 @@ def test_submodules_and_names_are_found_without_asking_for_them():
         "print(sorted({'__version__', '__all__', 'Reweighter', 'solve'} - set(dir(counterpoise))), "
         "hasattr(counterpoise, 'nothing'), 'torch' in dir(counterpoise))"
     )
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert shown.stdout.strip() == "[] False False"
+    assert printed(code) == "[] False False"
 
 
 def test_no_package_is_pinned_to_old_releases():
