@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -27,7 +28,7 @@ class DomainLosses(NamedTuple):
 
 
 def held_out(
-    corpus: Corpus | str,
+    corpus: Corpus | str | os.PathLike[str],
     length: int,
     *,
     split: str = "validation",
