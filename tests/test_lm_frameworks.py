@@ -194,9 +194,7 @@ def test_trainer_resumes_to_the_bit_with_dropout(corpus, tmp_path):
 
 
 def test_trainer_checkpoints_without_reweighting_can_be_continued(corpus, tmp_path):
-    from transformers import Trainer
-
-    trainer, _ = hf(corpus, 6, tmp_path / "a")
+    hf(corpus, 6, tmp_path / "a")
     path = tmp_path / "a/checkpoint-6/trainer_state.json"
     state = json.loads(path.read_text())
     del state["stateful_callbacks"]["ReweightingCallback"]
@@ -204,7 +202,6 @@ def test_trainer_checkpoints_without_reweighting_can_be_continued(corpus, tmp_pa
     with pytest.warns(ReweightWarning, match="step 6 was made without reweighting"):
         _, steering = hf(corpus, 9, tmp_path / "a", resume=str(tmp_path / "a/checkpoint-6"))
     assert steering.reweighter.updates == 1
-    assert isinstance(trainer, Trainer)
 
 
 def test_trainer_set_up_is_checked(corpus, tmp_path):

@@ -519,7 +519,7 @@ def test_projection_is_the_nearest_point(seed, K):
         ({"smoothing": 1.5}, "smoothing must be a finite number, between 0 and 1"),
         ({"prior": [1.0, 1.0, 1.0, 1.0]}, "prior must sum to 1"),
         ({"start": [1.0, 0.0, 0.0, 0.0]}, "start must be positive and finite; domain 'github'"),
-        ({"start": [0.5, 0.5]}, "start must hold one weight for each of 4 domains"),
+        ({"start": [0.5, 0.5]}, "start must hold one number for each of 4 domains"),
         ({"ema": 1.0}, "ema must be below 1"),
         ({"clip": 3}, "clip must be"),
         ({"floor": 0.3}, "floors must add up"),
@@ -554,8 +554,8 @@ def test_rounds_are_checked():
         (([1.0, 2.0],), "one number for each of 4 domains"),
         ((1.0,), "one number for each"),
         ((["a", "b", "c", "d"],), "losses must be an array of numbers"),
-        (([1.0] * 4, [1, 1, 1, -1]), "counts must hold"),
-        (([1.0] * 4, None, -3), "step must be a number of training steps"),
+        (([1.0] * 4, [1, 1, 1, -1]), "counts must be finite numbers >= 0"),
+        (([1.0] * 4, None, -3), "step must be a whole number >= 0; got -3"),
         (([1.0] * 4, None, 1.5), "step must be"),
     ]:
         with pytest.raises(ValueError, match=message):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,43 @@ def by_name(values: Any, names: list[Any], name: str, kind: str, where: str = "k
         return np.array([float(_detached(values[key])) for key in names])
     except (TypeError, ValueError):
         raise ValueError(f"{name} must map {kind}s to numbers; got {values!r}") from None
+
+
+def one_each(values: Any, names: Sequence[Any], argument: str) -> Array:
+    """`by_name`, one number for every domain."""
+    found = by_name(values, list(names), argument, "domain")
+    if found.shape != (len(names),):
+        raise ValueError(
+            f"{argument} must hold one number for each of {len(names)} domains; got shape "
+            f"{found.shape}"
+        )
+    return found
+
+
+def check_counts(counts: Any, names: Sequence[Any]) -> Array:
+    """Numbers of tokens or examples."""
+    found = one_each(counts, names, "counts")
+    if not (np.isfinite(found) & (found >= 0)).all():
+        raise ValueError(f"counts must be finite numbers >= 0; got {counts!r}")
+    return found
+
+
+def check_weights(
+    weights: Any, names: Sequence[Any], argument: str = "weights", zeros: bool = False
+) -> Array:
+    """A probability vector, with or without zeros."""
+    found = one_each(weights, names, argument)
+    for name, weight in zip(names, found.tolist(), strict=True):
+        if not (0 < weight < np.inf or (zeros and weight == 0)):
+            remedy = "" if zeros else ". Give it a small one, or leave the domain out"
+            allowed = ">= 0" if zeros else "positive"
+            raise ValueError(
+                f"{argument} must be {allowed} and finite; domain {name!r} has {weight!r}{remedy}"
+            )
+    total = found.sum()
+    if abs(total - 1.0) > 1e-6:
+        raise ValueError(f"{argument} must sum to 1; they sum to {total:.6g}. Divide by the sum.")
+    return found / total
 
 
 def _detached(value: Any) -> Any:

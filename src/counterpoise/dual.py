@@ -52,6 +52,10 @@ class DualState:
     def weights(self) -> Array:
         return self.point.weights
 
+    def moved(self, point: SimplexPoint, step: float = 0.0) -> DualState:
+        """The state after an update of size ``step`` that ended at ``point``."""
+        return DualState(point, self.weights, step, self.total + step, self.iteration + 1)
+
     @property
     def change(self) -> Array:
         """``lam_t - lam_{t-1}``."""
@@ -111,13 +115,7 @@ def dual_step(
         divergence=divergence,
         present=present,
     )
-    return DualState(
-        point=point,
-        previous=state.weights,
-        step=step,
-        total=state.total + step,
-        iteration=state.iteration + 1,
-    )
+    return state.moved(point, step)
 
 
 def proximal_weights(
@@ -152,6 +150,21 @@ def proximal_weights(
 def extrapolate(state: DualState, factor: float) -> Array:
     """``lam_t + factor (lam_t - lam_{t-1})``; it sums to one and may leave the simplex."""
     return state.weights + factor * state.change
+
+
+def smooth(weights: Array, amount: float, present: Array | None = None) -> Array:
+    """``(1 - amount) weights + amount / K``; groups that are not ``present`` keep theirs, and the
+    others share what is left.
+
+    >>> import numpy as np
+    >>> smooth(np.array([0.5, 0.5, 0.0]), 0.5, np.array([True, False, True])).tolist()
+    [0.375, 0.5, 0.125]
+    """
+    if present is None or np.all(present):
+        return (1.0 - amount) * weights + amount / len(weights)
+    out = weights.copy()
+    out[present] = (1.0 - amount) * weights[present] + amount * weights[present].mean()
+    return out
 
 
 def project(values: Array, floor: Array | float = 0.0, cap: Array | float = 1.0) -> Array:

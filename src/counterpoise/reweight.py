@@ -16,10 +16,17 @@ from typing import Any
 
 import numpy as np
 
-from counterpoise.arguments import by_name, check_reference, is_number
-from counterpoise.divergences import SimplexPoint, check_nu, check_prior
-from counterpoise.dual import DualState, project
-from counterpoise.rules import Rule, RuleState, Setting, get_rule, smooth
+from counterpoise.arguments import (
+    check_counts,
+    check_reference,
+    check_weights,
+    check_whole,
+    is_number,
+    one_each,
+)
+from counterpoise.divergences import SimplexPoint, check_nu
+from counterpoise.dual import DualState, project, smooth
+from counterpoise.rules import Rule, RuleState, Setting, get_rule
 
 Array = np.ndarray
 
@@ -131,9 +138,10 @@ class Reweighter:
             raise ValueError("nu must be finite; for weights that never move use rule='static'")
         self.extrapolation = _number("extrapolation", extrapolation, 0.0, 100.0)
         self.smoothing = _number("smoothing", smoothing, 0.0, 1.0)
-        self.prior = self._check_weights("prior", prior)
-        self.start = self.prior if start is None else self._check_weights("start", start)
-        self.reference = check_reference(self._named(reference, "reference"), K)
+        names = self.domains
+        self.prior = np.full(K, 1.0 / K) if prior is None else check_weights(prior, names, "prior")
+        self.start = self.prior if start is None else check_weights(start, names, "start")
+        self.reference = np.zeros(K) if reference is None else self._check_reference(reference)
         if clip is not None and not isinstance(clip, bool):
             raise ValueError(f"clip must be True, False or None; got {clip!r}")
         self.clip = self.rule.clips if clip is None else clip
@@ -207,18 +215,11 @@ class Reweighter:
         -------
         weights : array of shape (K,)
         """
-        K = len(self.domains)
-        loss_K = self._named(losses, "losses")
-        if loss_K.shape != (K,):
-            raise ValueError(
-                f"losses must hold one number for each of {K} domains; got shape {loss_K.shape}"
-            )
-        count_K = self._check_counts(counts)
-        given = self._named(reference, "reference")
-        reference_K = self.reference if given is None else check_reference(given, K)
+        loss_K = one_each(losses, self.domains, "losses")
+        count_K = np.ones(len(loss_K)) if counts is None else check_counts(counts, self.domains)
+        reference_K = self.reference if reference is None else self._check_reference(reference)
         if step is not None:
-            if not isinstance(step, (int, np.integer)) or isinstance(step, bool) or step < 0:
-                raise ValueError(f"step must be a number of training steps >= 0; got {step!r}")
+            step = check_whole("step", step)
             if step <= self.global_step:
                 self.repeated += 1
                 if 0 < step < self.global_step:
@@ -246,6 +247,7 @@ class Reweighter:
         if self.rule.smooths:
             weights = smooth(weights, self.smoothing)
         weights = self._bounded(weights)
+        weights = weights / weights.sum()
 
         self._state, self._averages = state, averages
         self.weights = _frozen(weights)
@@ -253,7 +255,7 @@ class Reweighter:
         self.updates += 1
         self._sum_of_weights = self._sum_of_weights + weights
         if step is not None:
-            self.global_step = int(step)
+            self.global_step = step
         self.last = Update(step, loss_K, reference_K, shown, present, self.weights)
         return self.weights
 
@@ -347,11 +349,7 @@ class Reweighter:
         missed = numbers(state["missed"]).astype(int).tolist()
         counters = {k: int(state[k]) for k in ("updates", "projections", "repeated", "global_step")}
         self._state = RuleState(dual, extra)
-        self.weights = _frozen(weights)
-        if self._bounds is not None:
-            low, high = self._bounds
-            if (weights < low - 1e-9).any() or (weights > high + 1e-9).any():
-                self.weights = _frozen(self._bounded(weights))  # the bounds are new
+        self.weights = _frozen(self._bounded(weights))  # the bounds may be new
         self._averages, self._sum_of_weights = averages, sum_of_weights
         self.missed = dict(zip(self.domains, missed, strict=True))
         for name, value in counters.items():
@@ -363,27 +361,8 @@ class Reweighter:
         more = ", ..." if len(self.domains) > 8 else ""
         return f"Reweighter({self.rule.name!r}, {self.updates} updates: {shown}{more})"
 
-    def _check_weights(self, argument: str, values: Any) -> Array:
-        """A probability vector without zeros."""
-        found = self._named(values, argument)
-        K = len(self.domains)
-        if found is not None and found.shape == (K,):
-            for name, weight in zip(self.domains, found.tolist(), strict=True):
-                if not 0 < weight < math.inf:
-                    raise ValueError(
-                        f"{argument} must be positive and finite; domain {name!r} has {weight!r}. "
-                        "Give it a small weight, or leave the domain out"
-                    )
-        try:
-            return check_prior(found, K)
-        except ValueError as error:
-            message = str(error).replace("prior", argument, 1).replace("groups", "domains")
-            raise ValueError(message) from None
-
-    def _named(self, values: Any, argument: str) -> Any:
-        if values is None:
-            return None
-        return by_name(values, list(self.domains), argument, "domain")
+    def _check_reference(self, reference: Any) -> Array:
+        return check_reference(one_each(reference, self.domains, "reference"), len(self.domains))
 
     def _setting(self) -> Setting:
         number = self.updates + 1
@@ -408,9 +387,9 @@ class Reweighter:
     def _bounded(self, weights: Array) -> Array:
         if self._bounds is not None:
             low, high = self._bounds
-            if (weights < low).any() or (weights > high).any():
-                weights = project(weights, low, high)
-        return weights / weights.sum()
+            if (weights < low - 1e-12).any() or (weights > high + 1e-12).any():
+                return project(weights, low, high)
+        return weights
 
     def _check_bounds(self, floor: Any, cap: Any) -> tuple[Array, Array] | None:
         if floor is None and cap is None:
@@ -419,8 +398,8 @@ class Reweighter:
         ends = []
         for name, value, default in (("floor", floor, 0.0), ("cap", cap, 1.0)):
             value = default if value is None else value
-            end = np.full(K, value) if is_number(value) else self._named(value, name)
-            if end.shape != (K,) or not ((end >= 0) & (end <= 1)).all():
+            end = np.full(K, value) if is_number(value) else one_each(value, self.domains, name)
+            if not ((end >= 0) & (end <= 1)).all():
                 raise ValueError(
                     f"{name} must be in [0, 1], one number or one per domain; got {value!r}"
                 )
@@ -433,17 +412,6 @@ class Reweighter:
                 "and no floor may be above its cap"
             )
         return low, high
-
-    def _check_counts(self, counts: Any) -> Array:
-        K = len(self.domains)
-        if counts is None:
-            return np.ones(K)
-        count_K = self._named(counts, "counts")
-        if count_K.shape != (K,) or not (np.isfinite(count_K) & (count_K >= 0)).all():
-            raise ValueError(
-                f"counts must hold a number of tokens >= 0 for each of {K} domains; got {counts!r}"
-            )
-        return count_K
 
     @staticmethod
     def _check_step(step: Any) -> float:

@@ -22,7 +22,7 @@ import numpy as np
 
 from counterpoise.arguments import chosen, is_number
 from counterpoise.divergences import SimplexPoint
-from counterpoise.dual import DualState, dual_step, extrapolate, proximal_weights
+from counterpoise.dual import DualState, dual_step, extrapolate, proximal_weights, smooth
 
 Array = np.ndarray
 
@@ -95,11 +95,6 @@ def ascend(dual: DualState, losses: Array, present: Array, setting: Setting) -> 
     return dual_step(
         dual, losses, step=setting.step, nu=0.0, nu0=1.0, prior=setting.prior, present=present
     )
-
-
-def smooth(weights: Array, amount: float) -> Array:
-    """``(1 - c) weights + c / K``."""
-    return (1.0 - amount) * weights + amount / len(weights)
 
 
 class PrimalDual(Rule):
@@ -197,10 +192,8 @@ class Sheared(Rule):
     ) -> RuleState:
         dual = ascend(state.dual, losses, present, setting)
         if setting.smoothing > 0:
-            weights = dual.weights.copy()  # who is absent keeps its weight
-            mass = weights[present].sum()
-            weights[present] = mass * smooth(weights[present] / mass, setting.smoothing)
-            dual = replace(dual, point=SimplexPoint.of(weights))
+            kept = smooth(dual.weights, setting.smoothing, present)
+            dual = replace(dual, point=SimplexPoint.of(kept))
         return state.moved(dual)
 
 
@@ -262,15 +255,14 @@ class OnlineDataMixing(Rule):
             prior=uniform.weights,
             divergence="kl",
         )
-        moved = replace(dual, point=point, previous=dual.weights, iteration=dual.iteration + 1)
-        return state.moved(moved, rewards=rewards)
+        return state.moved(dual.moved(point), rewards=rewards)
 
     def propose(self, state: RuleState, setting: Setting) -> Array:
         if state.dual.iteration == 0:
             return state.dual.weights
         K = len(state.dual.weights)
         least = self.exploration(K, state.dual.iteration + 1)
-        return (1.0 - K * least) * state.dual.weights + least
+        return smooth(state.dual.weights, K * least)
 
     @staticmethod
     def exploration(K: int, t: int) -> float:

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -89,9 +89,7 @@ def _take(path: Path) -> int:
                 f"another process{holder and f' ({holder})'} is preparing {str(path.parent)!r}; "
                 "wait for it, or choose another folder"
             ) from None
-        try:
+        with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(handle), os.stat(path)):
                 return handle
-        except FileNotFoundError:
-            pass
         os.close(handle)  # its holder took the file away between our opening and locking it

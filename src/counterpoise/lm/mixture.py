@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from counterpoise.arguments import by_name, check_whole
+from counterpoise.arguments import check_weights, check_whole
 from counterpoise.lm.draws import EXHAUSTION, Change, Draws
 from counterpoise.lm.samples import Samples
 from counterpoise.lm.tokens import Corpus, Tokens
@@ -137,7 +137,9 @@ class MixtureDataset(IterableDataset[Sample]):
         self.mean_tokens = np.array([s.mean_tokens() for s in self.samples])
         sizes = np.array([len(s) for s in self.samples], dtype=np.int64)
         tokens = sizes * self.mean_tokens
-        first = tokens / tokens.sum() if weights is None else self.check_weights(weights)
+        first = tokens / tokens.sum()
+        if weights is not None:
+            first = check_weights(weights, self.domains, zeros=True)
         self._draws = Draws(
             self.domains,
             sizes,
@@ -200,7 +202,7 @@ class MixtureDataset(IterableDataset[Sample]):
         with a loader that runs, ``loader.lag`` batches later. On several ranks all must set the
         same weights at the same time.
         """
-        found = self.check_weights(weights)
+        found = check_weights(weights, self.domains, zeros=True)
         self._sync()
         first = self.number + (self._lag * self.whole_batch if self._ahead else 0)
         at = first if at is None else check_whole("at", at)
@@ -217,18 +219,6 @@ class MixtureDataset(IterableDataset[Sample]):
         self._board.post(change)
         self._seen = self._board.count
         return change.at
-
-    def check_weights(self, weights: Any) -> Array:
-        """Weights in the order of the domains, by name or in order; none negative, sum one."""
-        found = by_name(weights, self.domains, "weights", "domain")
-        if found.shape != (len(self.domains),) or not (np.isfinite(found) & (found >= 0)).all():
-            raise ValueError(
-                f"weights must hold a number >= 0 for each of {len(self.domains)} domains; "
-                f"got {weights!r}"
-            )
-        if abs(found.sum() - 1.0) > 1e-6:
-            raise ValueError(f"weights must sum to 1; they sum to {found.sum():.6g}")
-        return found / found.sum()
 
     def loader(self, batch_size: int | None = None, **options: Any) -> MixtureLoader:
         """A `MixtureLoader` of this dataset; see there for the options."""
@@ -374,11 +364,11 @@ class MixtureDataset(IterableDataset[Sample]):
         workers and samples in a batch may differ: the stream of samples and the weights that hold
         are kept, and from here on it is cut into the new batches.
         """
-        self._draws = self._restored(state)
+        draws, within = self._restored(state), int(state["within"])
+        self._draws, self._within, self._placed = draws, within, bool(state["placed"])
         self._recent.clear()
         self._ahead = False
         self._iteration += 1
-        self._within, self._placed = int(state["within"]), bool(state["placed"])
         self._seen = self._board.count
 
     def _describe(self, draws: Draws, within: int = 0, placed: bool = False) -> dict[str, Any]:

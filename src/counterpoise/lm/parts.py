@@ -37,11 +37,11 @@ class Part:
 
     def identity(self) -> list[Any]:
         """Changes when the documents may have changed; can be written as JSON."""
-        raise NotImplementedError
+        raise NotImplementedError(type(self).__name__)
 
     def rows(self, skip: int) -> Iterator[str]:
         """The texts of all rows after the first ``skip``, empty ones too."""
-        raise NotImplementedError
+        raise NotImplementedError(type(self).__name__)
 
 
 class File(Part):

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from counterpoise.arguments import by_name
 from counterpoise.reweight import Reweighter
 
 Array = np.ndarray
@@ -66,31 +65,6 @@ def check_mask(mask: Any, shape: torch.Size, device: torch.device) -> torch.Tens
     return mask.to(device, torch.bool)
 
 
-def check_counts(counts: Any, reweighter: Reweighter) -> Array:
-    """Numbers of examples of each group in a whole batch."""
-    count_K = _per_group(counts, reweighter, "counts")
-    K = len(reweighter.domains)
-    if count_K.shape != (K,) or not (np.isfinite(count_K) & (count_K >= 0)).all():
-        raise ValueError(
-            f"counts must hold a number >= 0 for each of {K} groups, as criterion.count() gives "
-            f"them; got {counts!r}"
-        )
-    return count_K
-
-
-def check_shares(shares: Any, reweighter: Reweighter) -> Array:
-    """Each group's share of the data."""
-    share_K = _per_group(shares, reweighter, "shares")
-    K = len(reweighter.domains)
-    fits = share_K.shape == (K,) and (share_K > 0).all() and abs(share_K.sum() - 1.0) < 1e-6
-    if not fits:
-        raise ValueError(
-            f"shares must be {K} positive numbers that sum to one, each group's share of the "
-            f"data; got {shares!r}; divide numbers of examples by their sum"
-        )
-    return share_K
-
-
 def check_total(found_K: Array, strays: float, expected_K: Array | None) -> None:
     """Counts summed over ranks, which every rank sees: all of them raise, or none."""
     K = len(found_K)
@@ -105,12 +79,6 @@ def check_total(found_K: Array, strays: float, expected_K: Array | None) -> None
             f"{found_K.tolist()!r}; use criterion.count(groups of the whole batch), with its mask "
             "where losses are per token, and make as many calls per batch as accumulate says"
         )
-
-
-def _per_group(values: Any, reweighter: Reweighter, name: str) -> Array:
-    if isinstance(values, torch.Tensor):
-        values = values.detach().cpu().numpy()
-    return by_name(values, list(reweighter.domains), name, "domain")
 
 
 def _is_integer(values: torch.Tensor) -> bool:

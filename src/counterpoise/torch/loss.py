@@ -9,15 +9,9 @@ from typing import Any, cast
 import numpy as np
 import torch
 
+from counterpoise.arguments import check_counts, check_weights
 from counterpoise.reweight import Reweighter, Update
-from counterpoise.torch.checks import (
-    check_counts,
-    check_losses,
-    check_mask,
-    check_shares,
-    check_total,
-    encode,
-)
+from counterpoise.torch.checks import check_losses, check_mask, check_total, encode
 from counterpoise.torch.distributed import group_sums, rank_of, reduce_checked, world_size
 
 Array = np.ndarray
@@ -97,7 +91,9 @@ class GroupDROLoss(torch.nn.Module):
         self.reweighter = reweighter
         self.accumulate = accumulate
         self.group = group
-        self.shares = None if shares is None else check_shares(shares, reweighter)
+        self.shares: Array | None = None
+        if shares is not None:
+            self.shares = check_weights(shares, reweighter.domains, "shares")
         self._forget()
 
     @property
@@ -132,7 +128,7 @@ class GroupDROLoss(torch.nn.Module):
         codes = codes.to(losses.device)
         if mask is not None:
             mask = check_mask(mask, losses.shape, losses.device)
-        expected_K = None if counts is None else check_counts(counts, self.reweighter)
+        expected_K = None if counts is None else check_counts(counts, self.reweighter.domains)
         if self.shares is not None and counts is not None:
             raise ValueError("counts were given to a loss that has shares; give only one of them")
         known = expected_K is not None or self.shares is not None
