@@ -122,3 +122,52 @@ class CorpusBar(StatusLine):
         shown = "" if share is None else f" {bar(share)}"
         end = f", {speed:,.0f} tokens/s" if speed > 0 else ""
         return f"{domain}{shown}  {documents:,} documents, {tokens:,} tokens{end}"
+
+
+class TrainBar(StatusLine):
+    """Called with (tokens, loss) after every training step.
+
+    On a terminal one line is redrawn; elsewhere progress is logged every minute.
+    """
+
+    log_every = 60.0
+
+    def __init__(self, total: int, stream: TextIO | None = None, every: float = 0.2) -> None:
+        super().__init__(stream, every)
+        self.total = total
+        self._first: tuple[int, float] | None = None
+        self._logged = time.monotonic()
+
+    def __call__(self, tokens: int, loss: float) -> None:
+        now = time.monotonic()
+        if self._first is None:  # the first step compiles and fills caches
+            self._first = (tokens, now)
+        before, since = self._first
+        speed = (tokens - before) / (now - since) if now > since else 0.0
+        if self.live:
+            if self.due():
+                self.draw(self.line(tokens, self.total, loss, speed))
+        elif now - self._logged >= self.log_every:
+            self._logged = now
+            logger.info("%s", self.line(tokens, self.total, loss, speed))
+
+    @staticmethod
+    def line(tokens: int, total: int, loss: float, speed: float) -> str:
+        """The bar as text.
+
+        >>> TrainBar.line(500_000, 1_000_000, 4.321, 10_000.0)
+        '[############............]  50 %  500,000 tokens, loss 4.321, 10,000 tokens/s, 0:50 left'
+        """
+        end = f", {speed:,.0f} tokens/s, {clock((total - tokens) / speed)} left" if speed else ""
+        return f"{bar(tokens / total)}  {tokens:,} tokens, loss {loss:.3f}{end}"
+
+
+def clock(seconds: float) -> str:
+    """A length of time as a clock shows it.
+
+    >>> clock(50), clock(3661)
+    ('0:50', '1:01:01')
+    """
+    minutes, rest = divmod(max(round(seconds), 0), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from counterpoise.arguments import check_whole
 from counterpoise.lm.disk import locked, read_json, write_json
-from counterpoise.lm.documents import Documents, find_parts, identify
+from counterpoise.lm.documents import Documents, cut, find_parts, identify
 from counterpoise.lm.domain import Domain, Place, differences, identity_of
 from counterpoise.lm.encoding import Crew, Task, cores
 from counterpoise.lm.parts import Part
@@ -40,6 +41,7 @@ def prepare(
     tokenizer: Any,
     text: str | Mapping[str, str] = "text",
     splits: Mapping[str, float] | None = None,
+    pieces: int | None = None,
     end: int | str | None = None,
     vocab_size: int | None = None,
     workers: int | None = None,
@@ -65,6 +67,10 @@ def prepare(
     splits : mapping from names to shares, optional
         As ``{"train": 0.98, "validation": 0.02}``; all documents are in ``train`` by default.
         The hash of a document's text decides where it goes: a text is never in two splits.
+    pieces : int, optional
+        Cut longer documents into pieces of about so many characters, between paragraphs where it
+        can be, each a document by itself: for domains of a few long ones, which no split of whole
+        ones would suit. Pieces of one document may then be in two splits.
     workers : int, optional
         Processes that encode; 0 for none but this one. By default one for each core, and none
         where there is little to do. With any, scripts need ``if __name__ == "__main__":``.
@@ -99,6 +105,8 @@ def prepare(
     names = check_domains(sources)
     shares = _check_splits(splits)
     workers = _check_workers(workers)
+    if pieces is not None:
+        check_whole("pieces", pieces, 1)
     known = get_tokenizer(tokenizer, end=end, vocab_size=vocab_size)
     _check_outside(sources, Path(out))
     columns = _columns(text, names)
@@ -107,7 +115,9 @@ def prepare(
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):
         domains = [
-            Domain(folder / name, _identity(name, parts[name], columns[name], known, shares))
+            Domain(
+                folder / name, _identity(name, parts[name], columns[name], known, shares, pieces)
+            )
             for name in names
         ]
         earlier = _earlier(folder, domains[0], names)
@@ -143,7 +153,7 @@ def _write(domain: Domain, parts: list[Part], crew: Crew, bar: CorpusBar | None)
         if bar is not None:
             bar(domain.name, sum(state.documents), sum(state.tokens), None)
         committed = time.monotonic()
-        for encoded, place in crew.encode(_batches(documents)):
+        for encoded, place in crew.encode(_batches(documents, domain.identity.get("pieces"))):
             domain.append(encoded, place)
             if time.monotonic() - committed >= COMMIT_SECONDS:
                 domain.commit()
@@ -176,7 +186,7 @@ def _write(domain: Domain, parts: list[Part], crew: Crew, bar: CorpusBar | None)
             )
 
 
-def _batches(documents: Documents) -> Iterator[tuple[list[str], Place]]:
+def _batches(documents: Documents, pieces: int | None) -> Iterator[tuple[list[str], Place]]:
     """Documents in batches of about the same length; the last may have none."""
     texts: list[str] = []
     size = 0
@@ -186,7 +196,7 @@ def _batches(documents: Documents) -> Iterator[tuple[list[str], Place]]:
         return Place(d.part, d.row, d.rows, d.empty, d.share)
 
     for document in documents:
-        texts.append(document)
+        texts.extend([document] if pieces is None else cut(document, pieces))
         size += len(document) + DOCUMENT_COST
         if size >= BATCH_CHARACTERS:
             yield texts, place()
@@ -195,9 +205,15 @@ def _batches(documents: Documents) -> Iterator[tuple[list[str], Place]]:
 
 
 def _identity(
-    name: str, parts: list[Part], text: str, tokenizer: Tokenizer, shares: dict[str, float]
+    name: str,
+    parts: list[Part],
+    text: str,
+    tokenizer: Tokenizer,
+    shares: dict[str, float],
+    pieces: int | None,
 ) -> dict[str, Any]:
-    return {
+    cutting = {} if pieces is None else {"pieces": pieces}
+    return cutting | {
         "domain": name,
         "tokenizer": tokenizer.fingerprint,
         "vocab_size": tokenizer.vocab_size,

@@ -109,6 +109,29 @@ class Documents(Iterator[str]):
         return done / self._before[-1]
 
 
+def cut(document: str, most: int) -> list[str]:
+    """Pieces of at most so many characters: between paragraphs, lines or words, whichever is found
+    in a piece's second half; joined they are the document again, but for blank pieces.
+
+    >>> cut("One two.\\n\\nThree four five.", 16)
+    ['One two.\\n\\n', 'Three four five.']
+    """
+    pieces, at = [], 0
+    while at < len(document):
+        end = at + most
+        if end < len(document):
+            found = (document.rfind(mark, at + most // 2, end) for mark in ("\n\n", "\n", " "))
+            border = next((i for i in found if i >= 0), None)
+            if border is not None:
+                while border < end and document[border].isspace():
+                    border += 1
+                end = border
+        if not document[at:end].isspace():
+            pieces.append(document[at:end])
+        at = end
+    return pieces
+
+
 def find_parts(source: Any, text: str = "text") -> list[Part]:
     """What a source consists of: files and datasets, in the order they are read."""
     if not isinstance(text, str) or not text:

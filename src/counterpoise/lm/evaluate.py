@@ -35,8 +35,8 @@ def held_out(
     domains: Sequence[str] | None = None,
     limit: int | None = None,
 ) -> dict[str, Samples]:
-    """Samples of each domain's held-out tokens, at most ``limit`` of each; of all domains, or of
-    those that are named."""
+    """Samples of each domain's held-out tokens, at most ``limit`` of each, evenly spread; of all
+    domains, or of those that are named."""
     if not isinstance(corpus, Corpus):
         corpus = Corpus.open(corpus)
     names = domains or corpus.domains

@@ -33,16 +33,51 @@ class Log:
         """A run goes on from an earlier update: what was written of later ones does not hold."""
 
 
-class JsonlLog(Log):
-    """One line of JSON per record, at the end of a file.
+class JsonLines:
+    """Records, one line of JSON each, at the end of a file.
 
-    Numbers that are not finite become null. A line that was cut off by a kill is dropped when the
-    file is opened again, and lines of later updates when a run goes on from an earlier one. The
-    file of another run that starts over is kept beside it, as ``<name>.1.jsonl`` and so on.
+    Numbers that are not finite become null. Every record has the whole numbers ``keys``.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], keys: tuple[str, ...] = ("step",)) -> None:
+        self.path, self.keys = Path(path), keys
+
+    def append(self, record: Record) -> None:
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(_plain(record), allow_nan=False) + "\n")
+
+    def read(self) -> list[dict[str, Any]]:
+        """All whole records; a line that was cut off by a kill is none."""
+        if not self.path.exists():
+            return []
+        lines = self.path.read_text(encoding="utf-8").split("\n")
+        try:
+            records = [json.loads(line) for line in lines[:-1] if line]  # the last has no end yet
+            _ = [r[key] + 0 for r in records for key in self.keys]
+        except (ValueError, TypeError, KeyError):
+            raise ValueError(
+                f"{str(self.path)!r} is not a log of Counterpoise; choose another path"
+            ) from None
+        return records
+
+    def keep(self, records: list[dict[str, Any]]) -> None:
+        """Let the file hold these records and no others."""
+        text = "".join(json.dumps(r) + "\n" for r in records)
+        if self.path.exists() and self.path.read_text(encoding="utf-8") != text:
+            write_text(self.path, text)
+
+
+class JsonlLog(Log):
+    """A file of `JsonLines`.
+
+    A line that was cut off by a kill is dropped when the file is opened again, and lines of later
+    updates when a run goes on from an earlier one. The file of another run that starts over is
+    kept beside it, as ``<name>.1.jsonl`` and so on.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+        self._lines = JsonLines(path, ("update", "step"))
+        self.path = self._lines.path
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.read()  # a file of something else is an error now, and not when weights have moved
         self._opened = False
@@ -53,32 +88,16 @@ class JsonlLog(Log):
             if records and records[-1]["update"] >= record["update"]:
                 self._put_aside()
             else:
-                self._keep(records)
+                self._lines.keep(records)
             self._opened = True
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(_plain(record), allow_nan=False) + "\n")
+        self._lines.append(record)
 
     def rewind(self, update: int, step: int) -> None:
-        self._keep([r for r in self.read() if r["update"] <= update])
+        self._lines.keep([r for r in self.read() if r["update"] <= update])
 
     def read(self) -> list[dict[str, Any]]:
         """All whole records."""
-        if not self.path.exists():
-            return []
-        lines = self.path.read_text(encoding="utf-8").split("\n")
-        try:
-            records = [json.loads(line) for line in lines[:-1] if line]  # the last has no end yet
-            _ = [r["update"] + r["step"] for r in records]
-        except (ValueError, TypeError, KeyError):
-            raise ValueError(
-                f"{str(self.path)!r} is not a log of Counterpoise; choose another path"
-            ) from None
-        return records
-
-    def _keep(self, records: list[dict[str, Any]]) -> None:
-        text = "".join(json.dumps(r) + "\n" for r in records)
-        if self.path.exists() and self.path.read_text(encoding="utf-8") != text:
-            write_text(self.path, text)
+        return self._lines.read()
 
     def _put_aside(self) -> None:
         number = 1

@@ -30,7 +30,7 @@ class Samples(Dataset[dict[str, torch.Tensor]]):
         piece is left out), or every document is a sample by itself, cut or filled up with its end
         token; filling has label -100 and no attention.
     limit : int, optional
-        Only the first so many samples.
+        At most so many samples, evenly spread over all.
 
     A sample is a dictionary of ``input_ids`` and ``labels`` (the same tokens; models shift them),
     and ``attention_mask`` when documents stand alone.
@@ -40,8 +40,9 @@ class Samples(Dataset[dict[str, torch.Tensor]]):
         self, tokens: Tokens, length: int, *, packed: bool = True, limit: int | None = None
     ) -> None:
         self.tokens, self.length, self.packed = tokens, check_whole("length", length, 1), packed
-        self._count = tokens.n_tokens // self.length if packed else tokens.n_documents
-        if self._count == 0:
+        self._all = tokens.n_tokens // self.length if packed else tokens.n_documents
+        self._count = self._all
+        if self._all == 0:
             raise ValueError(
                 f"domain {tokens.name!r} has {tokens.n_tokens} tokens in the split "
                 f"{tokens.split!r}, fewer than one sample of {self.length}; use a shorter length, "
@@ -60,6 +61,7 @@ class Samples(Dataset[dict[str, torch.Tensor]]):
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
         if not 0 <= index < self._count:
             raise IndexError(f"sample {index} of {self._count} of domain {self.name!r}")
+        index = index * self._all // self._count
         if self.packed:
             ids = torch.from_numpy(self.tokens.read(index * self.length, (index + 1) * self.length))
             return {"input_ids": ids, "labels": ids.clone()}
@@ -73,15 +75,15 @@ class Samples(Dataset[dict[str, torch.Tensor]]):
         return {"input_ids": ids, "labels": labels, "attention_mask": attention}
 
     def mean_tokens(self) -> float:
-        """Tokens per sample, filling apart."""
+        """Tokens per sample of the whole split, filling apart."""
         if self.packed:
             return float(self.length)
         total, last = 0, 0
-        for lo in range(0, self._count, CHUNK):
-            ends = self.tokens.ends(lo, min(lo + CHUNK, self._count))
+        for lo in range(0, self._all, CHUNK):
+            ends = self.tokens.ends(lo, min(lo + CHUNK, self._all))
             total += int(np.minimum(np.diff(ends, prepend=last), self.length).sum())
             last = int(ends[-1])
-        return total / self._count
+        return total / self._all
 
     def __repr__(self) -> str:
         kind = "packed" if self.packed else "documents"

@@ -63,14 +63,21 @@ class Steering:
     def weights(self) -> Array:
         return self.reweighter.weights
 
-    def observe(self, losses: Any, counts: Any = None, step: int | None = None) -> Array:
+    def observe(
+        self,
+        losses: Any,
+        counts: Any = None,
+        step: int | None = None,
+        *,
+        absent_ok: bool = False,
+    ) -> Array:
         """Update the weights from losses of this step, hand them to the mixture, log them.
 
         Arguments are those of `Reweighter.update`. Every rank calls it with the same losses; that
         all have the same weights afterwards is checked.
         """
         before = self.reweighter.updates
-        weights = self.reweighter.update(losses, counts, step)
+        weights = self.reweighter.update(losses, counts, step, absent_ok=absent_ok)
         if self.reweighter.updates == before:
             return weights
         reduce_checked(torch.zeros(1, dtype=torch.float64), weights.tobytes(), self.group)

@@ -1,0 +1,125 @@
+"""``counterpoise lm``: the language-model pipeline, from a configuration file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from counterpoise.lm.training.settings import Settings, load_settings
+from counterpoise.tables import parse_changes
+
+
+def configured(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The arguments that all commands with a configuration file have."""
+    command = click.option(
+        "--set", "changes", multiple=True, metavar="NAME=VALUE",
+        help="Change a setting of the file: --set train.seed=1. Can be repeated.",
+    )(command)  # fmt: skip
+    return click.argument("config", type=click.Path(dir_okay=False))(command)
+
+
+def _settings(config: str, changes: tuple[str, ...]) -> Settings:
+    return load_settings(config, parse_changes(changes))
+
+
+def _show(value: Any) -> None:
+    click.echo(json.dumps(value, indent=2))
+
+
+@click.group()
+def lm() -> None:
+    """Language models whose mixture of domains follows the weights.
+
+    One configuration file (TOML) describes corpus, model, training and comparison; see configs/.
+
+    \b
+    counterpoise lm prepare configs/study-registry.toml
+    counterpoise lm train configs/study-registry.toml --out out/one-run
+    counterpoise lm compare configs/study-registry.toml --jobs 2
+    """
+
+
+@lm.command()
+@configured
+@click.option("--overwrite", is_flag=True, help="Prepare anew what was made differently.")
+@click.pass_obj
+def prepare(obj: dict[str, Any], config: str, changes: tuple[str, ...], overwrite: bool) -> None:
+    """Turn the documents of every domain into token files."""
+    from counterpoise.lm.training.prepare import prepare_corpus
+
+    corpus = prepare_corpus(
+        _settings(config, changes), overwrite=overwrite, progress=obj["progress"]
+    )
+    click.echo(repr(corpus))
+
+
+@lm.command()
+@configured
+@click.option("--out", type=click.Path(file_okay=False), help="The run's folder.")
+@click.option("--dry-run", is_flag=True, help="Check everything and estimate memory and time.")
+@click.pass_obj
+def train(
+    obj: dict[str, Any], config: str, changes: tuple[str, ...], out: str | None, dry_run: bool
+) -> None:
+    """Train a model, or go on with a run that was stopped.
+
+    On several cards or machines: torchrun --nproc-per-node 8 -m counterpoise lm train CONFIG
+    """
+    settings = _settings(config, changes)
+    from counterpoise.lm.training.train import train as run
+
+    result = run(settings, out, progress=obj["progress"])
+    if result:
+        _show(result)
+
+
+@lm.command()
+@configured
+@click.pass_obj
+def references(obj: dict[str, Any], config: str, changes: tuple[str, ...]) -> None:
+    """Find the loss that each domain can be expected to reach.
+
+    They are given, a model's, or foretold by a scaling law that is fitted to small runs; see
+    [references] of the configuration.
+    """
+    from counterpoise.lm.training.references import find_references
+
+    _show(find_references(_settings(config, changes), progress=obj["progress"]))
+
+
+@lm.command()
+@configured
+@click.option("--jobs", default=1, show_default=True, help="Runs at a time.")
+@click.option("--only", multiple=True, metavar="RUN", help="Only this run. Can be repeated.")
+@click.option("--seeds", help="Only these seeds, as 0,1,2.")
+@click.option("--minutes", type=float, help="Begin no run after so many minutes.")
+@click.option("--results", type=click.Path(file_okay=False), help="Where tables are written.")
+@click.pass_obj
+def compare(
+    obj: dict[str, Any],
+    config: str,
+    changes: tuple[str, ...],
+    jobs: int,
+    only: tuple[str, ...],
+    seeds: str | None,
+    minutes: float | None,
+    results: str | None,
+) -> None:
+    """Train many rules with many seeds, and compare them seed by seed.
+
+    Runs that have ended are not repeated, so a stopped comparison goes on when called again.
+    """
+    from counterpoise.lm.study.compare import run_all
+
+    chosen = None if seeds is None else [int(s) for s in seeds.split(",")]
+    run_all(
+        _settings(config, changes),
+        jobs=jobs,
+        only=list(only) or None,
+        seeds=chosen,
+        minutes=minutes,
+        progress=obj["progress"],
+    )

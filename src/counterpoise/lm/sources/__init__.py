@@ -1,0 +1,1 @@
+"""Where documents come from: folders of domains, packages of public registries; tokenizers."""

@@ -1,0 +1,1 @@
+"""Many runs compared: rules and seeds from one file, paired statistics, figures."""

@@ -1,0 +1,1 @@
+"""Training runs from one configuration file: settings, model, loop, checkpoints, estimates."""

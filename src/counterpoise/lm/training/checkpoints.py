@@ -1,0 +1,124 @@
+"""Checkpoints that are whole or not there: safetensors and JSON, and a model that transformers
+loads as it is."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_state_dict,
+    set_state_dict,
+)
+
+from counterpoise.lm.disk import sync_folder
+from counterpoise.lm.training.place import Place
+
+logger = logging.getLogger("counterpoise")
+
+FORMAT, VERSION = "counterpoise checkpoint", 1
+MODEL, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "state.json"
+HEAD = "lm_head.weight"
+
+
+def save(
+    folder: Path,
+    step: int,
+    model: Any,
+    optimizer: torch.optim.Optimizer,
+    state: dict[str, Any],
+    place: Place,
+    *,
+    keep: int = 1,
+    with_optimizer: bool = True,
+) -> Path:
+    """Write ``folder/step-<step>``; all ranks call, the first one writes."""
+    target = folder / f"step-{step:08d}"
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    tensors, moments = get_state_dict(model, optimizer, options=options)
+    if place.first:
+        from safetensors.torch import save_file
+
+        draft = folder / f".step-{step:08d}.new"
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(parents=True)
+        plain = getattr(model, "module", model)
+        if plain.config.tie_word_embeddings:
+            tensors.pop(HEAD, None)  # the same numbers as the embeddings
+        whole = {name: t.contiguous() for name, t in tensors.items()}
+        save_file(whole, draft / MODEL, metadata={"format": "pt"})
+        plain.config.save_pretrained(draft)
+        if with_optimizer:
+            flat = {
+                f"{key}/{name}": torch.as_tensor(value).contiguous()
+                for name, values in moments["state"].items()
+                for key, value in values.items()
+            }
+            save_file(flat, draft / OPTIMIZER)
+        known = {"format": FORMAT, "version": VERSION, "step": step, "rng": _rng(), **state}
+        (draft / STATE).write_text(json.dumps(known, allow_nan=False) + "\n", encoding="utf-8")
+        for path in draft.iterdir():
+            with open(path, "rb") as file:
+                os.fsync(file.fileno())
+        sync_folder(draft)
+        shutil.rmtree(target, ignore_errors=True)
+        os.replace(draft, target)
+        sync_folder(folder)
+        for old in found(folder)[:-keep]:
+            shutil.rmtree(old)
+    place.wait()
+    return target
+
+
+def found(folder: Path) -> list[Path]:
+    """Checkpoints of a folder, the earliest first."""
+    return sorted(p for p in folder.glob("step-*") if (p / STATE).is_file())
+
+
+def restore(
+    path: Path, model: Any, optimizer: torch.optim.Optimizer, place: Place
+) -> dict[str, Any]:
+    """Load what `save` wrote; returns its state."""
+    from safetensors.torch import load_file
+
+    state = read_state(path)
+    if not (path / OPTIMIZER).is_file():
+        raise ValueError(f"{str(path)!r} holds no optimizer: it ends a run and cannot go on")
+    tensors = load_file(path / MODEL)
+    plain = getattr(model, "module", model)
+    if plain.config.tie_word_embeddings and HEAD not in tensors:
+        head = plain.get_input_embeddings()
+        name = next(n for n, module in plain.named_modules() if module is head)
+        tensors[HEAD] = tensors[f"{name}.weight"]
+    options = StateDictOptions(full_state_dict=True)
+    _, now = get_state_dict(model, optimizer, options=options)
+    moments: dict[str, dict[str, torch.Tensor]] = {}
+    for name, tensor in load_file(path / OPTIMIZER).items():
+        key, _, parameter = name.partition("/")
+        moments.setdefault(parameter, {})[key] = tensor
+    now["state"] = moments
+    set_state_dict(
+        model, optimizer, model_state_dict=tensors, optim_state_dict=now, options=options
+    )
+    torch.set_rng_state(torch.tensor(state["rng"], dtype=torch.uint8))
+    return state
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    state = json.loads((path / STATE).read_text(encoding="utf-8"))
+    if state.get("format") != FORMAT or state.get("version") != VERSION:
+        raise ValueError(
+            f"{str(path)!r} is not a checkpoint that this release reads ({FORMAT} {VERSION}); it "
+            f"says {state.get('format')!r} {state.get('version')!r}"
+        )
+    return state
+
+
+def _rng() -> list[int]:
+    return torch.get_rng_state().tolist()

@@ -1,0 +1,70 @@
+"""Weights and references of a run's domains, from its settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from counterpoise.lm.tokens import Corpus
+from counterpoise.lm.training.settings import Settings
+from counterpoise.reweight import Reweighter
+from counterpoise.rules import NAMED
+
+Array = np.ndarray
+
+
+def domains_of(settings: Settings, corpus: Corpus) -> list[str]:
+    """The domains of a run: those that are named, or all of the corpus."""
+    names = list(settings.corpus.domains or corpus.domains)
+    unknown = [n for n in names if n not in corpus.domains]
+    if unknown:
+        raise ValueError(
+            f"corpus.domains names {unknown!r}, which the corpus in {str(corpus.folder)!r} does "
+            f"not have; it has {corpus.domains!r}"
+        )
+    return names
+
+
+def named_weights(value: Any, domains: list[str], corpus: Corpus) -> Any:
+    """Weights that a setting means: ``uniform``, ``size``, or those given, which it makes to sum
+    to one as printed tables seldom do."""
+    if value is None or value == "uniform":
+        return dict.fromkeys(domains, 1.0 / len(domains))
+    if value == "size":
+        sizes = corpus.sizes("train")
+        total = sum(sizes[name] for name in domains)
+        return {name: sizes[name] / total for name in domains}
+    total = sum(value.values())
+    if not abs(total - 1.0) < 0.01:
+        raise ValueError(f"weights must sum to 1; {value!r} sum to {total:g}")
+    return {name: weight / total for name, weight in value.items()}
+
+
+def make_reweighter(
+    settings: Settings, domains: list[str], corpus: Corpus, references: dict[str, float] | None
+) -> Reweighter:
+    """The reweighter that ``[reweight]`` describes."""
+    r = settings.reweight
+    prior = named_weights(r.prior, domains, corpus)
+    try:
+        rule = NAMED[r.rule](**r.options)
+    except TypeError:
+        raise ValueError(
+            f"reweight.options={r.options!r} are not those of the rule {r.rule!r}"
+        ) from None
+    return Reweighter(
+        domains,
+        rule,
+        step=r.step,
+        nu=r.nu,
+        extrapolation=r.extrapolation,
+        smoothing=r.smoothing,
+        prior=prior,
+        start=prior if r.start is None else named_weights(r.start, domains, corpus),
+        reference=None if references is None else {n: references[n] for n in domains},
+        clip=r.clip,
+        ema=r.ema,
+        floor=r.floor,
+        cap=r.cap,
+    )

@@ -1,0 +1,24 @@
+"""Losses token by token, which is what both training and evaluation are made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn.functional import cross_entropy
+
+Batch = dict[str, torch.Tensor]
+
+
+def token_losses(model: Any, ids: torch.Tensor) -> torch.Tensor:
+    """The loss of every token but the first of each sequence, of shape (B, L - 1), in float32."""
+    logits = model(input_ids=ids).logits[:, :-1].float()
+    return cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none").view(
+        ids[:, 1:].shape
+    )
+
+
+def summed_loss(model: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    """Sum and number of a batch's token losses, as `domain_losses` takes them."""
+    losses = token_losses(model, batch["input_ids"])
+    return losses.double().sum(), torch.tensor(losses.numel())

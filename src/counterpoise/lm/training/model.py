@@ -1,0 +1,81 @@
+"""The model of a run: a LLaMA of a given shape, or a checkpoint that is trained on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from counterpoise.lm.tokens import Corpus
+from counterpoise.lm.training.settings import Settings
+
+
+def make_model(settings: Settings, corpus: Corpus) -> Any:
+    """A new model, the same for equal seeds, or the one of ``model.checkpoint``; in float32."""
+    if settings.model.checkpoint is not None:
+        from counterpoise.lm.model_files import load_checkpoint
+
+        model, _ = load_checkpoint(settings.model.checkpoint, dtype=torch.float32)
+        _check_fits(model, corpus, settings)
+    else:
+        from transformers import LlamaForCausalLM
+
+        torch.manual_seed(settings.train.seed)
+        model = LlamaForCausalLM(llama_config(settings, corpus.vocab_size, corpus.end))
+    model.config.use_cache = False
+    if settings.train.activation_checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    return model
+
+
+def llama_config(settings: Settings, vocab_size: int, end: int = 0) -> Any:
+    """transformers' configuration of the shape in ``[model]``."""
+    from transformers import LlamaConfig
+
+    shape = settings.model
+    return LlamaConfig(
+        vocab_size=shape.vocab_size or vocab_size,
+        hidden_size=shape.hidden_size,
+        intermediate_size=shape.intermediate_size or round_up(shape.hidden_size * 8 / 3, 8),
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads or shape.heads,
+        max_position_embeddings=settings.train.length,
+        tie_word_embeddings=shape.tie_embeddings,
+        rope_theta=shape.rope_theta,
+        rms_norm_eps=shape.norm_eps,
+        bos_token_id=end,
+        eos_token_id=end,
+    )
+
+
+def round_up(value: float, to: int) -> int:
+    """The next multiple.
+
+    >>> round_up(341.3, 8)
+    344
+    """
+    return int(-(-value // to)) * to
+
+
+def blocks_of(model: Any) -> Any:
+    """The model's blocks, in order."""
+    lists = [m for m in model.modules() if isinstance(m, torch.nn.ModuleList)]
+    if not lists:
+        raise ValueError(f"{type(model).__name__} has no list of blocks; use parallel = 'ddp'")
+    return max(lists, key=lambda blocks: sum(p.numel() for p in blocks.parameters()))
+
+
+def _check_fits(model: Any, corpus: Corpus, settings: Settings) -> None:
+    rows = model.get_input_embeddings().weight.shape[0]
+    if corpus.vocab_size > rows:
+        raise ValueError(
+            f"model.checkpoint={settings.model.checkpoint!r} knows {rows} tokens, the corpus has "
+            f"{corpus.vocab_size}; prepare it with the checkpoint's own tokenizer"
+        )
+    longest = getattr(model.config, "max_position_embeddings", None)
+    if longest is not None and settings.train.length > longest:
+        raise ValueError(
+            f"train.length={settings.train.length} is longer than the {longest} tokens that the "
+            "checkpoint was made for"
+        )

@@ -1,0 +1,116 @@
+"""Reference losses: given, a model's, or what a scaling law foretells from smaller models."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from counterpoise.lm.disk import read_json, write_json
+from counterpoise.lm.training.settings import Settings
+
+logger = logging.getLogger("counterpoise")
+
+FORMAT, VERSION = "counterpoise references", 1
+
+
+def known_references(settings: Settings, domains: list[str]) -> dict[str, float] | None:
+    """Reference losses of the domains; None where the settings name none.
+
+    Those of a model or of a scaling law are read from ``references.file``, which
+    `find_references` writes.
+    """
+    asked = settings.references
+    if asked.losses is not None:
+        losses = asked.losses
+    elif asked.file is not None:
+        path = Path(asked.file)
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"references.file={asked.file!r} is not there yet; run `counterpoise lm "
+                "references` with this configuration first"
+            )
+        losses = read_json(path, FORMAT, VERSION)["losses"]
+    elif asked.model is not None or asked.sizes is not None:
+        raise ValueError("references.file must be set: it is where reference losses are kept")
+    else:
+        return None
+    missing = [name for name in domains if name not in losses]
+    if missing:
+        raise ValueError(
+            f"there is no reference loss for {missing!r}; there is for {list(losses)!r}"
+        )
+    return {name: float(losses[name]) for name in domains}
+
+
+def find_references(settings: Settings, *, progress: bool = True) -> dict[str, float]:
+    """Find the reference losses and write them to ``references.file``."""
+    asked = settings.references
+    if asked.file is None:
+        raise ValueError("references.file must be set: it is where reference losses are kept")
+    if asked.losses is not None:
+        found: dict[str, Any] = {"losses": asked.losses, "from": "given"}
+    elif asked.model is not None:
+        found = _of_model(settings, asked.model)
+    elif asked.sizes is not None:
+        found = _foretold(settings, progress)
+    else:
+        raise ValueError(
+            "the configuration names no references: set references.losses, references.model or "
+            "references.sizes"
+        )
+    path = Path(asked.file)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, {"format": FORMAT, "version": VERSION, **found})
+    return found["losses"]
+
+
+def _of_model(settings: Settings, model: str) -> dict[str, Any]:
+    from counterpoise.lm.training.measure import losses_of
+
+    losses = losses_of(settings, model, settings.evaluate.driving)
+    return {"losses": losses, "from": "model", "model": model}
+
+
+def _foretold(settings: Settings, progress: bool) -> dict[str, Any]:
+    """Train the smaller models, and fit a law to each domain's losses."""
+    from counterpoise.lm.training.scaling import fit_scaling_law
+    from counterpoise.lm.training.train import train
+
+    asked = settings.references
+    results = []
+    for number, size in enumerate(asked.sizes or ()):
+        changes = {
+            **{f"model.{key}": value for key, value in size.items()},
+            "train.tokens": asked.tokens or settings.train.tokens,
+            "references": {},
+            "reweight": {"rule": "static", "prior": asked.weights},
+            "evaluate.tasks": [],
+        }
+        logger.info("reference model %d of %d: %s", number + 1, len(asked.sizes or ()), size)
+        folder = Path(settings.out, "references", "-".join(f"{k}-{v}" for k, v in size.items()))
+        results.append(train(settings.changed(changes), folder, progress=progress))
+    target = parameters_of(settings)
+    sizes = [r["parameters"] for r in results]
+    domains = list(results[0]["driving_losses"])
+    laws = {n: fit_scaling_law(sizes, [r["driving_losses"][n] for r in results]) for n in domains}
+    return {
+        "losses": {name: float(law(target)) for name, law in laws.items()},
+        "from": "scaling law",
+        "parameters": target,
+        "runs": [{"parameters": r["parameters"], "losses": r["driving_losses"]} for r in results],
+        "laws": {name: asdict(law) for name, law in laws.items()},
+    }
+
+
+def parameters_of(settings: Settings) -> int:
+    """Parameters of the model that the settings describe, without making it."""
+    import torch
+
+    from counterpoise.lm.tokens import Corpus
+    from counterpoise.lm.training.model import make_model
+
+    with torch.device("meta"):
+        model = make_model(settings, Corpus.open(settings.corpus.folder))
+    return sum(p.numel() for p in model.parameters())

