@@ -24,9 +24,13 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, data: bytes) -> None:
     draft = path.with_name(f".{path.name}.new")
-    with open(draft, "w", encoding="utf-8", newline="\n") as file:
-        file.write(text)
+    with open(draft, "wb") as file:
+        file.write(data)
         file.flush()
         os.fsync(file.fileno())
     os.replace(draft, path)
