@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from counterpoise.lm.results import Results
-from counterpoise.lm.scores import Tasks
+from counterpoise.lm.study.results import Results
+from counterpoise.lm.study.scores import Tasks
 
 DOMAINS = ("web", "code", "books", "wiki", "forums", "papers")
 EFFECTS = {

@@ -16,9 +16,9 @@ from matplotlib.text import Text
 from PIL import Image
 from test_package import printed
 
-from counterpoise.lm import figures
-from counterpoise.lm.canvas import COLOURS, panels, short, spread_out
-from counterpoise.lm.summary import paired_differences
+from counterpoise.lm.study import figures
+from counterpoise.lm.study.canvas import COLOURS, panels, short, spread_out
+from counterpoise.lm.study.summary import paired_differences
 
 COMMAND = "python experiments/report.py --study $main --cost $5"
 STUDY = study({"static": 0.0, "uniform": 0.02, "dro": -0.03}, seeds=3, evaluations=6)
@@ -127,8 +127,8 @@ def test_what_cannot_be_drawn_is_refused(tmp_path, monkeypatch):
 
 def test_results_need_neither_torch_nor_matplotlib():
     code = (
-        "import sys, counterpoise.lm.figures; print([m for m in ('torch', 'pandas', 'matplotlib', "
-        "'sklearn', 'scipy.stats') if m in sys.modules])"
+        "import sys, counterpoise.lm.study.figures; print([m for m in ('torch', 'pandas', "
+        "'matplotlib', 'sklearn', 'scipy.stats') if m in sys.modules])"
     )
     assert printed(code) == "[]"
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from lm_studies import curves, scores, study
 
 from counterpoise.lm import disk
-from counterpoise.lm.results import LOSS_KINDS, Results, read_results, write_results
-from counterpoise.lm.scores import TASK_KINDS
+from counterpoise.lm.study.results import LOSS_KINDS, Results, read_results, write_results
+from counterpoise.lm.study.scores import TASK_KINDS
 
 TWO = curves({"x": [[[1.0, 3.0], [2.0, 0.5]]], "y": [[[5.0, 4.0], [1.0, 1.0]]]}, domains=("a", "b"))
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from lm_studies import curves, scores, study
 from scipy.stats import ttest_rel
 
-from counterpoise.lm.bands import mean_curve, paired_curve
-from counterpoise.lm.estimates import first_reach, holm, student_interval, token_ratio
-from counterpoise.lm.markdown import fixed, interval, markdown_table
-from counterpoise.lm.results import LOSS_KINDS, Results
-from counterpoise.lm.summary import (
+from counterpoise.lm.study.bands import mean_curve, paired_curve
+from counterpoise.lm.study.estimates import first_reach, holm, student_interval, token_ratio
+from counterpoise.lm.study.markdown import fixed, interval, markdown_table
+from counterpoise.lm.study.results import LOSS_KINDS, Results
+from counterpoise.lm.study.summary import (
     Difference,
     Speedup,
     final_spreads,

@@ -29,7 +29,7 @@ def corpus(tmp_path_factory):
     return markov_corpus(folder, SIZES, splits=("train", "validation", "test"))
 
 
-def table(corpus, **changes):
+def table(corpus, /, **changes):
     found = {
         "corpus": {"folder": str(corpus.folder)},
         "model": {"hidden_size": 16, "layers": 2, "heads": 2},
@@ -44,7 +44,7 @@ def table(corpus, **changes):
     return found
 
 
-def settings(corpus, **changes):
+def settings(corpus, /, **changes):
     return build(Settings, table(corpus, **changes))
 
 

@@ -31,7 +31,11 @@ class Planned:
 
     @property
     def done(self) -> bool:
-        return self.folder.result is not None
+        """Whether it has ended; a folder of another run is an error."""
+        if self.folder.result is None:
+            return False
+        self.folder.check(self.settings())
+        return True
 
     @property
     def needs(self) -> list[str]:

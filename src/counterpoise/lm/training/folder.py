@@ -49,18 +49,23 @@ class RunFolder:
         """Make the folder, or make sure that it is of these very settings."""
         file = self.path / CONFIG
         if file.is_file():
-            then = self.settings
-            if then.identity != settings.identity:
-                named = ", ".join(differing(then.table, settings.table)[:5])
-                raise ValueError(
-                    f"{str(self.path)!r} holds a run with other settings ({named}); choose another "
-                    "folder (--out), or remove that one"
-                )
+            self.check(settings)
             return
         self.path.mkdir(parents=True, exist_ok=True)
         write_json(self.path / ENVIRONMENT, environment() | dict(surroundings))
         table = {k: v for k, v in settings.table.items() if k != "compare"}
         write_text(file, to_toml(table, "Settings of this run; counterpoise lm train repeats it."))
+
+    def check(self, settings: Settings) -> None:
+        """Make sure that the run in the folder has these settings."""
+        then = self.settings
+        if then.identity != settings.identity:
+            one, other = then.decisive, settings.decisive
+            raise ValueError(
+                f"{str(self.path)!r} holds a run with other settings "
+                f"({', '.join(differing(one, other)[:5])}); choose another folder (--out), or "
+                "remove that one"
+            )
 
     def rewind(self, step: int) -> None:
         """Forget what was measured after a step."""

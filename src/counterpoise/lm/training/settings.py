@@ -31,7 +31,7 @@ def _check_positive(table: str, of: Any, *names: str, zero: bool = False) -> Non
     for name in names:
         value = getattr(of, name)
         if value is not None:
-            fits = is_number(value) and (value > 0 or (zero and value == 0)) and math.isfinite(value)
+            fits = is_number(value) and math.isfinite(value) and value >= 0 and (zero or value > 0)
             _check(f"{table}.{name}", fits, value, "0 or more" if zero else "above 0")
 
 
@@ -331,15 +331,20 @@ class Settings:
         return as_table(self)
 
     @property
-    def identity(self) -> str:
-        """Changes when anything changes that decides a run's numbers."""
+    def decisive(self) -> dict[str, Any]:
+        """The settings that decide a run's numbers."""
         kept = {k: v for k, v in self.table.items() if k not in ("out", "compare")}
         kept["corpus"] = {k: kept["corpus"].get(k) for k in ("folder", "domains")}
         for name in ("keep", "checkpoint_every", "save_optimizer"):
             kept["train"].pop(name, None)
         for name in ("tasks", "task_data", "task_limit"):
             kept["evaluate"].pop(name, None)
-        text = json.dumps(kept, sort_keys=True)
+        return kept
+
+    @property
+    def identity(self) -> str:
+        """Changes when anything changes that decides a run's numbers."""
+        text = json.dumps(self.decisive, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def changed(self, changes: Mapping[str, Any]) -> Settings:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from counterpoise.lm.summary import Difference, Speedup, Spread
+from counterpoise.lm.study.summary import Difference, Speedup, Spread
 
 NONE = "-"
 
@@ -15,7 +15,7 @@ def markdown_table(rows: Sequence[Difference] | Sequence[Speedup] | Sequence[Spr
 
     Examples
     --------
-    >>> from counterpoise.lm.summary import Speedup
+    >>> from counterpoise.lm.study.summary import Speedup
     >>> print(markdown_table([Speedup("dro", "static", "worst", 1.31, 1.2, 1.43, 5, 0, 0, ())]))
     | run | worst: tokens of static / run | seeds |
     |:----|------------------------------:|------:|

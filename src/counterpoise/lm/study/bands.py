@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from counterpoise.lm.estimates import student_interval, values_at
-from counterpoise.lm.results import Reference, Results
-from counterpoise.lm.summary import common_seeds
+from counterpoise.lm.study.estimates import student_interval, values_at
+from counterpoise.lm.study.results import Reference, Results
+from counterpoise.lm.study.summary import common_seeds
 
 Array = np.ndarray
 Curve = tuple[Array, Array]

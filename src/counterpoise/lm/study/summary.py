@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from counterpoise.arguments import is_number
-from counterpoise.lm.estimates import (
+from counterpoise.lm.study.estimates import (
     deviation,
     holm,
     p_value,
@@ -23,8 +23,8 @@ from counterpoise.lm.estimates import (
     token_ratio,
     values_at,
 )
-from counterpoise.lm.results import LOSS_KINDS, Reference, Results
-from counterpoise.lm.scores import is_task
+from counterpoise.lm.study.results import LOSS_KINDS, Reference, Results
+from counterpoise.lm.study.scores import is_task
 
 Array = np.ndarray
 

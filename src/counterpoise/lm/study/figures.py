@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from counterpoise.lm.bands import Band, Curve, mean_curve, paired_curve, shared_tokens
-from counterpoise.lm.canvas import (
+from counterpoise.lm.study.bands import Band, Curve, mean_curve, paired_curve, shared_tokens
+from counterpoise.lm.study.canvas import (
     GREY,
     MARKERS,
     colour,
@@ -22,10 +22,10 @@ from counterpoise.lm.canvas import (
     panels,
     tokens_axis,
 )
-from counterpoise.lm.estimates import values_at
-from counterpoise.lm.markdown import interval, shared_decimals
-from counterpoise.lm.results import Reference, Results
-from counterpoise.lm.summary import Difference, paired_differences
+from counterpoise.lm.study.estimates import values_at
+from counterpoise.lm.study.markdown import interval, shared_decimals
+from counterpoise.lm.study.results import Reference, Results
+from counterpoise.lm.study.summary import Difference, paired_differences
 
 PathLike = str | os.PathLike[str]
 

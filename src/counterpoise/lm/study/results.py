@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from counterpoise.arguments import one_each
-from counterpoise.lm.columns import as_columns, csv_text, read_csv
 from counterpoise.lm.disk import write_text
-from counterpoise.lm.runs import read_runs
-from counterpoise.lm.scores import TASK_AVERAGE, TASK_KINDS, Tasks, is_task
+from counterpoise.lm.study.columns import as_columns, csv_text, read_csv
+from counterpoise.lm.study.runs import read_runs
+from counterpoise.lm.study.scores import TASK_AVERAGE, TASK_KINDS, Tasks, is_task
 
 Array = np.ndarray
 Reference = Mapping[str, float]
@@ -74,7 +74,7 @@ class Results:
 
     @classmethod
     def from_runs(cls, folder: str | os.PathLike[str]) -> Results:
-        """Gather ``<folder>/<run>/seed-<n>/evaluations.jsonl``, see `counterpoise.lm.runs`; runs
+        """Gather ``<folder>/<run>/seed-<n>/evaluations.jsonl`` (`counterpoise.lm.study.runs`); runs
         without a ``result.json`` are left out with a warning."""
         return cls(**read_runs(folder))
 

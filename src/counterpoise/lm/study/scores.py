@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from counterpoise.lm.columns import as_columns
+from counterpoise.lm.study.columns import as_columns
 
 Array = np.ndarray
 
