@@ -139,7 +139,7 @@ def _is_tables(value: Any) -> bool:
 
 def _key(key: str) -> str:
     plain = key.replace("-", "").replace("_", "")
-    return key if plain.isalnum() and plain.isascii() else json.dumps(key)
+    return key if plain.isalnum() and plain.isascii() else _quoted(key)
 
 
 def _value(value: Any) -> str:
@@ -149,7 +149,11 @@ def _value(value: Any) -> str:
         return "[" + ", ".join(map(_value, value)) + "]"
     if isinstance(value, float):
         return str(value) if math.isfinite(value) else ("nan" if value != value else f"{value}")
-    return json.dumps(value, ensure_ascii=False)
+    return _quoted(value) if isinstance(value, str) else json.dumps(value)
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _plain(value: Any) -> Any:

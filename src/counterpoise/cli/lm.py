@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -110,16 +111,44 @@ def compare(
 ) -> None:
     """Train many rules with many seeds, and compare them seed by seed.
 
-    Runs that have ended are not repeated, so a stopped comparison goes on when called again.
+    Runs that have ended are not repeated, so a stopped comparison goes on when called again. What
+    was found goes to small files, tables and figures in the folder results/ of the comparison.
     """
     from counterpoise.lm.study.compare import run_all
+    from counterpoise.lm.study.report import gather, save_study
 
     chosen = None if seeds is None else [int(s) for s in seeds.split(",")]
+    settings = _settings(config, changes)
+    folder = Path(settings.out, "results") if results is None else Path(results)
     run_all(
-        _settings(config, changes),
+        settings,
         jobs=jobs,
         only=list(only) or None,
         seeds=chosen,
         minutes=minutes,
         progress=obj["progress"],
     )
+    study = gather(settings, f"counterpoise lm compare {config}")
+    save_study(study, folder)
+    click.echo(_draw(folder, folder))
+
+
+@lm.command()
+@click.argument("results", type=click.Path(file_okay=False))
+@click.option("--out", type=click.Path(file_okay=False), help="Where they go; beside the results.")
+def figures(results: str, out: str | None) -> None:
+    """Draw tables and figures of a comparison again, from its kept results alone."""
+    click.echo(_draw(results, out or results))
+
+
+def _draw(results: Any, out: Any) -> str:
+    """Tables and figures of a study; figures where matplotlib is."""
+    from counterpoise.lm.study.report import draw_study, load_study, write_tables
+
+    study = load_study(results)
+    text = write_tables(study, out)
+    try:
+        draw_study(study, out, made_by=f"counterpoise lm figures {results}")
+    except ImportError as error:
+        click.echo(f"no figures: {error}", err=True)
+    return text

@@ -290,6 +290,10 @@ class RunSettings:
     seeds: tuple[int, ...] | None = None
     stage: bool = False
     """Whether it only serves other runs, and is left out of tables and figures."""
+    group: str = ""
+    """Runs of a group stand together; the first group is what curves are drawn of."""
+    against: str | None = None
+    """The run that its group is compared with; the baseline when not set."""
 
 
 @dataclass(frozen=True)
@@ -310,6 +314,11 @@ class CompareSettings:
             raise ValueError(f"compare.run: the name {twice[0]!r} is there twice")
         if self.baseline and self.baseline not in names:
             raise ValueError(f"compare.baseline={self.baseline!r} is not one of {names!r}")
+        for run in self.run:
+            if run.against is not None and run.against not in names:
+                raise ValueError(
+                    f"compare.run {run.name!r}: against={run.against!r} is not one of {names!r}"
+                )
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,169 @@
+"""What a comparison found: small files to keep, and tables and figures made from them alone."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from counterpoise.lm.disk import read_json, write_json, write_text
+from counterpoise.lm.study.markdown import markdown_table
+from counterpoise.lm.study.results import Results, read_results, write_results
+from counterpoise.lm.study.summary import (
+    Difference,
+    final_spreads,
+    paired_differences,
+    tokens_to_target,
+)
+from counterpoise.lm.training.references import known_references
+from counterpoise.lm.training.settings import Settings
+
+logger = logging.getLogger("counterpoise")
+
+STUDY, FORMAT, VERSION = "study.json", "counterpoise study", 1
+METRICS = ("average", "worst", "average excess", "worst excess")
+
+
+@dataclass(frozen=True)
+class Study:
+    """Results, and what they mean.
+
+    Attributes
+    ----------
+    results : Results
+    baseline : str
+    references : dict or None
+        Losses by domain, above which a loss is an excess.
+    groups : dict
+        Names of groups of runs, each with the run it is compared with and its runs.
+    about : dict
+        Command, settings and sizes, for the reader.
+    """
+
+    results: Results
+    baseline: str
+    references: dict[str, float] | None
+    groups: dict[str, dict[str, Any]]
+    about: dict[str, Any]
+
+    @property
+    def metrics(self) -> list[str]:
+        return [m for m in METRICS if self.references is not None or "excess" not in m]
+
+    def differences(self, metric: str, group: str) -> list[Difference]:
+        """Runs of a group against the run that it names; those that are there."""
+        against, runs = self.groups[group]["against"], self.groups[group]["runs"]
+        there = [r for r in runs if r in self.results.runs and r != against]
+        if against not in self.results.runs or not there:
+            return []
+        return paired_differences(
+            self.results, against, metric, runs=there, reference=self.references
+        )
+
+
+def gather(settings: Settings, command: str = "") -> Study:
+    """The results of all runs of a comparison that have ended."""
+    compare = settings.compare
+    shown = [run for run in compare.run if not run.stage]
+    results = Results.from_runs(Path(settings.out, "runs"))
+    results = results.select(runs=[run.name for run in shown if run.name in results.runs])
+    baseline = compare.baseline or shown[0].name
+    groups: dict[str, dict[str, Any]] = {}
+    for run in shown:
+        group = groups.setdefault(run.group, {"against": run.against or baseline, "runs": []})
+        group["runs"].append(run.name)
+    about = {"command": command, "settings": settings.table}
+    return Study(results, baseline, known_references(settings, results.domains), groups, about)
+
+
+def save_study(study: Study, folder: str | os.PathLike[str]) -> None:
+    """Write a study to a few small files."""
+    path = Path(folder)
+    path.mkdir(parents=True, exist_ok=True)
+    write_results(path, study.results)
+    known = {
+        "format": FORMAT, "version": VERSION, "baseline": study.baseline,
+        "references": study.references, "groups": study.groups, "about": study.about,
+    }  # fmt: skip
+    write_json(path / STUDY, known)
+
+
+def load_study(folder: str | os.PathLike[str]) -> Study:
+    """What `save_study` wrote."""
+    path = Path(folder)
+    if not (path / STUDY).is_file():
+        raise FileNotFoundError(f"there is no study in {str(path)!r} (no {STUDY})")
+    known = read_json(path / STUDY, FORMAT, VERSION)
+    fields = {key: known[key] for key in ("baseline", "references", "groups", "about")}
+    return Study(read_results(path), **fields)
+
+
+def write_tables(study: Study, folder: str | os.PathLike[str]) -> str:
+    """All tables as markdown, in ``tables.md``; returns the text."""
+    results, baseline = study.results, study.baseline
+    seeds = {len(results.seeds(run)) for run in results.runs}
+    parts = [
+        f"Seeds of each run: {' or '.join(map(str, sorted(seeds)))}. Differences are taken seed by "
+        "seed (the same first model, the same stream of every domain); intervals are 95 %."
+    ]
+    main = next(iter(study.groups))
+    for metric in study.metrics:
+        for group in study.groups:
+            found = study.differences(metric, group)
+            if found:
+                heading = f"{metric}: {group}" if group else metric
+                parts += [f"## Final loss, {heading}", markdown_table(found)]
+    runs = [r for r in study.groups[main]["runs"] if r in results.runs and r != baseline]
+    if baseline in results.runs and runs:
+        for metric in study.metrics:
+            speedups = tokens_to_target(
+                results, baseline, metric, runs=runs, reference=study.references
+            )
+            parts += [f"## Tokens to equal quality, {metric}", markdown_table(speedups)]
+    for column, title in (("loss", "loss"), ("weight", "weight"), ("epochs", "epochs")):
+        parts += [
+            f"## Final {title} of each domain",
+            markdown_table(final_spreads(results, column)),
+        ]
+    text = "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+    write_text(Path(folder, "tables.md"), text)
+    return text
+
+
+def draw_study(study: Study, folder: str | os.PathLike[str], made_by: str = "") -> list[Path]:
+    """Draw everything; returns the files."""
+    from counterpoise.lm.study import figures
+
+    path = Path(folder)
+    path.mkdir(parents=True, exist_ok=True)
+    results, baseline = study.results, study.baseline
+    main = next(iter(study.groups))
+    runs = [run for run in study.groups[main]["runs"] if run in results.runs]
+    others = [run for run in runs if run != baseline]
+    drawn: list[Path] = []
+
+    def file(name: str) -> Path:
+        drawn.append(path / f"{name}.png")
+        return drawn[-1]
+
+    common: dict[str, Any] = {"made_by": made_by}
+    for metric in study.metrics:
+        name = metric.replace(" ", "-")
+        known = common | {"reference": study.references}
+        figures.draw_curves(results, metric, file(f"curves-{name}"), baseline, runs=runs, **known)
+        if baseline in runs and others:
+            figures.draw_differences(
+                results, baseline, metric, file(f"differences-{name}"), runs=others, **known
+            )
+        forest = {g: d for g in study.groups if g != main and (d := study.differences(metric, g))}
+        if forest:
+            label = f"{metric}: final loss minus the run named in bold"
+            titled = {f"{g} (minus {d[0].baseline})": d for g, d in forest.items()}
+            figures.draw_forest(titled, file(f"ablations-{name}"), label=label, **common)
+    figures.draw_weights(results, runs, file("weights"), **common)
+    if baseline in runs and others:
+        figures.draw_domains(results, baseline, file("domains"), runs=others, **common)
+    logger.info("%d figures in %s", len(drawn), path)
+    return drawn

@@ -1,0 +1,275 @@
+"""Comparisons: planned, run in processes, stopped, continued, and told about."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from lm_problems import markov_corpus
+
+from counterpoise.lm.study.compare import RunsFailed, run_all
+from counterpoise.lm.study.plan import plan
+from counterpoise.lm.study.report import draw_study, gather, load_study, save_study, write_tables
+from counterpoise.lm.training.folder import RunFolder
+from counterpoise.lm.training.references import find_references, known_references
+from counterpoise.lm.training.scaling import fit_scaling_law
+from counterpoise.lm.training.settings import Settings
+from counterpoise.tables import build, to_toml
+
+SIZES = {"x": 6000, "y": 3000, "z": 1500}
+PROXY = {
+    "reweight.rule": "doremi", "reweight.losses": "batches", "reweight.weigh": "loss",
+    "reweight.reference_model": "model-of:static",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("lm") / "corpus"
+    return markov_corpus(folder, SIZES, splits=("train", "validation", "test"))
+
+
+def settings(corpus, out, runs, /, seeds=(0, 1), **changes):
+    table = {
+        "out": str(out),
+        "corpus": {"folder": str(corpus.folder)},
+        "model": {"hidden_size": 16, "layers": 1, "heads": 2},
+        "train": {
+            "tokens": 16 * 8 * 6, "length": 16, "batch": 8, "learning_rate": 0.01,
+            "evaluate_every": 16 * 8 * 2, "threads": 1,
+        },
+        "evaluate": {"sequences": 4},
+        "compare": {"seeds": list(seeds), "run": runs},
+    }  # fmt: skip
+    for name, inner in changes.items():
+        table[name] = {**table.get(name, {}), **inner}
+    return build(Settings, table)
+
+
+STATIC = {"name": "static", "set": {"reweight.rule": "static"}, "group": "rules"}
+MOVED = {"name": "pd-kl", "set": {"reweight.rule": "pd-kl"}, "group": "rules"}
+RUNS = [
+    STATIC,
+    {"name": "proxy", "stage": True, "set": PROXY},
+    {
+        "name": "doremi", "group": "rules",
+        "set": {"reweight.rule": "static", "reweight.start": "average-weights-of:proxy"},
+    },
+    MOVED,
+    {
+        "name": "pd-kl, no extrapolation", "group": "extrapolation", "against": "pd-kl",
+        "set": {"reweight.extrapolation": 0.0},
+    },
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def compared(corpus, tmp_path_factory):
+    """All runs of two seeds, in processes."""
+    chosen = settings(corpus, tmp_path_factory.mktemp("study"), RUNS)
+    return chosen, run_all(chosen, jobs=2, progress=False)
+
+
+def test_runs_come_seed_after_seed_and_wait_for_each_other(corpus, tmp_path):
+    items = plan(settings(corpus, tmp_path, RUNS))
+    assert [(i.run.name, i.seed) for i in items][:6] == [
+        *((run["name"], 0) for run in RUNS),
+        ("static", 1),
+    ]
+    by_name = {i.run.name: i for i in items[:5]}
+    assert by_name["doremi"].needs == ["proxy"]
+    assert by_name["proxy"].needs == ["static"]
+    assert [i.ready for i in items[:5]] == [True, False, False, True, True]
+    only = plan(settings(corpus, tmp_path, RUNS), only=["doremi"], seeds=[1])
+    assert [(i.run.name, i.seed) for i in only] == [("static", 1), ("proxy", 1), ("doremi", 1)]
+
+
+@pytest.mark.parametrize(
+    ("runs", "message"),
+    [
+        ([], "compares nothing"),
+        ([{"name": "a", "set": {"train.sed": 1}}], r"'a': there is no setting 'train.sed'"),
+        ([{"name": "a", "set": {"reweight.rule": "best"}}], "'a': reweight.rule must be one of"),
+        ([{"name": "a", "set": {"reweight.start": "average-weights-of:b"}}], "'a' needs 'b'"),
+    ],
+)
+def test_plans_that_cannot_be_run_are_refused_before_any_run(corpus, tmp_path, runs, message):
+    with pytest.raises(ValueError, match=message):
+        plan(settings(corpus, tmp_path, runs))
+
+
+@pytest.mark.parametrize(
+    ("compare", "message"),
+    [
+        ({"run": [STATIC, STATIC]}, "'static' is there twice"),
+        ({"run": [STATIC], "baseline": "b"}, r"compare.baseline='b' is not one of"),
+        ({"run": [STATIC | {"against": "b"}]}, r"against='b' is not one of"),
+    ],
+)
+def test_comparisons_that_make_no_sense(corpus, tmp_path, compare, message):
+    with pytest.raises(ValueError, match=message):
+        settings(corpus, tmp_path, [], compare=compare)
+
+
+def test_all_runs_of_a_seed_share_the_first_model_and_the_streams(compared):
+    _, items = compared
+    assert len(items) == 10
+    first = {}
+    for item in items:
+        record = item.folder.evaluations.read()[0]
+        first.setdefault(item.seed, []).append(record["report"])
+    for seed, records in first.items():
+        assert all(r == records[0] for r in records), seed
+    assert first[0][0] != first[1][0]
+
+
+def test_doremi_trains_with_the_average_weights_of_its_proxy(compared):
+    chosen, _ = compared
+    for seed in (0, 1):
+        runs = Path(chosen.out, "runs")
+        proxy = RunFolder(runs / "proxy" / f"seed-{seed}").result
+        final = RunFolder(runs / "doremi" / f"seed-{seed}").result
+        assert final["weights"] == pytest.approx(proxy["average_weights"], abs=1e-12)
+        assert final["weights"] != pytest.approx(dict.fromkeys(SIZES, 1 / 3), abs=1e-6)
+
+
+def test_ended_runs_are_not_repeated_and_changed_ones_are_refused(compared):
+    chosen, items = compared
+    before = [(i.folder.path / "result.json").stat().st_mtime_ns for i in items]
+    assert len(run_all(chosen, jobs=2, progress=False)) == 10
+    assert [(i.folder.path / "result.json").stat().st_mtime_ns for i in items] == before
+    with pytest.raises(ValueError, match=r"other settings \(train.learning_rate\)"):
+        run_all(chosen.changed({"train.learning_rate": 0.5}), progress=False)
+
+
+def test_what_was_found_is_kept_in_small_files(compared, tmp_path):
+    chosen, _ = compared
+    study = gather(chosen, "counterpoise lm compare x.toml")
+    assert study.results.runs == ["static", "doremi", "pd-kl", "pd-kl, no extrapolation"]
+    assert study.baseline == "static"
+    save_study(study, tmp_path)
+    again = load_study(tmp_path)
+    assert again.groups == study.groups
+    assert again.about["command"] == "counterpoise lm compare x.toml"
+    one = again.differences("average", "extrapolation")
+    assert [(d.run, d.baseline, d.n) for d in one] == [("pd-kl, no extrapolation", "pd-kl", 2)]
+    last = [
+        np.mean(
+            list(RunFolder(Path(chosen.out, "runs", name, f"seed-{s}")).result["losses"].values())
+        )
+        for name in ("pd-kl, no extrapolation", "pd-kl")
+        for s in (0, 1)
+    ]
+    assert one[0].mean == pytest.approx(np.mean(last[:2]) - np.mean(last[2:]), abs=1e-5)
+    text = write_tables(again, tmp_path)
+    assert "pd-kl, no extrapolation" in text
+    assert "## Tokens to equal quality, worst" in text
+    assert "proxy" not in text  # a stage is no result
+    drawn = draw_study(again, tmp_path / "figures", made_by="counterpoise lm figures x")
+    assert {p.name for p in drawn} == {p.name for p in (tmp_path / "figures").iterdir()}
+    assert "ablations-average.png" in {p.name for p in drawn}
+    with pytest.raises(FileNotFoundError, match="there is no study"):
+        load_study(tmp_path / "nowhere")
+
+
+def test_a_run_that_fails_does_not_stop_the_others(corpus, tmp_path):
+    wild = {"name": "wild", "set": {"train.learning_rate": 1e30, "train.clip": 1e30}}
+    chosen = settings(corpus, tmp_path, [wild, MOVED], seeds=(0,))
+    with pytest.raises(RunsFailed, match=r"(?s)1 runs failed: wild, seed 0.*lower train"):
+        run_all(chosen, jobs=1, progress=False)
+    assert RunFolder(tmp_path / "runs" / "pd-kl" / "seed-0").result is not None
+    # what cannot be run for want of another is left
+    needy = {"name": "needy", "set": {"model.checkpoint": "model-of:wild"}}
+    left = settings(corpus, tmp_path, [wild, MOVED, needy], seeds=(0,))
+    with pytest.raises(RunsFailed):
+        run_all(left, progress=False)
+    assert RunFolder(tmp_path / "runs" / "needy" / "seed-0").result is None
+
+
+def test_no_run_begins_when_time_is_up(corpus, tmp_path):
+    chosen = settings(corpus, tmp_path, [STATIC], seeds=(0, 1))
+    assert run_all(chosen, minutes=0.0, progress=False) == []
+
+
+def test_scaling_laws_are_found_again():
+    sizes = np.array([1e5, 2e5, 4e5, 1e6])
+    for floor, scale, exponent in ((2.0, 1.5, 0.3), (0.0, 4.0, 0.1), (3.0, 0.5, 1.0)):
+        losses = floor + scale * (sizes / 1e5) ** -exponent
+        law = fit_scaling_law(sizes, losses)
+        assert law.exponent == pytest.approx(exponent, rel=1e-3)
+        assert law(1e7) == pytest.approx(floor + scale * 100**-exponent, abs=1e-4)
+        assert law.residual < 1e-6
+
+
+def test_scaling_laws_of_noisy_losses_stay_sensible():
+    rng = np.random.default_rng(0)
+    sizes = np.array([1e5, 2e5, 4e5, 8e5])
+    for _ in range(50):
+        losses = 3 + (sizes / 1e5) ** -0.4 + 0.02 * rng.normal(size=4)
+        foretold = float(fit_scaling_law(sizes, losses)(1.6e6))
+        assert abs(foretold - (3 + 16**-0.4)) < 0.2
+    rising = fit_scaling_law(sizes, [3.0, 3.1, 3.2, 3.3])  # no law has that: the mean
+    assert float(rising(1e7)) == pytest.approx(3.15)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "losses", "message"),
+    [
+        ([1.0, 2.0], [1.0, 2.0], "three sizes at least"),
+        ([1.0, 1.0, 2.0], [1.0, 2.0, 3.0], "three sizes at least"),
+        ([1.0, 2.0, 3.0], [1.0, 2.0], "must pair up"),
+        ([0.0, 2.0, 3.0], [1.0, 2.0, 3.0], "must be positive"),
+        ([1.0, 2.0, 3.0], [1.0, np.nan, 3.0], "losses finite"),
+    ],
+)
+def test_scaling_laws_need_numbers(sizes, losses, message):
+    with pytest.raises(ValueError, match=message):
+        fit_scaling_law(sizes, losses)
+
+
+def test_references_by_a_scaling_law(corpus, tmp_path):
+    sizes = [{"hidden_size": n, "heads": 2} for n in (8, 16, 24)]
+    asked = {"file": str(tmp_path / "references.json"), "sizes": sizes}
+    chosen = settings(corpus, tmp_path, [], references=asked, model={"hidden_size": 32})
+    with pytest.raises(FileNotFoundError, match="counterpoise lm references"):
+        known_references(chosen, list(SIZES))
+    found = find_references(chosen, progress=False)
+    assert known_references(chosen, list(SIZES)) == found
+    written = json.loads((tmp_path / "references.json").read_text())
+    assert [r["parameters"] for r in written["runs"]] == sorted(
+        r["parameters"] for r in written["runs"]
+    )
+    for name in SIZES:
+        losses = [run["losses"][name] for run in written["runs"]]
+        law = fit_scaling_law([run["parameters"] for run in written["runs"]], losses)
+        assert found[name] == pytest.approx(float(law(written["parameters"])))
+
+
+def test_references_by_a_model_are_its_losses(corpus, tmp_path, compared):
+    study, _ = compared
+    run = RunFolder(Path(study.out, "runs", "static", "seed-0"))
+    asked = {"file": str(tmp_path / "r.json"), "model": str(run.path / run.result["model"])}
+    chosen = settings(corpus, tmp_path, [], references=asked)
+    assert find_references(chosen) == pytest.approx(run.result["driving_losses"], rel=1e-6)
+
+
+def test_given_references(corpus, tmp_path):
+    losses = {"x": 1.0, "y": 2.0, "z": 3.0}
+    chosen = settings(corpus, tmp_path, [], references={"losses": losses})
+    assert known_references(chosen, ["y", "x"]) == {"y": 2.0, "x": 1.0}
+    with pytest.raises(ValueError, match="exclude each other"):
+        settings(corpus, tmp_path, [], references={"losses": losses, "model": "m"})
+    with pytest.raises(ValueError, match="three models or more"):
+        settings(corpus, tmp_path, [], references={"sizes": [{"layers": 1}]})
+
+
+def test_a_run_of_a_study_can_be_repeated_from_its_folder(compared, tmp_path):
+    """Nothing but the folder's config.toml is needed."""
+    from counterpoise.cli.main import main
+
+    chosen, _ = compared
+    run = RunFolder(Path(chosen.out, "runs", "pd-kl", "seed-1"))
+    copy = tmp_path / "again.toml"
+    copy.write_text(to_toml(run.settings.table))
+    assert main(["-q", "lm", "train", str(copy), "--out", str(tmp_path / "again")]) == 0
+    assert RunFolder(tmp_path / "again").result["losses"] == run.result["losses"]
