@@ -43,14 +43,14 @@ def markov_corpus(folder, sizes, vocab_size=32, seed=0, splits=("train", "valida
     return write_corpus(folder, documents, vocab_size)
 
 
-def small_llama(vocab_size=32, seed=0, dropout=0.0):
+def small_llama(vocab_size=32, seed=0, dropout=0.0, length=64, width=16):
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(seed)
     config = LlamaConfig(
-        vocab_size=vocab_size, hidden_size=16, intermediate_size=32, num_hidden_layers=1,
-        num_attention_heads=2, max_position_embeddings=64, bos_token_id=0, eos_token_id=0,
+        vocab_size=vocab_size, hidden_size=width, intermediate_size=32, num_hidden_layers=1,
+        num_attention_heads=2, max_position_embeddings=length, bos_token_id=0, eos_token_id=0,
         pad_token_id=0, attention_dropout=dropout,
     )  # fmt: skip
     return LlamaForCausalLM(config)

