@@ -13,6 +13,7 @@ import torch
 from lm_problems import markov_corpus
 from safetensors.torch import load_file
 
+from counterpoise.lm.logs import JsonlLog
 from counterpoise.lm.training import checkpoints
 from counterpoise.lm.training import train as training
 from counterpoise.lm.training.folder import RunFolder
@@ -205,7 +206,7 @@ def test_losses_of_batches_and_weights_on_the_loss(corpus, tmp_path):
         },
     )  # fmt: skip
     result = train(proxy, tmp_path / "proxy", progress=False)
-    log = [json.loads(line) for line in (tmp_path / "proxy" / "weights.jsonl").open()]
+    log = JsonlLog(tmp_path / "proxy" / "weights.jsonl").read()
     assert [r["update"] for r in log] == list(range(1, 25))  # every step
     assert all(d["excess"] is None or d["excess"] >= 0 for r in log for d in r["domains"].values())
     # an untrained model is worse than the reference on nearly every token

@@ -32,25 +32,38 @@ def load_checkpoint(spec: str | os.PathLike[str], *, dtype: Any = None) -> tuple
     Quantised tensors of a GGUF file are dequantised: the model needs the memory of its ``dtype``,
     and its numbers are those of the quantised one.
     """
+    return load_model(spec, dtype=dtype), load_tokenizer(spec)
+
+
+def load_model(spec: str | os.PathLike[str], *, dtype: Any = None) -> Any:
+    """The model of `load_checkpoint`, by itself."""
     folder, options = _locate(spec)
-    try:
-        import transformers
-        from transformers import AutoModelForCausalLM, AutoTokenizer
-    except ImportError as error:
-        raise ImportError("load_checkpoint needs: pip install transformers") from error
-    loading = dict(options)
+    transformers = _transformers()
+    loading: dict[str, Any] = dict(options)
     if dtype is not None:
         old = int(transformers.__version__.split(".")[0]) < 5
         loading["torch_dtype" if old else "dtype"] = _dtype(dtype)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, **options)
-    except (OSError, ValueError) as error:
-        raise _failed(spec, "tokenizer", error) from error
-    try:
-        model = AutoModelForCausalLM.from_pretrained(folder, **loading)
+        return transformers.AutoModelForCausalLM.from_pretrained(folder, **loading).eval()
     except (OSError, ValueError) as error:
         raise _failed(spec, "causal language model", error) from error
-    return model.eval(), tokenizer
+
+
+def load_tokenizer(spec: str | os.PathLike[str]) -> Any:
+    """The tokenizer of `load_checkpoint`, by itself."""
+    folder, options = _locate(spec)
+    try:
+        return _transformers().AutoTokenizer.from_pretrained(folder, **options)
+    except (OSError, ValueError) as error:
+        raise _failed(spec, "tokenizer", error) from error
+
+
+def _transformers() -> Any:
+    try:
+        import transformers
+    except ImportError as error:
+        raise ImportError("models need: pip install transformers") from error
+    return transformers
 
 
 def _locate(spec: Any) -> tuple[str, dict[str, str]]:

@@ -15,6 +15,7 @@ from counterpoise.lm.tokens import PathLike
 logger = logging.getLogger("counterpoise")
 
 END = "<|endoftext|>"
+TOKENIZER = "tokenizer.json"  # in the folder of a corpus that one was learnt for
 SHARE = 1 << 20  # characters of each domain, by default
 
 

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import logging
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from counterpoise.lm.sources.bpe import TOKENIZER
 from counterpoise.lm.tokens import Corpus
 from counterpoise.lm.training.settings import Settings
+
+logger = logging.getLogger("counterpoise")
 
 
 def make_model(settings: Settings, corpus: Corpus) -> Any:
     """A new model, the same for equal seeds, or the one of ``model.checkpoint``; in float32."""
     if settings.model.checkpoint is not None:
-        from counterpoise.lm.model_files import load_checkpoint
+        from counterpoise.lm.model_files import load_model
 
-        model, _ = load_checkpoint(settings.model.checkpoint, dtype=torch.float32)
+        model = load_model(settings.model.checkpoint, dtype=torch.float32).train()
         _check_fits(model, corpus, settings)
     else:
         from transformers import LlamaForCausalLM
@@ -26,6 +31,25 @@ def make_model(settings: Settings, corpus: Corpus) -> Any:
     if settings.train.activation_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
     return model
+
+
+def save_tokenizer(settings: Settings, corpus: Corpus, folder: Path) -> None:
+    """Put the tokenizer beside a model, so that texts can be given to it; not the one of bytes,
+    which transformers does not know."""
+    if settings.model.checkpoint is not None:
+        from counterpoise.lm.model_files import load_tokenizer
+
+        try:
+            load_tokenizer(settings.model.checkpoint).save_pretrained(folder)
+        except (ValueError, FileNotFoundError) as error:  # a model can be trained without one
+            logger.warning("the tokenizer was not saved with the model: %s", error)
+    elif (file := corpus.folder / TOKENIZER).is_file():
+        from transformers import PreTrainedTokenizerFast
+
+        own = PreTrainedTokenizerFast(tokenizer_file=str(file))
+        end = own.convert_ids_to_tokens(corpus.end)
+        own.add_special_tokens({"bos_token": end, "eos_token": end, "pad_token": end})
+        own.save_pretrained(folder)
 
 
 def llama_config(settings: Settings, vocab_size: int, end: int = 0) -> Any:

@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from counterpoise.lm.corpus import prepare
-from counterpoise.lm.sources.bpe import train_tokenizer
+from counterpoise.lm.sources.bpe import TOKENIZER, train_tokenizer
 from counterpoise.lm.sources.folders import folder_sources, redpajama_sources
 from counterpoise.lm.tokens import Corpus
 from counterpoise.lm.training.settings import CorpusSettings, Settings
 
 logger = logging.getLogger("counterpoise")
-
-TOKENIZER = "tokenizer.json"
 
 
 def prepare_corpus(settings: Settings, *, overwrite: bool = False, progress: bool = True) -> Corpus:

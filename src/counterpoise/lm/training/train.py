@@ -26,7 +26,7 @@ from counterpoise.lm.training import checkpoints
 from counterpoise.lm.training.domains import domains_of, make_reweighter, named_weights
 from counterpoise.lm.training.folder import RunFolder
 from counterpoise.lm.training.losses import summed_loss, token_losses
-from counterpoise.lm.training.model import make_model
+from counterpoise.lm.training.model import make_model, save_tokenizer
 from counterpoise.lm.training.place import Place, accumulating, spread, take_place
 from counterpoise.lm.training.references import known_references
 from counterpoise.lm.training.settings import Settings, TrainSettings
@@ -85,7 +85,7 @@ class Run:
     def __init__(self, settings: Settings, folder: RunFolder, place: Place) -> None:
         self.settings, self.folder, self.place = settings, folder, place
         self.train = settings.train
-        corpus = Corpus.open(settings.corpus.folder)
+        corpus = self.corpus = Corpus.open(settings.corpus.folder)
         domains = domains_of(settings, corpus)
         if place.first:
             surroundings = {
@@ -263,6 +263,7 @@ class Run:
         path = self.save()
         if not self.place.first:
             return {}
+        save_tokenizer(self.settings, self.corpus, path)
         last = self.folder.evaluations.read()[-1]
         reweighter = self.steering.reweighter
         average = dict(zip(reweighter.domains, reweighter.average_weights.tolist(), strict=True))
