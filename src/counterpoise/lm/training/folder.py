@@ -26,6 +26,7 @@ class RunFolder:
     ``config.toml`` are its settings, all of them; ``environment.json`` is what it ran on;
     ``steps.jsonl`` and ``evaluations.jsonl`` are what was measured, ``weights.jsonl`` every update
     of the weights; ``checkpoints/`` holds models, and ``result.json`` is there when it has ended.
+    ``scores.jsonl`` is what `measure_run` found afterwards.
     """
 
     def __init__(self, path: Path) -> None:
@@ -33,6 +34,7 @@ class RunFolder:
         self.checkpoints = path / "checkpoints"
         self.steps = JsonLines(path / "steps.jsonl")
         self.evaluations = JsonLines(path / "evaluations.jsonl")
+        self.scores = JsonLines(path / "scores.jsonl")
         self.weights = path / "weights.jsonl"
 
     @property

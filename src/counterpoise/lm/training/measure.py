@@ -1,21 +1,35 @@
-"""Losses of a finished model, domain by domain."""
+"""Finished models measured: the loss of every domain, and downstream tasks."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
 from counterpoise.lm.evaluate import domain_losses, held_out
+from counterpoise.lm.model_files import load_model, load_tokenizer
+from counterpoise.lm.tasks import PAPER_TASKS, Score, Task, average, evaluate_tasks, get_task
 from counterpoise.lm.tokens import Corpus
+from counterpoise.lm.training.checkpoints import found, read_state
 from counterpoise.lm.training.domains import domains_of
+from counterpoise.lm.training.folder import RunFolder
 from counterpoise.lm.training.losses import summed_loss
-from counterpoise.lm.training.model import make_model
 from counterpoise.lm.training.place import take_place
 from counterpoise.lm.training.settings import Settings
+
+logger = logging.getLogger("counterpoise")
+
+PAPER = "paper"
 
 
 def losses_of(settings: Settings, model: str, split: str) -> dict[str, float]:
     """The loss of a checkpoint on every domain of a split, as training measures it."""
+    import torch
+
     corpus = Corpus.open(settings.corpus.folder)
     with take_place(settings.train.threads) as place:
-        found = make_model(settings.changed({"model.checkpoint": model}), corpus).to(place.device)
+        loaded = load_model(model, dtype=torch.float32).to(place.device)
         samples = held_out(
             corpus,
             settings.train.length,
@@ -25,9 +39,58 @@ def losses_of(settings: Settings, model: str, split: str) -> dict[str, float]:
         )
         with place.precise(settings.train.precision):
             return domain_losses(
-                found,
+                loaded,
                 samples,
                 batch_size=settings.evaluate.batch,
                 loss=summed_loss,
                 device=place.device,
             ).losses
+
+
+def named_tasks(names: Sequence[str]) -> list[Task]:
+    """Tasks by name; ``paper`` is all of the paper's eleven."""
+    return [task for name in names for task in (PAPER_TASKS if name == PAPER else [get_task(name)])]
+
+
+def task_scores(settings: Settings, model: str | Path) -> list[Score]:
+    """What a model scores on the tasks of ``[evaluate]``."""
+    asked = settings.evaluate
+    with take_place(None) as place:
+        scores = evaluate_tasks(
+            load_model(model).to(place.device),
+            load_tokenizer(model),
+            named_tasks(asked.tasks),
+            data=asked.task_data,
+            limit=asked.task_limit,
+            batch_size=asked.task_batch,
+            available_only=asked.task_data is not None and PAPER in asked.tasks,
+        )
+    logger.info("average of %d tasks: %.4f", len(scores), average(scores))
+    return scores
+
+
+def measure_run(
+    folder: RunFolder, settings: Settings, *, all_checkpoints: bool = False
+) -> list[dict[str, Any]]:
+    """Losses of the reported split, and task scores if tasks are asked for, of a run's last
+    checkpoint or of all that it kept; they are added to the run's ``scores.jsonl``.
+
+    What was measured before is not measured again.
+    """
+    there = found(folder.checkpoints)
+    if not there:
+        raise FileNotFoundError(f"{str(folder.path)!r} holds no checkpoint; is it a run's folder?")
+    known = {record["step"]: record for record in folder.scores.read()}
+    records = []
+    for path in there if all_checkpoints else there[-1:]:
+        step = int(read_state(path)["step"])
+        record = known.get(step, {"step": step, "tokens": step * settings.train.step_tokens})
+        if "losses" not in record:
+            record["losses"] = losses_of(settings, str(path), settings.evaluate.report)
+        wanted = {task.name for task in named_tasks(settings.evaluate.tasks)}
+        if wanted - {score["task"] for score in record.get("tasks", [])}:
+            record["tasks"] = [score.row() for score in task_scores(settings, path)]
+        known[step] = record
+        folder.scores.write([known[k] for k in sorted(known)])
+        records.append(record)
+    return records

@@ -271,6 +271,8 @@ class EvaluateSettings:
     task_data: str | None = None
     """A folder of local task data; the hub's when not set."""
     task_limit: int | None = None
+    """Documents of each task; all when not set."""
+    task_batch: int = 8
 
     def __post_init__(self) -> None:
         check_whole("evaluate.batch", self.batch, 1)
@@ -346,7 +348,7 @@ class Settings:
         kept["corpus"] = {k: kept["corpus"].get(k) for k in ("folder", "domains")}
         for name in ("keep", "checkpoint_every", "save_optimizer"):
             kept["train"].pop(name, None)
-        for name in ("tasks", "task_data", "task_limit"):
+        for name in ("tasks", "task_data", "task_limit", "task_batch"):
             kept["evaluate"].pop(name, None)
         return kept
 
