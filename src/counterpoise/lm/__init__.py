@@ -11,12 +11,15 @@ from counterpoise.lazy import lazy_names
 
 if TYPE_CHECKING:
     from counterpoise.lm.arrays import write_tokens
+    from counterpoise.lm.bpe import train_tokenizer
     from counterpoise.lm.corpus import prepare
     from counterpoise.lm.documents import read_documents
     from counterpoise.lm.evaluate import DomainLosses, domain_losses, held_out
+    from counterpoise.lm.folders import folder_sources, redpajama_sources
     from counterpoise.lm.loader import MixtureLoader
     from counterpoise.lm.logs import JsonlLog, Log, TensorBoardLog, WandbLog
     from counterpoise.lm.mixture import MixtureDataset
+    from counterpoise.lm.registry import fetch_registry, registry_domains
     from counterpoise.lm.samples import Samples
     from counterpoise.lm.steering import Steering
     from counterpoise.lm.tokenizers import Tokenizer, get_tokenizer
@@ -36,10 +39,15 @@ _MODULES = {
     "Tokens": "tokens",
     "WandbLog": "logs",
     "domain_losses": "evaluate",
+    "fetch_registry": "registry",
+    "folder_sources": "folders",
     "get_tokenizer": "tokenizers",
     "held_out": "evaluate",
     "prepare": "corpus",
     "read_documents": "documents",
+    "redpajama_sources": "folders",
+    "registry_domains": "registry",
+    "train_tokenizer": "bpe",
     "write_tokens": "arrays",
 }
 
@@ -57,10 +65,15 @@ __all__ = [
     "Tokens",
     "WandbLog",
     "domain_losses",
+    "fetch_registry",
+    "folder_sources",
     "get_tokenizer",
     "held_out",
     "prepare",
     "read_documents",
+    "redpajama_sources",
+    "registry_domains",
+    "train_tokenizer",
     "write_tokens",
 ]
 
