@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from counterpoise.lm.mixture import MixtureDataset
     from counterpoise.lm.model_files import load_checkpoint
     from counterpoise.lm.samples import Samples
+    from counterpoise.lm.sources.bpe import train_tokenizer
+    from counterpoise.lm.sources.folders import folder_sources, redpajama_sources
+    from counterpoise.lm.sources.registry import fetch_registry, registry_domains
     from counterpoise.lm.steering import Steering
     from counterpoise.lm.task_data import offline_tasks, prepare_tasks
     from counterpoise.lm.tasks import (
@@ -52,6 +55,8 @@ _MODULES = {
     "domain_losses": "evaluate",
     "evaluate_tasks": "tasks",
     "get_task": "tasks",
+    "fetch_registry": "sources.registry",
+    "folder_sources": "sources.folders",
     "get_tokenizer": "tokenizers",
     "held_out": "evaluate",
     "load_checkpoint": "model_files",
@@ -59,6 +64,9 @@ _MODULES = {
     "prepare": "corpus",
     "prepare_tasks": "task_data",
     "read_documents": "documents",
+    "redpajama_sources": "sources.folders",
+    "registry_domains": "sources.registry",
+    "train_tokenizer": "sources.bpe",
     "write_tokens": "arrays",
 }
 
@@ -81,6 +89,8 @@ __all__ = [
     "average",
     "domain_losses",
     "evaluate_tasks",
+    "fetch_registry",
+    "folder_sources",
     "get_task",
     "get_tokenizer",
     "held_out",
@@ -89,6 +99,9 @@ __all__ = [
     "prepare",
     "prepare_tasks",
     "read_documents",
+    "redpajama_sources",
+    "registry_domains",
+    "train_tokenizer",
     "write_tokens",
 ]
 

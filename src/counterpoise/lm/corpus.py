@@ -109,8 +109,8 @@ def prepare(
         check_whole("pieces", pieces, 1)
     known = get_tokenizer(tokenizer, end=end, vocab_size=vocab_size)
     _check_outside(sources, Path(out))
-    columns = _columns(text, names)
-    parts = {name: _parts(name, sources[name], columns[name]) for name in names}
+    columns = check_columns(text, names)
+    parts = {name: parts_of(name, sources[name], columns[name]) for name in names}
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):
@@ -244,7 +244,8 @@ def _earlier(folder: Path, domain: Domain, names: list[str]) -> list[str]:
     return others
 
 
-def _parts(name: str, source: Any, text: str) -> list[Part]:
+def parts_of(name: str, source: Any, text: str) -> list[Part]:
+    """What a domain's source consists of; errors name the domain."""
     try:
         return find_parts(source, text)
     except (ValueError, TypeError, FileNotFoundError) as error:
@@ -320,7 +321,8 @@ def _check_workers(workers: Any) -> int | None:
     return int(workers)
 
 
-def _columns(text: Any, names: list[str]) -> dict[str, str]:
+def check_columns(text: Any, names: list[str]) -> dict[str, str]:
+    """The field of every domain's texts."""
     if isinstance(text, str):
         return dict.fromkeys(names, text)
     if not isinstance(text, Mapping):

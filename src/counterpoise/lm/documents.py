@@ -206,17 +206,24 @@ def _path(path: Path, text: str) -> list[Part]:
     return sorted(parts, key=lambda part: part.within)
 
 
+def stem_of(name: str) -> str | None:
+    """The name of a file without what tells its kind; None if its kind cannot be read."""
+    stem, last = os.path.splitext(name)
+    if last.lower() == ".parquet":
+        return stem
+    if last.lower() in COMPRESSED:
+        stem, last = os.path.splitext(stem)
+    return stem if last.lower() in (*LINES, ".txt") else None
+
+
 def _file(path: Path, text: str, within: str) -> Part | None:
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    if suffixes and suffixes[-1] == ".parquet":
+    stem = stem_of(path.name)
+    if stem is None:
+        return None
+    kind = path.name[len(stem) :].lower()
+    if kind == ".parquet":
         return ParquetRows(path, text, within)
-    if suffixes and suffixes[-1] in COMPRESSED:
-        suffixes.pop()
-    if suffixes and suffixes[-1] in LINES:
-        return Lines(path, text, within)
-    if suffixes and suffixes[-1] == ".txt":
-        return WholeText(path, text, within)
-    return None
+    return (WholeText if kind.startswith(".txt") else Lines)(path, text, within)
 
 
 def _hub(source: str, text: str) -> Rows:

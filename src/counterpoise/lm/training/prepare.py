@@ -9,6 +9,7 @@ from typing import Any
 from counterpoise.lm.corpus import prepare
 from counterpoise.lm.sources.bpe import TOKENIZER, train_tokenizer
 from counterpoise.lm.sources.folders import folder_sources, redpajama_sources
+from counterpoise.lm.sources.registry import fetch_registry
 from counterpoise.lm.tokens import Corpus
 from counterpoise.lm.training.settings import CorpusSettings, Settings
 
@@ -41,9 +42,12 @@ def find_sources(corpus: CorpusSettings, *, progress: bool = True) -> dict[str, 
             "corpus.source is not set; it is the folder that holds the documents (or, for the "
             "recipe 'registry', where packages are fetched to)"
         )
+    if corpus.recipe == "registry":
+        options = {} if corpus.max_bytes is None else {"max_bytes": corpus.max_bytes}
+        return dict(fetch_registry(corpus.source, corpus.domains, progress=progress, **options))
     if corpus.recipe == "redpajama":
-        return dict(redpajama_sources(corpus.source, corpus.domains, text=corpus.text))
-    return dict(folder_sources(corpus.source, corpus.domains, text=corpus.text))
+        return dict(redpajama_sources(corpus.source, corpus.domains))
+    return dict(folder_sources(corpus.source, corpus.domains))
 
 
 def _tokenizer(corpus: CorpusSettings, sources: dict[str, Any], overwrite: bool) -> Any:

