@@ -10,10 +10,15 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 # there is one, and no other package pulls in another.
 TORCH ?= torch==2.13.0
 
-.PHONY: demo test check bench bench-quick theory clean
+.PHONY: demo demo-lm test check bench bench-quick theory clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/flights.py --out out
+
+# Fetches a small corpus of packages, trains two rules for about three minutes, draws what happened.
+demo-lm: $(VENV)/.lm $(VENV)/.plot
+	$(BIN)/counterpoise lm prepare configs/demo-lm.toml
+	$(BIN)/counterpoise lm compare configs/demo-lm.toml --jobs 2
 
 test: $(VENV)/.test check
 	$(BIN)/python -m pytest -n auto --dist loadgroup
@@ -49,7 +54,7 @@ $(BIN)/python:
 		{ echo "Python 3.11 or newer is needed; set PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.test $(VENV)/.bench: $(VENV)/.torch
+$(VENV)/.test $(VENV)/.bench $(VENV)/.lm: $(VENV)/.torch
 
 $(VENV)/.torch: | $(BIN)/python
 	$(PIP) install "$(TORCH)"
