@@ -161,8 +161,9 @@ class Run:
         if self.place.first:
             measured = {"loss": self.last_loss, "rate": rate, "norm": norm}
             self.folder.steps.append({"step": self.step, "tokens": self.tokens, **measured})
-        if self.step % self.train.evaluate_steps == 0 or self.step == self.train.steps:
-            self.evaluate()
+        due = self.step % self.train.evaluate_steps == 0
+        if due or self.step == self.train.steps:
+            self.evaluate(moving=due)
         if self.step % self.train.checkpoint_steps == 0 and self.step < self.train.steps:
             self.save()
 
@@ -196,7 +197,7 @@ class Run:
         with torch.no_grad(), self.place.precise(self.train.precision):
             return (losses - token_losses(self.proxy_of, ids)).clamp(min=0)
 
-    def evaluate(self) -> None:
+    def evaluate(self, moving: bool = True) -> None:
         """Losses of both splits; the one moves the weights, the other is written down with it."""
         with self.place.precise(self.train.precision):
             found = domain_losses(
@@ -210,7 +211,7 @@ class Run:
         by_split: dict[str, dict[str, float]] = {chosen.driving: {}, chosen.report: {}}
         for (split, name), loss in found.losses.items():
             by_split[split][name] = loss
-        if self.settings.reweight.losses == "evaluation":
+        if moving and self.settings.reweight.losses == "evaluation":
             self.steering.observe(by_split[chosen.driving], step=self.step)
         if self.place.first:
             report = self.mixture.report()
