@@ -97,7 +97,7 @@ def _splits(files: Mapping[str, Path]) -> dict[str, str | None]:
     names = ("training_split", "validation_split", "test_split", "fewshot_split")
     splits: dict[str, str | None] = dict.fromkeys(names)
     if "train" in files:
-        # Named as in the harness, which then draws the same examples as from the hub.
+        # Named as in the harness's definition, for it to draw examples as it does from the hub.
         splits["training_split"] = "train"
         splits["test_split" if scored == "test" else "validation_split"] = scored
     else:
