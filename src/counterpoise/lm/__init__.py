@@ -13,6 +13,15 @@ if TYPE_CHECKING:
     from counterpoise.lm.arrays import write_tokens
     from counterpoise.lm.corpus import prepare
     from counterpoise.lm.documents import read_documents
+    from counterpoise.lm.downstream.task_data import offline_tasks, prepare_tasks
+    from counterpoise.lm.downstream.tasks import (
+        PAPER_TASKS,
+        Score,
+        Task,
+        average,
+        evaluate_tasks,
+        get_task,
+    )
     from counterpoise.lm.evaluate import DomainLosses, domain_losses, held_out
     from counterpoise.lm.loader import MixtureLoader
     from counterpoise.lm.logs import JsonlLog, Log, TensorBoardLog, WandbLog
@@ -23,15 +32,6 @@ if TYPE_CHECKING:
     from counterpoise.lm.sources.folders import folder_sources, redpajama_sources
     from counterpoise.lm.sources.registry import fetch_registry, registry_domains
     from counterpoise.lm.steering import Steering
-    from counterpoise.lm.task_data import offline_tasks, prepare_tasks
-    from counterpoise.lm.tasks import (
-        PAPER_TASKS,
-        Score,
-        Task,
-        average,
-        evaluate_tasks,
-        get_task,
-    )
     from counterpoise.lm.tokenizers import Tokenizer, get_tokenizer
     from counterpoise.lm.tokens import Corpus, Tokens
 
@@ -42,27 +42,27 @@ _MODULES = {
     "Log": "logs",
     "MixtureDataset": "mixture",
     "MixtureLoader": "loader",
-    "PAPER_TASKS": "tasks",
+    "PAPER_TASKS": "downstream.tasks",
     "Samples": "samples",
-    "Score": "tasks",
+    "Score": "downstream.tasks",
     "Steering": "steering",
-    "Task": "tasks",
+    "Task": "downstream.tasks",
     "TensorBoardLog": "logs",
     "Tokenizer": "tokenizers",
     "Tokens": "tokens",
     "WandbLog": "logs",
-    "average": "tasks",
+    "average": "downstream.tasks",
     "domain_losses": "evaluate",
-    "evaluate_tasks": "tasks",
-    "get_task": "tasks",
+    "evaluate_tasks": "downstream.tasks",
+    "get_task": "downstream.tasks",
     "fetch_registry": "sources.registry",
     "folder_sources": "sources.folders",
     "get_tokenizer": "tokenizers",
     "held_out": "evaluate",
     "load_checkpoint": "model_files",
-    "offline_tasks": "task_data",
+    "offline_tasks": "downstream.task_data",
     "prepare": "corpus",
-    "prepare_tasks": "task_data",
+    "prepare_tasks": "downstream.task_data",
     "read_documents": "documents",
     "redpajama_sources": "sources.folders",
     "registry_domains": "sources.registry",

@@ -7,9 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from counterpoise.lm.downstream.tasks import (
+    PAPER_TASKS,
+    Score,
+    Task,
+    average,
+    evaluate_tasks,
+    get_task,
+)
 from counterpoise.lm.evaluate import domain_losses, held_out
 from counterpoise.lm.model_files import load_model, load_tokenizer
-from counterpoise.lm.tasks import PAPER_TASKS, Score, Task, average, evaluate_tasks, get_task
 from counterpoise.lm.tokens import Corpus
 from counterpoise.lm.training.checkpoints import found, read_state
 from counterpoise.lm.training.domains import domains_of

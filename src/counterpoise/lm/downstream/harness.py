@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from counterpoise.lm.tasks import Score, Task
+from counterpoise.lm.downstream.tasks import Score, Task
 
 # The harness's own seed for drawing examples.
 SEED = 1234

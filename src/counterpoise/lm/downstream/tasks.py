@@ -185,13 +185,13 @@ def evaluate_tasks(
         check_whole("limit", limit, 1)
     files = None
     if data is not None:
-        from counterpoise.lm.task_data import task_files
+        from counterpoise.lm.downstream.task_data import task_files
 
         files = task_files(data)
         found = _available(found, list(files), os.fspath(data), available_only)
 
+    from counterpoise.lm.downstream.harness import load, score, wrap
     from counterpoise.lm.evaluate import evaluating
-    from counterpoise.lm.harness import load, score, wrap
 
     scores = []
     with evaluating(model):

