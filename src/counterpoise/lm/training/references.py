@@ -13,6 +13,7 @@ from counterpoise.lm.training.settings import Settings
 logger = logging.getLogger("counterpoise")
 
 FORMAT, VERSION = "counterpoise references", 1
+TRAIN = "train"  # the reference model is to be trained here
 
 
 def known_references(settings: Settings, domains: list[str]) -> dict[str, float] | None:
@@ -51,6 +52,8 @@ def find_references(settings: Settings, *, progress: bool = True) -> dict[str, f
         raise ValueError("references.file must be set: it is where reference losses are kept")
     if asked.losses is not None:
         found: dict[str, Any] = {"losses": asked.losses, "from": "given"}
+    elif asked.model == TRAIN:
+        found = {"losses": _trained(settings, {}, progress)["driving_losses"], "from": "model"}
     elif asked.model is not None:
         found = _of_model(settings, asked.model)
     elif asked.sizes is not None:
@@ -76,25 +79,24 @@ def _of_model(settings: Settings, model: str) -> dict[str, Any]:
 def _foretold(settings: Settings, progress: bool) -> dict[str, Any]:
     """Train the smaller models, and fit a law to each domain's losses."""
     from counterpoise.lm.training.scaling import fit_scaling_law
-    from counterpoise.lm.training.train import train
 
-    asked = settings.references
     results = []
-    for number, size in enumerate(asked.sizes or ()):
-        changes = {
-            **{f"model.{key}": value for key, value in size.items()},
-            "train.tokens": asked.tokens or settings.train.tokens,
-            "references": {},
-            "reweight": {"rule": "static", "prior": asked.weights},
-            "evaluate.tasks": [],
-        }
-        logger.info("reference model %d of %d: %s", number + 1, len(asked.sizes or ()), size)
-        folder = Path(settings.out, "references", "-".join(f"{k}-{v}" for k, v in size.items()))
-        results.append(train(settings.changed(changes), folder, progress=progress))
+    for number, size in enumerate(sizes := settings.references.sizes or ()):
+        logger.info("reference model %d of %d: %s", number + 1, len(sizes), size)
+        results.append(_trained(settings, size, progress))
     target = parameters_of(settings)
-    sizes = [r["parameters"] for r in results]
-    domains = list(results[0]["driving_losses"])
-    laws = {n: fit_scaling_law(sizes, [r["driving_losses"][n] for r in results]) for n in domains}
+    parameters = [r["parameters"] for r in results]
+    laws = {
+        name: fit_scaling_law(parameters, [r["driving_losses"][name] for r in results])
+        for name in results[0]["driving_losses"]
+    }
+    for name, law in laws.items():
+        if law.scale == 0:
+            logger.warning(
+                "domain %s: losses do not fall as models grow (%s), so the law foretells their "
+                "mean; train the models longer, or use references.model",
+                name, ", ".join(f"{r['driving_losses'][name]:.3f}" for r in results),
+            )  # fmt: skip
     return {
         "losses": {name: float(law(target)) for name, law in laws.items()},
         "from": "scaling law",
@@ -102,6 +104,23 @@ def _foretold(settings: Settings, progress: bool) -> dict[str, Any]:
         "runs": [{"parameters": r["parameters"], "losses": r["driving_losses"]} for r in results],
         "laws": {name: asdict(law) for name, law in laws.items()},
     }
+
+
+def _trained(settings: Settings, shape: dict[str, Any], progress: bool) -> dict[str, Any]:
+    """What a model that is trained for its losses alone ended with."""
+    from counterpoise.lm.training.train import train
+
+    asked = settings.references
+    changes = {
+        **{f"model.{key}": value for key, value in shape.items()},
+        "train.tokens": asked.tokens or settings.train.tokens,
+        "train.seed": asked.seed,
+        "references": {},
+        "reweight": {"rule": "static", "prior": asked.weights},
+    }
+    name = "-".join(f"{key}-{value}" for key, value in shape.items()) or "model"
+    folder = Path(settings.out, "references", name)
+    return train(settings.changed(changes), folder, progress=progress)
 
 
 def parameters_of(settings: Settings) -> int:

@@ -235,14 +235,16 @@ class ReferenceSettings:
     file: str | None = None
     """Where the others are kept, once they have been found."""
     model: str | None = None
-    """A model whose losses they are."""
+    """A model whose losses they are; ``train`` makes one of the same shape."""
     sizes: tuple[dict[str, Any], ...] | None = None
     """Changes of [model] that make smaller models: they are trained, a scaling law is fitted to
     their losses, and what it foretells for the model itself is the reference."""
     tokens: int | None = None
-    """That the smaller models are trained for; as long as the model itself when not set."""
+    """That models are trained for here; as long as the model itself when not set."""
     weights: str | dict[str, float] = "uniform"
-    """Of the domains that the smaller models are trained on."""
+    """Of the domains that models are trained on here."""
+    seed: int = 1000
+    """Of the models that are trained here; not one of the runs', whose noise it would share."""
 
     def __post_init__(self) -> None:
         ways = [n for n in ("losses", "model", "sizes") if getattr(self, n) is not None]
