@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+import tomllib
 import types
 import warnings
 from pathlib import Path
@@ -11,6 +12,9 @@ import numpy as np
 import pytest
 import torch
 from lm_problems import lightning_llama, small_llama
+
+from counterpoise.lm.training.settings import Settings
+from counterpoise.tables import build
 
 DOCS = Path(__file__).parents[1] / "docs"
 WORDS = {
@@ -167,6 +171,16 @@ def test_snippets_of_rules_run(folder):
     exec(snippet, names)
     assert list(names["reweighter"].domains) == ["web", "code", "books"]
     assert names["reweighter"].reference.min() > 0
+
+
+def test_configurations_in_the_docs_are_ones():
+    found = 0
+    for page in DOCS.glob("*.md"):
+        for text in re.findall(r"```toml\n(.*?)```", page.read_text(), re.S):
+            table = {"corpus": {"folder": "c"}, "train": {"tokens": 1e6}} | tomllib.loads(text)
+            build(Settings, table)
+            found += 1
+    assert found
 
 
 def test_pages_that_are_linked_exist():

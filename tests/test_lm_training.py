@@ -17,8 +17,10 @@ from counterpoise.lm.logs import JsonlLog
 from counterpoise.lm.training import checkpoints
 from counterpoise.lm.training import train as training
 from counterpoise.lm.training.folder import RunFolder
+from counterpoise.lm.training.optimizer import learning_rate
 from counterpoise.lm.training.settings import Settings, TrainSettings
-from counterpoise.lm.training.train import Stopped, learning_rate, train
+from counterpoise.lm.training.stopping import Stopped
+from counterpoise.lm.training.train import train
 from counterpoise.tables import build, to_toml
 
 SIZES = {"x": 6000, "y": 3000, "z": 1500}

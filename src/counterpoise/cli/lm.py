@@ -114,13 +114,13 @@ def compare(
     Runs that have ended are not repeated, so a stopped comparison goes on when called again. What
     was found goes to small files, tables and figures in the folder results/ of the comparison.
     """
-    from counterpoise.lm.study.compare import run_all
-    from counterpoise.lm.study.report import gather, save_study
+    from counterpoise.lm.study.compare import measure_all, run_all
+    from counterpoise.lm.study.report import gather, headline, save_study
 
     chosen = None if seeds is None else [int(s) for s in seeds.split(",")]
     settings = _settings(config, changes)
     folder = Path(settings.out, "results") if results is None else Path(results)
-    run_all(
+    ended = run_all(
         settings,
         jobs=jobs,
         only=list(only) or None,
@@ -128,9 +128,13 @@ def compare(
         minutes=minutes,
         progress=obj["progress"],
     )
+    if settings.evaluate.tasks:
+        measure_all(settings, ended)
     study = gather(settings, f"counterpoise lm compare {config}")
     save_study(study, folder)
-    click.echo(_draw(folder, folder))
+    _draw(folder, folder)
+    click.echo(headline(study))
+    click.echo(f"tables, figures and the numbers themselves: {folder}")
 
 
 @lm.command()

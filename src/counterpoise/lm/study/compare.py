@@ -21,6 +21,7 @@ logger = logging.getLogger("counterpoise")
 
 POLL_SECONDS = 0.2
 STOP_SECONDS = 60.0
+TASK_SETTINGS = ("tasks", "task_data", "task_limit", "task_batch")
 
 
 class RunsFailed(RuntimeError):
@@ -100,6 +101,20 @@ def run_all(
     if waiting:
         logger.info("%d runs are left; the same call goes on with them", len(waiting))
     return [item for item in items if item.done]
+
+
+def measure_all(settings: Settings, items: list[Planned]) -> None:
+    """Score every kept checkpoint of runs that have ended on the tasks of ``[evaluate]``; what was
+    scored before is left alone."""
+    from counterpoise.lm.training.measure import measure_run
+
+    asked = {f"evaluate.{name}": getattr(settings.evaluate, name) for name in TASK_SETTINGS}
+    for item in items:
+        if not item.run.stage:
+            logger.info("tasks: %s", item.title)
+            wanted = {key: value for key, value in asked.items() if value is not None}
+            chosen = item.folder.settings.changed(wanted)
+            measure_run(item.folder, chosen, all_checkpoints=True)
 
 
 def _begin(item: Planned, settings: Settings) -> Job:

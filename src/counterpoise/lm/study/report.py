@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from counterpoise.lm.disk import read_json, write_json, write_text
-from counterpoise.lm.study.markdown import markdown_table
+from counterpoise.lm.study.markdown import aligned, interval, markdown_table, ratio
 from counterpoise.lm.study.results import Results, read_results, write_results
 from counterpoise.lm.study.summary import (
     Difference,
@@ -100,13 +102,40 @@ def load_study(folder: str | os.PathLike[str]) -> Study:
     return Study(read_results(path), **fields)
 
 
+def headline(study: Study) -> str:
+    """The shortest table: how every run of the first group ends, against the baseline."""
+    results, baseline = study.results, study.baseline
+    runs = [run for run in next(iter(study.groups.values()))["runs"] if run in results.runs]
+    head = ["run"]
+    columns: list[list[str]] = []
+    for metric in ("average", "worst"):
+        ends = [
+            float(np.mean([results.curve(run, s, metric)[1][-1] for s in results.seeds(run)]))
+            for run in runs
+        ]
+        head += [f"{metric} loss"]
+        columns.append([f"{end:.3f}" for end in ends])
+        others = [run for run in runs if run != baseline]
+        if baseline not in runs or not others:
+            continue
+        differences = paired_differences(results, baseline, metric, runs=others)
+        speedups = tokens_to_target(results, baseline, metric, runs=others)
+        shown = {d.run: interval(d.mean, d.low, d.high, 3) for d in differences}
+        faster = {s.run: ratio(s, 2) for s in speedups}
+        head += [f"minus {baseline}", "times fewer tokens"]
+        columns.append([shown.get(run, "") for run in runs])
+        columns.append([faster.get(run, "") for run in runs])
+    return aligned(head, list(zip(runs, *columns, strict=True)))
+
+
 def write_tables(study: Study, folder: str | os.PathLike[str]) -> str:
     """All tables as markdown, in ``tables.md``; returns the text."""
     results, baseline = study.results, study.baseline
     seeds = {len(results.seeds(run)) for run in results.runs}
     parts = [
+        headline(study),
         f"Seeds of each run: {' or '.join(map(str, sorted(seeds)))}. Differences are taken seed by "
-        "seed (the same first model, the same stream of every domain); intervals are 95 %."
+        "seed (the same first model, the same stream of every domain); intervals are 95 %.",
     ]
     main = next(iter(study.groups))
     for metric in study.metrics:
@@ -122,6 +151,8 @@ def write_tables(study: Study, folder: str | os.PathLike[str]) -> str:
                 results, baseline, metric, runs=runs, reference=study.references
             )
             parts += [f"## Tokens to equal quality, {metric}", markdown_table(speedups)]
+    if len(results.tasks):
+        parts += _task_tables(study)
     for column, title in (("loss", "loss"), ("weight", "weight"), ("epochs", "epochs")):
         parts += [
             f"## Final {title} of each domain",
@@ -130,6 +161,22 @@ def write_tables(study: Study, folder: str | os.PathLike[str]) -> str:
     text = "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
     write_text(Path(folder, "tables.md"), text)
     return text
+
+
+def _task_tables(study: Study) -> list[str]:
+    """Scores on downstream tasks, in per cent, at the last measured checkpoint."""
+    results = study.results
+    names = list(dict.fromkeys(results.tasks.task.tolist()))
+    scored = [run for run in results.runs if results.tasks.seeds(run)]
+    rows = []
+    for run in scored:
+        cells = [run]
+        for metric in ("task average", *(f"task {name}" for name in names)):
+            ends = [results.curve(run, s, metric)[1][-1] for s in results.tasks.seeds(run)]
+            spread = f" ± {100 * np.std(ends, ddof=1):.2f}" if len(ends) > 1 else ""
+            cells.append(f"{100 * np.mean(ends):.2f}{spread}")
+        rows.append(cells)
+    return ["## Downstream tasks, %", aligned(["run", "average", *names], rows)]
 
 
 def draw_study(study: Study, folder: str | os.PathLike[str], made_by: str = "") -> list[Path]:

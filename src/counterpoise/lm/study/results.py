@@ -13,7 +13,7 @@ import numpy as np
 from counterpoise.arguments import one_each
 from counterpoise.lm.disk import write_text
 from counterpoise.lm.study.columns import as_columns, csv_text, read_csv
-from counterpoise.lm.study.runs import read_runs
+from counterpoise.lm.study.runs import read_runs, read_scores
 from counterpoise.lm.study.scores import TASK_AVERAGE, TASK_KINDS, Tasks, is_task
 
 Array = np.ndarray
@@ -76,7 +76,7 @@ class Results:
     def from_runs(cls, folder: str | os.PathLike[str]) -> Results:
         """Gather ``<folder>/<run>/seed-<n>/evaluations.jsonl`` (`counterpoise.lm.study.runs`); runs
         without a ``result.json`` are left out with a warning."""
-        return cls(**read_runs(folder))
+        return cls(**read_runs(folder), tasks=Tasks(**read_scores(folder)))
 
     @cached_property
     def runs(self) -> list[str]:

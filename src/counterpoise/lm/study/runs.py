@@ -2,7 +2,9 @@
 
 Each line is an evaluation: ``{"step": ..., "tokens": ..., "report": {domain: loss}, "driving":
 {domain: loss}, "weights": {domain: weight}, "shares": {domain: share}, "epochs": {domain:
-epochs}}``. A run is finished when ``result.json`` is beside it.
+epochs}}``. A run is finished when ``result.json`` is beside it. ``scores.jsonl``, if it is there,
+has a line for each checkpoint that was measured: ``{"step": ..., "tokens": ..., "tasks": [{"task":
+..., "metric": ..., "value": ..., "stderr": ...}]}``.
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from counterpoise.arguments import check_whole, is_number
+from counterpoise.lm.logs import JsonLines
 
-EVALUATIONS, RESULT = "evaluations.jsonl", "result.json"
+EVALUATIONS, RESULT, SCORES = "evaluations.jsonl", "result.json", "scores.jsonl"
 # Names of an evaluation's numbers per domain, and of the columns that they become.
 QUANTITIES = {
     "report": "loss",
@@ -48,6 +51,21 @@ def read_runs(folder: str | os.PathLike[str]) -> dict[str, Any]:
                 for key, column in QUANTITIES.items():
                     columns[column].append(quantities[key].get(domain, math.nan))
     return columns
+
+
+def read_scores(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """Columns of the task scores of all finished runs."""
+    rows = [
+        {"run": run, "seed": seed, "tokens": record["tokens"], **score}
+        for run, seed, path in find_runs(folder)
+        for record in JsonLines(path / SCORES).read()
+        for score in record.get("tasks", [])
+    ]
+    columns = {"score": "value"}
+    return {
+        name: [math.nan if (v := row[columns.get(name, name)]) is None else v for row in rows]
+        for name in ("run", "seed", "tokens", "task", "metric", "score", "stderr")
+    }
 
 
 def find_runs(folder: str | os.PathLike[str]) -> list[tuple[str, int, Path]]:

@@ -9,10 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import os
-import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,17 +24,15 @@ from counterpoise.lm.training.domains import domains_of, make_reweighter, named_
 from counterpoise.lm.training.folder import RunFolder
 from counterpoise.lm.training.losses import summed_loss, token_losses
 from counterpoise.lm.training.model import make_model, save_tokenizer
+from counterpoise.lm.training.optimizer import learning_rate, make_optimizer
 from counterpoise.lm.training.place import Place, accumulating, spread, take_place
 from counterpoise.lm.training.references import known_references
 from counterpoise.lm.training.settings import Settings, TrainSettings
+from counterpoise.lm.training.stopping import Stopped, asked_to_stop
 from counterpoise.progress import TrainBar
 from counterpoise.torch.distributed import group_sums, reduce_sums
 
 logger = logging.getLogger("counterpoise")
-
-
-class Stopped(Exception):
-    """The run was asked to stop, and has saved a checkpoint to go on from."""
 
 
 def train(
@@ -58,7 +53,7 @@ def train(
     a CPU with the same numbers to the last bit.
     """
     folder = RunFolder(Path(settings.out if out is None else out))
-    with take_place(settings.train.threads) as place, _asked_to_stop() as asked:
+    with take_place(settings.train.threads) as place, asked_to_stop() as asked:
         done = folder.result
         if done is not None and folder.settings.identity == settings.identity:
             logger.info("%s: this run has ended already", folder.path)
@@ -287,35 +282,6 @@ class Run:
         return result
 
 
-def learning_rate(train: TrainSettings, step: int) -> float:
-    """The rate of a step, counted from 0: a line up, then a cosine down to its share ``final``."""
-    warm = train.warmup * train.steps
-    if step + 1 < warm:
-        return train.learning_rate * (step + 1) / warm
-    if train.schedule == "constant":
-        return train.learning_rate
-    along = min((step + 1 - warm) / max(train.steps - warm, 1.0), 1.0)
-    cosine = 0.5 * (1.0 + math.cos(math.pi * along))
-    return train.learning_rate * (train.final + (1.0 - train.final) * cosine)
-
-
-def make_optimizer(model: Any, train: TrainSettings, place: Place) -> torch.optim.AdamW:
-    """AdamW; vectors (norms) do not decay."""
-    named = [p for p in model.parameters() if p.requires_grad]
-    groups = [
-        {"params": [p for p in named if p.ndim >= 2], "weight_decay": train.weight_decay},
-        {"params": [p for p in named if p.ndim < 2], "weight_decay": 0.0},
-    ]
-    first, second = train.betas
-    return torch.optim.AdamW(
-        groups,
-        lr=train.learning_rate,
-        betas=(first, second),
-        eps=train.eps,
-        fused=place.world == 1 or train.parallel == "ddp",
-    )
-
-
 def _parts_of(train: TrainSettings, world: int) -> tuple[int, int]:
     """Parts that a rank's share of a batch is taken in, and sequences in each."""
     mine, rest = divmod(train.batch, world)
@@ -335,27 +301,3 @@ def _reference_model(settings: Settings, corpus: Corpus, place: Place) -> Any:
     changed = settings.changed({"model.checkpoint": settings.reweight.reference_model})
     model = make_model(changed, corpus).to(place.device)
     return model.eval().requires_grad_(False)
-
-
-@contextmanager
-def _asked_to_stop() -> Iterator[list[int]]:
-    """A list that is no longer empty once the process was asked to stop; twice ends it at once."""
-    asked: list[int] = []
-
-    def note(number: int, frame: Any) -> None:
-        if asked:
-            raise KeyboardInterrupt
-        asked.append(number)
-        logger.warning("asked to stop: a checkpoint is saved after this step")
-
-    before = {}
-    for number in (signal.SIGTERM, signal.SIGINT):
-        try:
-            before[number] = signal.signal(number, note)
-        except ValueError:  # not the main thread, where signals do not arrive
-            break
-    try:
-        yield asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
