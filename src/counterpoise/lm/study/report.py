@@ -13,6 +13,7 @@ import numpy as np
 from counterpoise.lm.disk import read_json, write_json, write_text
 from counterpoise.lm.study.markdown import aligned, interval, markdown_table, ratio
 from counterpoise.lm.study.results import Results, read_results, write_results
+from counterpoise.lm.study.scores import TASK_AVERAGE
 from counterpoise.lm.study.summary import (
     Difference,
     final_spreads,
@@ -176,7 +177,13 @@ def _task_tables(study: Study) -> list[str]:
             spread = f" ± {100 * np.std(ends, ddof=1):.2f}" if len(ends) > 1 else ""
             cells.append(f"{100 * np.mean(ends):.2f}{spread}")
         rows.append(cells)
-    return ["## Downstream tasks, %", aligned(["run", "average", *names], rows)]
+    parts = ["## Downstream tasks, %", aligned(["run", "average", *names], rows)]
+    others = [run for run in scored if run != study.baseline]
+    if study.baseline in scored and others:
+        found = paired_differences(results, study.baseline, TASK_AVERAGE, runs=others)
+        faster = tokens_to_target(results, study.baseline, TASK_AVERAGE, runs=others)
+        parts += [markdown_table(found), markdown_table(faster)]
+    return parts
 
 
 def draw_study(study: Study, folder: str | os.PathLike[str], made_by: str = "") -> list[Path]:
@@ -209,6 +216,12 @@ def draw_study(study: Study, folder: str | os.PathLike[str], made_by: str = "") 
             label = f"{metric}: final loss minus the run named in bold"
             titled = {f"{g} (minus {d[0].baseline})": d for g, d in forest.items()}
             figures.draw_forest(titled, file(f"ablations-{name}"), label=label, **common)
+    scored = [run for run in runs if results.tasks.seeds(run)]
+    if scored:
+        against = baseline if baseline in scored else None
+        figures.draw_curves(
+            results, TASK_AVERAGE, file("curves-task-average"), against, runs=scored, **common
+        )
     figures.draw_weights(results, runs, file("weights"), **common)
     if baseline in runs and others:
         figures.draw_domains(results, baseline, file("domains"), runs=others, **common)
