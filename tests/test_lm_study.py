@@ -273,3 +273,33 @@ def test_a_run_of_a_study_can_be_repeated_from_its_folder(compared, tmp_path):
     copy.write_text(to_toml(run.settings.table))
     assert main(["-q", "lm", "train", str(copy), "--out", str(tmp_path / "again")]) == 0
     assert RunFolder(tmp_path / "again").result["losses"] == run.result["losses"]
+
+
+def scored(value, more):
+    return [
+        {"task": task, "metric": "acc", "value": value + 0.01 * more, "stderr": None}
+        for task in ("PIQA", "SciQ")
+    ]
+
+
+def test_task_scores_of_runs_are_part_of_the_study(compared, tmp_path):
+    """Scores of two checkpoints, as `measure_run` leaves them."""
+    chosen, _ = compared
+    for k, name in enumerate(("static", "pd-kl")):
+        for seed in (0, 1):
+            scores = RunFolder(Path(chosen.out, "runs", name, f"seed-{seed}")).scores
+            scores.write(
+                {"step": step, "tokens": 1000 * step, "tasks": scored(0.25 + 0.1 * k, step + seed)}
+                for step in (1, 2)
+            )
+    study = gather(chosen)
+    tokens, values = study.results.curve("pd-kl", 1, "task average")
+    assert tokens.tolist() == [1000, 2000]
+    assert values == pytest.approx([0.37, 0.38])
+    save_study(study, tmp_path)
+    text = write_tables(load_study(tmp_path), tmp_path)
+    assert "| pd-kl  | 37.50 ± 0.71 |" in text
+    drawn = draw_study(load_study(tmp_path), tmp_path)
+    assert "curves-task-average.png" in {p.name for p in drawn}
+    for path in Path(chosen.out, "runs").glob("*/*/scores.jsonl"):
+        path.unlink()
