@@ -96,7 +96,7 @@ class Run:
             }
             folder.open(settings, surroundings)
         place.wait()
-        self.parts, micro = _parts_of(self.train, place.world)
+        self.parts, micro = self.train.parts_of(place.world)
         self.model = spread(make_model(settings, corpus), place, self.train)
         self.optimizer = make_optimizer(self.model, self.train, place)
         self.proxy_of = _reference_model(settings, corpus, place)
@@ -243,6 +243,7 @@ class Run:
             state,
             self.place,
             keep=self.train.keep,
+            keep_optimizers=self.train.keep_optimizers,
             with_optimizer=self.train.save_optimizer or not ends,
         )
 
@@ -314,18 +315,6 @@ def make_optimizer(model: Any, train: TrainSettings, place: Place) -> torch.opti
         eps=train.eps,
         fused=place.world == 1 or train.parallel == "ddp",
     )
-
-
-def _parts_of(train: TrainSettings, world: int) -> tuple[int, int]:
-    """Parts that a rank's share of a batch is taken in, and sequences in each."""
-    mine, rest = divmod(train.batch, world)
-    micro = train.micro_batch or mine
-    if rest or mine == 0 or mine % micro:
-        raise ValueError(
-            f"train.batch={train.batch} must be a multiple of ranks * train.micro_batch = "
-            f"{world} * {micro}"
-        )
-    return mine // micro, micro
 
 
 def _reference_model(settings: Settings, corpus: Corpus, place: Place) -> Any:
