@@ -118,6 +118,8 @@ def test_notes_say_what_is_to_be_done():
     ):
         assert part in notes
     assert "rank" not in " ".join(check_run(given, 4))
+    made = given.changed({"references.model": "train"})
+    assert "references.model" not in " ".join(check_run(made))
 
 
 def test_with_a_corpus_and_references_there_is_nothing_to_note():

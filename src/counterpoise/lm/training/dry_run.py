@@ -11,7 +11,8 @@ from counterpoise.arguments import check_whole
 from counterpoise.lm.tokens import Corpus
 from counterpoise.lm.training.domains import corpus_of, known_domains, make_reweighter
 from counterpoise.lm.training.folder import CONFIG, RunFolder
-from counterpoise.lm.training.references import known_references
+from counterpoise.lm.training.model import check_fits
+from counterpoise.lm.training.references import TRAIN, known_references
 from counterpoise.lm.training.settings import Settings
 from counterpoise.lm.training.shape import Shape, local_checkpoint, shape_of
 
@@ -134,25 +135,21 @@ def _check_model(settings: Settings, corpus: Corpus | None, provided: bool) -> l
         ("references.model", settings.references.model),
         ("reweight.reference_model", None if provided else settings.reweight.reference_model),
     ):
-        if spec is not None and local_checkpoint(spec) is None:
+        made = name == "references.model" and spec == TRAIN
+        if spec is not None and not made and local_checkpoint(spec) is None:
             notes.append(f"{name}={spec!r} is not on this disk; it is looked for on the hub")
     shape = shape_of(settings, corpus)
     spec = settings.model.checkpoint
     if spec is None:
         return notes
-    if corpus is not None and corpus.vocab_size > shape.vocab:
-        raise ValueError(
-            f"model.checkpoint={spec!r} knows {shape.vocab} tokens, the corpus has "
-            f"{corpus.vocab_size}; prepare it with the checkpoint's own tokenizer"
-        )
-    if local_checkpoint(spec) is not None:
-        if shape.longest is not None and settings.train.length > shape.longest:
-            raise ValueError(
-                f"train.length={settings.train.length} is longer than the {shape.longest} tokens "
-                f"that model.checkpoint={spec!r} was made for"
-            )
-        notes += _differing(settings, shape)
-    return notes
+    local = local_checkpoint(spec) is not None
+    check_fits(
+        settings,
+        0 if corpus is None else corpus.vocab_size,
+        shape.vocab,
+        shape.longest if local else None,
+    )
+    return notes + (_differing(settings, shape) if local else [])
 
 
 def _differing(settings: Settings, shape: Shape) -> list[str]:
