@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,20 +62,50 @@ def prepare(obj: dict[str, Any], config: str, changes: tuple[str, ...], overwrit
 @configured
 @click.option("--out", type=click.Path(file_okay=False), help="The run's folder.")
 @click.option("--dry-run", is_flag=True, help="Check everything and estimate memory and time.")
+@click.option("--ranks", type=int, help="With --dry-run: processes that would train.")
+@click.option("--device", help="With --dry-run: a100-80gb, a100-40gb, h100-80gb or cpu.")
+@click.option("--calibrate", is_flag=True, help="With --dry-run: measure the speed here.")
+@click.option("--json", "as_json", is_flag=True, help="With --dry-run: print JSON.")
 @click.pass_obj
 def train(
-    obj: dict[str, Any], config: str, changes: tuple[str, ...], out: str | None, dry_run: bool
+    obj: dict[str, Any],
+    config: str,
+    changes: tuple[str, ...],
+    out: str | None,
+    dry_run: bool,
+    ranks: int | None,
+    device: str | None,
+    calibrate: bool,
+    as_json: bool,
 ) -> None:
     """Train a model, or go on with a run that was stopped.
 
     On several cards or machines: torchrun --nproc-per-node 8 -m counterpoise lm train CONFIG
     """
     settings = _settings(config, changes)
+    if dry_run:
+        chosen = settings if out is None else replace(settings, out=out)
+        _dry_run(chosen, 1 if ranks is None else ranks, device or "a100-80gb", calibrate, as_json)
+        return
+    if ranks is not None or device is not None or calibrate or as_json:
+        raise click.UsageError("--ranks, --device, --calibrate and --json go with --dry-run")
     from counterpoise.lm.training.train import train as run
 
     result = run(settings, out, progress=obj["progress"])
     if result:
         _show(result)
+
+
+def _dry_run(settings: Settings, ranks: int, device: str, calibrate: bool, as_json: bool) -> None:
+    from counterpoise.lm.training.dry_run import check_run
+    from counterpoise.lm.training.estimate import estimate
+
+    notes = check_run(settings, ranks)
+    found = estimate(settings, ranks=ranks, device=device, calibrate=calibrate)
+    if as_json:
+        _show({**found.as_dict(), "notes": notes})
+    else:
+        click.echo("\n".join([str(found), *(f"note: {note}" for note in notes)]))
 
 
 @lm.command()

@@ -36,6 +36,7 @@ def save(
     place: Place,
     *,
     keep: int = 1,
+    keep_optimizers: int | None = None,
     with_optimizer: bool = True,
 ) -> Path:
     """Write ``folder/step-<step>``; all ranks call, the first one writes."""
@@ -72,6 +73,8 @@ def save(
         sync_folder(folder)
         for old in found(folder)[:-keep]:
             shutil.rmtree(old)
+        for old in found(folder)[: -(keep_optimizers or keep)]:
+            (old / OPTIMIZER).unlink(missing_ok=True)
     place.wait()
     return target
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from counterpoise.lm.tokens import Corpus
+from counterpoise.lm.tokens import CORPUS, Corpus
 from counterpoise.lm.training.settings import Settings
 from counterpoise.reweight import Reweighter
 from counterpoise.rules import NAMED
@@ -26,27 +27,57 @@ def domains_of(settings: Settings, corpus: Corpus) -> list[str]:
     return names
 
 
-def named_weights(value: Any, domains: list[str], corpus: Corpus) -> Any:
+def known_domains(settings: Settings, corpus: Corpus | None) -> list[str] | None:
+    """The domains of a run, also where there is no corpus yet and only weights or references tell
+    them; None where nothing does."""
+    if corpus is not None:
+        return domains_of(settings, corpus)
+    if settings.corpus.domains is not None:
+        return list(settings.corpus.domains)
+    r = settings.reweight
+    for named in (r.prior, r.start, settings.references.losses):
+        if isinstance(named, dict):
+            return list(named)
+    return None
+
+
+def corpus_of(settings: Settings) -> Corpus | None:
+    """The prepared corpus; None before there is one."""
+    folder = Path(settings.corpus.folder)
+    return Corpus.open(folder) if (folder / CORPUS).is_file() else None
+
+
+def named_weights(
+    value: Any, domains: list[str], corpus: Corpus | None, setting: str = "weights"
+) -> Any:
     """Weights that a setting means: ``uniform``, ``size``, or those given, which it makes to sum
     to one as printed tables seldom do."""
     if value is None or value == "uniform":
         return dict.fromkeys(domains, 1.0 / len(domains))
     if value == "size":
+        if corpus is None:
+            raise ValueError(f"{setting}='size' is not known before the corpus is prepared")
         sizes = corpus.sizes("train")
         total = sum(sizes[name] for name in domains)
         return {name: sizes[name] / total for name in domains}
     total = sum(value.values())
     if not abs(total - 1.0) < 0.01:
-        raise ValueError(f"weights must sum to 1; {value!r} sum to {total:g}")
+        raise ValueError(f"{setting} must sum to 1; {value!r} sum to {total:g}")
     return {name: weight / total for name, weight in value.items()}
 
 
 def make_reweighter(
-    settings: Settings, domains: list[str], corpus: Corpus, references: dict[str, float] | None
+    settings: Settings,
+    domains: list[str],
+    corpus: Corpus | None,
+    references: dict[str, float] | None,
 ) -> Reweighter:
     """The reweighter that ``[reweight]`` describes."""
     r = settings.reweight
-    prior = named_weights(r.prior, domains, corpus)
+    prior = named_weights(r.prior, domains, corpus, "reweight.prior")
+    start = prior
+    if r.start is not None:
+        start = named_weights(r.start, domains, corpus, "reweight.start")
     try:
         rule = NAMED[r.rule](**r.options)
     except TypeError:
@@ -61,7 +92,7 @@ def make_reweighter(
         extrapolation=r.extrapolation,
         smoothing=r.smoothing,
         prior=prior,
-        start=prior if r.start is None else named_weights(r.start, domains, corpus),
+        start=start,
         reference=None if references is None else {n: references[n] for n in domains},
         clip=r.clip,
         ema=r.ema,

@@ -21,7 +21,9 @@ def make_model(settings: Settings, corpus: Corpus) -> Any:
         from counterpoise.lm.model_files import load_model
 
         model = load_model(settings.model.checkpoint, dtype=torch.float32).train()
-        _check_fits(model, corpus, settings)
+        rows = model.get_input_embeddings().weight.shape[0]
+        longest = getattr(model.config, "max_position_embeddings", None)
+        check_fits(settings, corpus.vocab_size, rows, longest)
     else:
         from transformers import LlamaForCausalLM
 
@@ -90,14 +92,14 @@ def blocks_of(model: Any) -> Any:
     return max(lists, key=lambda blocks: sum(p.numel() for p in blocks.parameters()))
 
 
-def _check_fits(model: Any, corpus: Corpus, settings: Settings) -> None:
-    rows = model.get_input_embeddings().weight.shape[0]
-    if corpus.vocab_size > rows:
+def check_fits(settings: Settings, vocab_size: int, rows: int, longest: int | None) -> None:
+    """Whether a checkpoint of ``rows`` tokens, for sequences of ``longest``, can be trained on a
+    corpus."""
+    if vocab_size > rows:
         raise ValueError(
             f"model.checkpoint={settings.model.checkpoint!r} knows {rows} tokens, the corpus has "
-            f"{corpus.vocab_size}; prepare it with the checkpoint's own tokenizer"
+            f"{vocab_size}; prepare it with the checkpoint's own tokenizer"
         )
-    longest = getattr(model.config, "max_position_embeddings", None)
     if longest is not None and settings.train.length > longest:
         raise ValueError(
             f"train.length={settings.train.length} is longer than the {longest} tokens that the "

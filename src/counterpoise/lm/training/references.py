@@ -78,13 +78,15 @@ def _of_model(settings: Settings, model: str) -> dict[str, Any]:
 
 def _foretold(settings: Settings, progress: bool) -> dict[str, Any]:
     """Train the smaller models, and fit a law to each domain's losses."""
+    from counterpoise.lm.tokens import Corpus
     from counterpoise.lm.training.scaling import fit_scaling_law
+    from counterpoise.lm.training.shape import shape_of
 
     results = []
     for number, size in enumerate(sizes := settings.references.sizes or ()):
         logger.info("reference model %d of %d: %s", number + 1, len(sizes), size)
         results.append(_trained(settings, size, progress))
-    target = parameters_of(settings)
+    target = shape_of(settings, Corpus.open(settings.corpus.folder)).parameters
     parameters = [r["parameters"] for r in results]
     laws = {
         name: fit_scaling_law(parameters, [r["driving_losses"][name] for r in results])
@@ -121,15 +123,3 @@ def _trained(settings: Settings, shape: dict[str, Any], progress: bool) -> dict[
     name = "-".join(f"{key}-{value}" for key, value in shape.items()) or "model"
     folder = Path(settings.out, "references", name)
     return train(settings.changed(changes), folder, progress=progress)
-
-
-def parameters_of(settings: Settings) -> int:
-    """Parameters of the model that the settings describe, without making it."""
-    import torch
-
-    from counterpoise.lm.tokens import Corpus
-    from counterpoise.lm.training.model import make_model
-
-    with torch.device("meta"):
-        model = make_model(settings, Corpus.open(settings.corpus.folder))
-    return sum(p.numel() for p in model.parameters())

@@ -7,7 +7,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from counterpoise.arguments import check_whole, is_number
@@ -72,7 +72,8 @@ class ModelSettings:
     """A checkpoint to go on from, or the shape of a LLaMA to start from nothing."""
 
     checkpoint: str | None = None
-    """A folder of save_pretrained, a .gguf file, or the name of a model on the hub."""
+    """A folder of save_pretrained, a .gguf file, or the name of a model on the hub. Its shape is
+    its own; one that is given as well serves estimates where the checkpoint is out of reach."""
     vocab_size: int | None = None
     """The corpus's, and for a checkpoint its own, when not set."""
     hidden_size: int = 128
@@ -95,6 +96,11 @@ class ModelSettings:
         )
         kv = self.kv_heads or self.heads
         _check("model.kv_heads", self.heads % kv == 0, kv, f"a divisor of heads = {self.heads}")
+
+    @property
+    def described(self) -> bool:
+        """Whether a shape is given: anything but the one that there is by default."""
+        return replace(self, checkpoint=None) != ModelSettings()
 
 
 @dataclass(frozen=True)
@@ -127,6 +133,9 @@ class TrainSettings:
     """Tokens between checkpoints; only at the end when not set."""
     keep: int = 1
     """Checkpoints that are kept, the latest ones."""
+    keep_optimizers: int | None = None
+    """Those among them that hold the optimizer too, the latest ones; all when not set. A run goes
+    on from the latest of all, and the others are to be evaluated."""
     save_optimizer: bool = True
     """Whether the last checkpoint holds the optimizer too; all others do."""
     parallel: str = "ddp"
@@ -141,7 +150,8 @@ class TrainSettings:
     def __post_init__(self) -> None:
         for name in ("tokens", "length", "batch", "keep"):
             check_whole(f"train.{name}", getattr(self, name), 1)
-        for name in ("micro_batch", "evaluate_every", "checkpoint_every", "threads"):
+        optional = "micro_batch", "evaluate_every", "checkpoint_every", "keep_optimizers", "threads"
+        for name in optional:
             if getattr(self, name) is not None:
                 check_whole(f"train.{name}", getattr(self, name), 1)
         check_whole("train.seed", self.seed)
@@ -182,6 +192,17 @@ class TrainSettings:
     @property
     def checkpoint_steps(self) -> int:
         return self.steps_in(self.checkpoint_every, self.steps)
+
+    def parts_of(self, ranks: int) -> tuple[int, int]:
+        """Parts that a rank's share of a batch is taken in, and sequences in each."""
+        mine, rest = divmod(self.batch, ranks)
+        micro = self.micro_batch or mine
+        if rest or mine == 0 or mine % micro:
+            raise ValueError(
+                f"train.batch={self.batch} must be a multiple of ranks * train.micro_batch = "
+                f"{ranks} * {max(micro, 1)}"
+            )
+        return mine // micro, micro
 
 
 @dataclass(frozen=True)
@@ -348,7 +369,9 @@ class Settings:
         """The settings that decide a run's numbers."""
         kept = {k: v for k, v in self.table.items() if k not in ("out", "compare")}
         kept["corpus"] = {k: kept["corpus"].get(k) for k in ("folder", "domains")}
-        for name in ("keep", "checkpoint_every", "save_optimizer"):
+        if self.model.checkpoint is not None:
+            kept["model"] = {"checkpoint": self.model.checkpoint}
+        for name in ("keep", "keep_optimizers", "checkpoint_every", "save_optimizer"):
             kept["train"].pop(name, None)
         for name in ("tasks", "task_data", "task_limit", "task_batch"):
             kept["evaluate"].pop(name, None)

@@ -27,7 +27,7 @@ from counterpoise.lm.training.model import make_model, save_tokenizer
 from counterpoise.lm.training.optimizer import learning_rate, make_optimizer
 from counterpoise.lm.training.place import Place, accumulating, spread, take_place
 from counterpoise.lm.training.references import known_references
-from counterpoise.lm.training.settings import Settings, TrainSettings
+from counterpoise.lm.training.settings import Settings
 from counterpoise.lm.training.stopping import Stopped, asked_to_stop
 from counterpoise.progress import TrainBar
 from counterpoise.torch.distributed import group_sums, reduce_sums
@@ -91,7 +91,7 @@ class Run:
             }
             folder.open(settings, surroundings)
         place.wait()
-        self.parts, micro = _parts_of(self.train, place.world)
+        self.parts, micro = self.train.parts_of(place.world)
         self.model = spread(make_model(settings, corpus), place, self.train)
         self.optimizer = make_optimizer(self.model, self.train, place)
         self.proxy_of = _reference_model(settings, corpus, place)
@@ -238,6 +238,7 @@ class Run:
             state,
             self.place,
             keep=self.train.keep,
+            keep_optimizers=self.train.keep_optimizers,
             with_optimizer=self.train.save_optimizer or not ends,
         )
 
@@ -280,18 +281,6 @@ class Run:
         }
         self.folder.finish(result)
         return result
-
-
-def _parts_of(train: TrainSettings, world: int) -> tuple[int, int]:
-    """Parts that a rank's share of a batch is taken in, and sequences in each."""
-    mine, rest = divmod(train.batch, world)
-    micro = train.micro_batch or mine
-    if rest or mine == 0 or mine % micro:
-        raise ValueError(
-            f"train.batch={train.batch} must be a multiple of ranks * train.micro_batch = "
-            f"{world} * {micro}"
-        )
-    return mine // micro, micro
 
 
 def _reference_model(settings: Settings, corpus: Corpus, place: Place) -> Any:

@@ -1,0 +1,60 @@
+"""How fast a model is trained here, measured by some micro batches of it."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+
+from counterpoise.lm.tokens import Corpus
+from counterpoise.lm.training.losses import token_losses
+from counterpoise.lm.training.model import llama_config
+from counterpoise.lm.training.place import take_place
+from counterpoise.lm.training.settings import Settings
+from counterpoise.lm.training.shape import shape_of
+
+SECONDS = 5.0
+
+
+def measured_rate(settings: Settings, corpus: Corpus | None = None) -> float:
+    """Operations per second of forward and backward passes on one rank.
+
+    A LLaMA of the model's shape is made, with random parameters: they do not change its speed. It
+    is given one sequence after the other for some seconds, or ``train.micro_batch`` of them.
+    """
+    from transformers import LlamaForCausalLM
+
+    train, shape = settings.train, shape_of(settings, corpus)
+    described = {
+        "model.checkpoint": None,
+        "model.vocab_size": shape.vocab,
+        "model.hidden_size": shape.hidden,
+        "model.intermediate_size": shape.intermediate,
+        "model.layers": shape.layers,
+        "model.heads": shape.heads,
+        "model.kv_heads": shape.kv_heads,
+        "model.tie_embeddings": shape.tied,
+    }
+    config = llama_config(settings.changed(described), shape.vocab)
+    config.use_cache = False
+    with take_place(train.threads) as place:
+        model = LlamaForCausalLM(config).to(place.device)
+        if train.activation_checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+        ids = torch.randint(shape.vocab, (train.micro_batch or 1, train.length)).to(place.device)
+
+        def passes() -> None:
+            with place.precise(train.precision):
+                loss = token_losses(model, ids).mean()
+            loss.backward()
+            if place.device.type == "cuda":
+                torch.cuda.synchronize()
+
+        passes()  # allocations and choices of kernels
+        began, number = time.perf_counter(), 0
+        while number == 0 or time.perf_counter() - began < SECONDS:
+            passes()
+            number += 1
+        seconds = time.perf_counter() - began
+    again = 4 / 3 if train.activation_checkpointing else 1.0
+    return number * ids.numel() * 3 * again * shape.forward_flops(train.length) / seconds
