@@ -512,3 +512,25 @@ def test_bad_arguments_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"is inside the source .* of domain 'a'; choose"):
         prepare({"a": path.parent}, path.parent / "out", tokenizer="bytes")
     assert not out.exists(), "everything is checked before anything is written"
+
+
+def test_long_documents_can_be_cut_before_they_are_split(tmp_path):
+    """A domain of one long document has something in every split, and nothing twice."""
+    source = tmp_path / "long.txt"
+    source.write_text("".join(f"sentence number {i}.\n" for i in range(400)))
+    splits = {"train": 0.6, "validation": 0.2, "test": 0.2}
+    options = {"tokenizer": "bytes", "splits": splits, "progress": False}
+    corpus = prepare({"a": source}, tmp_path / "c", pieces=200, **options)
+    lines = []
+    for split in splits:
+        tokens = corpus.tokens("a", split)
+        assert tokens.n_documents > 1
+        for i in range(tokens.n_documents):
+            document = bytes(tokens.document(i)[:-1].astype("uint8")).decode()
+            assert len(document) <= 200
+            lines += document.splitlines()
+    assert sorted(lines) == sorted(source.read_text().splitlines())
+    with pytest.raises(ValueError, match=r"pieces \(200, now 300\)"):
+        prepare({"a": source}, tmp_path / "c", pieces=300, **options)
+    with pytest.raises(ValueError, match="pieces must be a whole number"):
+        prepare({"a": source}, tmp_path / "d", pieces=0, **options)

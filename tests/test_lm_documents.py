@@ -12,9 +12,11 @@ import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from counterpoise.lm import read_documents
-from counterpoise.lm.documents import Documents, find_parts, identify
+from counterpoise.lm.documents import Documents, cut, find_parts, identify
 
 TEXTS = ["one", "zwei\nLinien", "", "三", " \n\t", "fünf 🙂", "six"]
 FULL = [text for text in TEXTS if text.strip()]
@@ -263,3 +265,19 @@ def test_files_of_other_kinds_are_left_out_aloud(tmp_path, caplog):
     (tmp_path / "in/linked").symlink_to(tmp_path / "elsewhere")
     assert list(read_documents(tmp_path / "in")) == ["x"]
     assert "2 files that cannot be read or linked folders, such as linked, table.csv" in caplog.text
+
+
+@given(st.text(alphabet="ab \n", max_size=120), st.integers(1, 30))
+def test_pieces_are_short_and_lose_nothing_visible(document, most):
+    pieces = cut(document, most)
+    assert all(len(p) <= most and not p.isspace() for p in pieces)
+    assert "".join("".join(pieces).split()) == "".join(document.split())
+    assert "".join(cut("x" * 50, 7)) == "x" * 50
+
+
+def test_pieces_end_between_paragraphs_lines_or_words():
+    assert cut("one two three\nfour\n\nfive six", 24) == ["one two three\nfour\n\n", "five six"]
+    assert cut("one two three\nfour five six", 20) == ["one two three\n", "four five six"]
+    assert cut("one two three four", 12) == ["one two ", "three four"]
+    # a border in the first half would leave a crumb
+    assert cut("a\n\nbcdefghijklmnop", 10) == ["a\n\nbcdefgh", "ijklmnop"]

@@ -565,3 +565,11 @@ def test_policies_may_change_on_resume(corpus):
     left.load_state_dict(mixture.state_dict())
     seen = [name // 1_000_000 for batch in left.loader(1) for name in names(batch)]
     assert set(seen) == {1, 3}
+
+
+def test_limited_samples_are_evenly_spread(tmp_path):
+    corpus = numbered_corpus(tmp_path / "corpus", {"a": 100}, 4)
+    samples = Samples(corpus.tokens("a"), 4, limit=10)
+    numbers = [int(samples[i]["input_ids"][0]) % 1_000_000 for i in range(10)]
+    assert numbers == list(range(0, 100, 10))
+    assert len(Samples(corpus.tokens("a"), 4, limit=1000)) == 100

@@ -1,14 +1,13 @@
 import shutil
 
+import gguf
 import numpy as np
 import pytest
 import torch
 from lm_problems import small_llama
 from lm_tasks import byte_tokenizer
 
-from counterpoise.lm import load_checkpoint
-
-gguf = pytest.importorskip("gguf")
+from counterpoise.lm import get_tokenizer, load_checkpoint
 
 TEXT = "The owl runs."
 
@@ -104,6 +103,9 @@ def test_a_gguf_file(model, tokenizer, tmp_path):
         found, own = load_checkpoint(spec)
         assert own.encode(TEXT) == tokenizer.encode(TEXT)
         np.testing.assert_allclose(logits(found, own), expected, atol=1e-6)
+    # and texts can be prepared with its tokenizer
+    ids = get_tokenizer(tmp_path / "model.gguf").encode_batch([TEXT])[0]
+    assert ids.tolist() == tokenizer.encode(TEXT, add_special_tokens=False)
 
 
 def test_quantised_tensors_are_dequantised(model, tokenizer, tmp_path):

@@ -29,8 +29,6 @@ from counterpoise.lm import (
 )
 from counterpoise.lm.downstream.task_data import INDEX, task_files
 
-pytest.importorskip("lm_eval")
-
 OFFLINE = ["ARC-E", "ARC-C", "HellaSwag", "PIQA", "SciQ", "WinoGrande", "BoolQ", "LogiQA",
            "OpenBookQA"]  # fmt: skip
 LIKES_A = {"a": 6.0, "b": 2.0}

@@ -18,7 +18,7 @@ from problems import neuron_data
 from counterpoise import Chunks, GroupDRONeuron, Npy, solve
 from counterpoise.engines import compilation
 from counterpoise.engines.compilation import MESSAGE, ready
-from counterpoise.progress import WIDTH, PassBar
+from counterpoise.progress import WIDTH, PassBar, TrainBar
 
 
 class Terminal(io.StringIO):
@@ -292,3 +292,29 @@ def test_compiling_on_no_rows_changes_no_answer(fresh):
     first = solve(X, y, g, nu=0.1)
     assert any("evaluate_dense" in key for key in compilation._ready if isinstance(key, tuple))
     assert solve(X, y, g, nu=0.1).coef.tobytes() == first.coef.tobytes()
+
+
+class TestTrainBar:
+    def test_speed_is_that_after_the_first_step(self, monkeypatch):
+        """The first step compiles and fills caches."""
+        now = [0.0]
+        monkeypatch.setattr("counterpoise.progress.time.monotonic", lambda: now[0])
+        screen = Terminal()
+        bar = TrainBar(1000, screen, every=0.0)
+        now[0] = 50.0
+        bar(100, 9.0)
+        assert "tokens/s" not in screen.getvalue()
+        now[0] = 54.0
+        bar(500, 4.25)
+        assert "500 tokens, loss 4.250, 100 tokens/s, 0:05 left" in screen.getvalue()
+        bar.close()
+
+    def test_elsewhere_it_is_logged_every_minute(self, monkeypatch, caplog):
+        now = [0.0]
+        monkeypatch.setattr("counterpoise.progress.time.monotonic", lambda: now[0])
+        bar = TrainBar(1000, io.StringIO())
+        with caplog.at_level("INFO", "counterpoise"):
+            for step in range(1, 10):
+                now[0] = 20.0 * step
+                bar(100 * step, 4.0)
+        assert len(caplog.records) == 3

@@ -83,7 +83,8 @@ def get_tokenizer(
     ----------
     spec : str, path or object
         ``"bytes"`` (the UTF-8 bytes; 256 ends a document); the path of a ``tokenizer.json``
-        (package ``tokenizers``); a folder that ``transformers.AutoTokenizer`` loads; a
+        (package ``tokenizers``); a folder that ``transformers.AutoTokenizer`` loads, or a
+        ``.gguf`` file, whose own tokenizer it is; a
         ``tokenizers.Tokenizer``; a tokenizer of transformers; or a function from a text to its
         ids, with ``end`` and ``vocab_size``.
     end : int or str, optional
@@ -151,6 +152,10 @@ def _from_path(path: Path, end: int | str | None) -> Tokenizer:
                 "transformers, or give the path of the tokenizer.json in it"
             ) from error
         return _from_transformers(AutoTokenizer.from_pretrained(path), end, str(path))
+    if path.suffix == ".gguf" and path.is_file():
+        from counterpoise.lm.model_files import load_tokenizer
+
+        return _from_transformers(load_tokenizer(path), end, str(path))
     if not path.is_file():
         raise FileNotFoundError(
             f"tokenizer={str(path)!r}: there is no such file or folder; give 'bytes', the path of "
