@@ -127,6 +127,10 @@ class TrainSettings:
     """Largest norm of the gradient."""
     precision: str = "float32"
     seed: int = 0
+    """Of the first model and of the streams of samples."""
+    stream: int = 0
+    """Which of a seed's streams: a model that is trained further should not see the samples again
+    in the order that it saw them in."""
     evaluate_every: int | None = None
     """Tokens between evaluations, which move the weights; a twentieth when not set."""
     checkpoint_every: int | None = None
@@ -155,6 +159,7 @@ class TrainSettings:
             if getattr(self, name) is not None:
                 check_whole(f"train.{name}", getattr(self, name), 1)
         check_whole("train.seed", self.seed)
+        check_whole("train.stream", self.stream)
         check_whole("train.workers", self.workers)
         _check_choice("train.schedule", self.schedule, ("cosine", "constant"))
         _check_choice("train.precision", self.precision, ("float32", "bf16"))

@@ -34,6 +34,8 @@ from counterpoise.torch.distributed import group_sums, reduce_sums
 
 logger = logging.getLogger("counterpoise")
 
+STREAM = 1_000_003  # between the seeds of a seed's streams
+
 
 def train(
     settings: Settings, out: str | os.PathLike[str] | None = None, *, progress: bool = True
@@ -102,7 +104,7 @@ class Run:
             self.train.length,
             weights=named_weights(settings.reweight.prior, domains, corpus),
             domains=domains,
-            seed=self.train.seed,
+            seed=self.train.seed + STREAM * self.train.stream,
             rank=place.rank,
             world_size=place.world,
         )
