@@ -89,10 +89,11 @@ def train(
         return
     if ranks is not None or device is not None or calibrate or as_json:
         raise click.UsageError("--ranks, --device, --calibrate and --json go with --dry-run")
+    from counterpoise.lm.training.place import is_first
     from counterpoise.lm.training.train import train as run
 
     result = run(settings, out, progress=obj["progress"])
-    if result:
+    if is_first():
         _show(result)
 
 
@@ -117,9 +118,12 @@ def references(obj: dict[str, Any], config: str, changes: tuple[str, ...]) -> No
     They are given, a model's, or foretold by a scaling law that is fitted to small runs; see
     [references] of the configuration.
     """
+    from counterpoise.lm.training.place import is_first
     from counterpoise.lm.training.references import find_references
 
-    _show(find_references(_settings(config, changes), progress=obj["progress"]))
+    found = find_references(_settings(config, changes), progress=obj["progress"])
+    if is_first():
+        _show(found)
 
 
 @lm.command()
@@ -148,7 +152,7 @@ def compare(
     from counterpoise.lm.study.compare import measure_all, run_all
     from counterpoise.lm.study.report import gather, headline, save_study
 
-    chosen = None if seeds is None else [int(s) for s in seeds.split(",")]
+    chosen = None if seeds is None else _numbers(seeds)
     settings = _settings(config, changes)
     folder = Path(settings.out, "results") if results is None else Path(results)
     ended = run_all(
@@ -166,6 +170,13 @@ def compare(
     _draw(folder, folder)
     click.echo(headline(study))
     click.echo(f"tables, figures and the numbers themselves: {folder}")
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise click.UsageError(f"--seeds must be whole numbers, as 0,1,2; got {text!r}") from None
 
 
 @lm.command()

@@ -9,10 +9,10 @@ from typing import Any
 import click
 
 from counterpoise import __version__
+from counterpoise.lm.training.stopping import STOPPED, Stopped
 
 # What users can put right: an argument, a file, a package that is missing.
-EXPECTED = (ValueError, TypeError, FileNotFoundError, ImportError, RuntimeError, OSError)
-STOPPED = 75  # EX_TEMPFAIL: the same call goes on
+EXPECTED = (ValueError, TypeError, ImportError, RuntimeError, OSError, FloatingPointError)
 
 
 class Family(click.Group):
@@ -71,7 +71,7 @@ def main(args: list[str] | None = None) -> int:
         click.echo("stopped", err=True)
         return 130
     except Exception as error:
-        if type(error).__name__ == "Stopped":
+        if isinstance(error, Stopped):
             click.echo(str(error), err=True)
             return STOPPED
         if debug or not isinstance(error, EXPECTED):

@@ -90,7 +90,7 @@ def _take(path: Path) -> int:
             holder = "" if sys.platform == "win32" else os.read(handle, 20).decode()
             os.close(handle)
             raise RuntimeError(
-                f"another process{holder and f' ({holder})'} is preparing {str(path.parent)!r}; "
+                f"another process{holder and f' ({holder})'} is writing to {str(path.parent)!r}; "
                 "wait for it, or choose another folder"
             ) from None
         with suppress(FileNotFoundError):

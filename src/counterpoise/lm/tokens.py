@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from counterpoise.lm.disk import read_json
 Array = np.ndarray
 PathLike = str | os.PathLike[str]
 
+PROBE = 1 << 16  # bytes of a file that tell its tokens from others
 CORPUS, INDEX = "corpus.json", "index.json"
 CORPUS_FORMAT, INDEX_FORMAT, VERSION = "counterpoise corpus", "counterpoise domain", 1
 
@@ -164,6 +166,20 @@ class Corpus:
         """How many tokens each domain has."""
         self._check_split(split)
         return {domain: self._tokens[domain, split].n_tokens for domain in self.domains}
+
+    def fingerprint(self) -> str:
+        """Changes when the tokens do: from their numbers, and bytes at the beginning, in the middle
+        and at the end of every file."""
+        sha = hashlib.sha256(self.tokenizer.encode())
+        for (domain, split), tokens in sorted(self._tokens.items()):
+            about = (domain, split, tokens.n_tokens, tokens.n_documents)
+            sha.update(repr(about).encode())
+            size = tokens.path.stat().st_size
+            with tokens.path.open("rb") as file:
+                for at in (0, size // 2, max(size - PROBE, 0)):
+                    file.seek(at)
+                    sha.update(file.read(PROBE))
+        return sha.hexdigest()[:16]
 
     def _check_split(self, split: str) -> None:
         if split not in self.splits:

@@ -6,6 +6,7 @@ import logging
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from counterpoise.arguments import check_whole
 from counterpoise.lm.disk import write_text
 from counterpoise.lm.study.plan import Planned, plan
 from counterpoise.lm.training.settings import Settings
+from counterpoise.lm.training.stopping import STOPPED, Stopped, asked_to_stop
 from counterpoise.progress import StatusLine, bar
 from counterpoise.tables import to_toml
 
@@ -68,8 +70,11 @@ def run_all(
     status = StatusLine(every=1.0)
     running: list[Job] = []
     failed: list[Job] = []
-    try:
-        while waiting or running:
+    with ExitStack() as stack:
+        asked = stack.enter_context(asked_to_stop())
+        stack.callback(_stop, running)
+        stack.callback(status.close)
+        while (waiting or running) and not asked:
             late = minutes is not None and time.monotonic() - began > 60 * minutes
             while not late and len(running) < jobs:
                 ready = next((item for item in waiting if item.ready), None)
@@ -87,9 +92,8 @@ def run_all(
                 left = len(waiting) + len(running)
                 names = "; ".join(job.item.title for job in running)
                 status.draw(f"{bar(1 - left / total)}  {left} runs left; now {names}")
-    finally:
-        status.close()
-        _stop(running)
+    if asked:
+        raise Stopped(f"stopped; {len(waiting) + len(running)} runs are left for the same call")
     if failed:
         tail = "\n".join(
             failed[0].log.read_text(encoding="utf-8", errors="replace").splitlines()[-5:]
@@ -134,6 +138,9 @@ def _begin(item: Planned, settings: Settings) -> Job:
 def _ended(job: Job) -> bool:
     """Report a job that has ended; True if it failed."""
     result: dict[str, Any] | None = job.item.folder.result
+    if job.process.returncode == STOPPED:
+        logger.info("%s was stopped; the same call goes on with it", job.item.title)
+        return False
     if job.process.returncode or result is None:
         logger.error("%s failed; see %s", job.item.title, job.log)
         return True

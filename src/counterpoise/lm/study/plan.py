@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from counterpoise.lm.training.folder import RunFolder
+from counterpoise.lm.training.references import inputs_of
 from counterpoise.lm.training.settings import RunSettings, Settings
 
 # Values in a run's ``set`` that another run of the same seed provides.
@@ -34,7 +35,8 @@ class Planned:
         """Whether it has ended; a folder of another run is an error."""
         if self.folder.result is None:
             return False
-        self.folder.check(self.settings())
+        settings = self.settings()
+        self.folder.check(settings, inputs_of(settings))
         return True
 
     @property

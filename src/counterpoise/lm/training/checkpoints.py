@@ -3,24 +3,25 @@ loads as it is."""
 
 from __future__ import annotations
 
+import copy
 import json
-import logging
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
+    get_optimizer_state_dict,
     get_state_dict,
+    set_model_state_dict,
     set_state_dict,
 )
 
 from counterpoise.lm.disk import sync_folder
 from counterpoise.lm.training.place import Place
-
-logger = logging.getLogger("counterpoise")
 
 FORMAT, VERSION = "counterpoise checkpoint", 1
 MODEL, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "state.json"
@@ -38,23 +39,28 @@ def save(
     keep: int = 1,
     keep_optimizers: int | None = None,
     with_optimizer: bool = True,
+    beside: Callable[[Path], None] | None = None,
 ) -> Path:
-    """Write ``folder/step-<step>``; all ranks call, the first one writes."""
+    """Write ``folder/step-<step>``, and what ``beside`` puts into it; all ranks call, the first one
+    writes. A whole one of that step is left as it is."""
     target = folder / f"step-{step:08d}"
+    if place.any(target in found(folder)):
+        return target
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     tensors, moments = get_state_dict(model, optimizer, options=options)
     if place.first:
         from safetensors.torch import save_file
 
+        for left in folder.glob(".step-*"):  # by a process that was killed
+            shutil.rmtree(left)
         draft = folder / f".step-{step:08d}.new"
-        shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(parents=True)
         plain = getattr(model, "module", model)
         if plain.config.tie_word_embeddings:
             tensors.pop(HEAD, None)  # the same numbers as the embeddings
         whole = {name: t.contiguous() for name, t in tensors.items()}
         save_file(whole, draft / MODEL, metadata={"format": "pt"})
-        plain.config.save_pretrained(draft)
+        _plain_config(plain).save_pretrained(draft)
         if with_optimizer:
             flat = {
                 f"{key}/{name}": torch.as_tensor(value).contiguous()
@@ -64,15 +70,18 @@ def save(
             save_file(flat, draft / OPTIMIZER)
         known = {"format": FORMAT, "version": VERSION, "step": step, "rng": _rng(), **state}
         (draft / STATE).write_text(json.dumps(known, allow_nan=False) + "\n", encoding="utf-8")
+        if beside is not None:
+            beside(draft)
         for path in draft.iterdir():
-            with open(path, "rb") as file:
+            with open(path, "r+b") as file:
                 os.fsync(file.fileno())
         sync_folder(draft)
-        shutil.rmtree(target, ignore_errors=True)
+        if target.exists():
+            _discard(target)
         os.replace(draft, target)
         sync_folder(folder)
         for old in found(folder)[:-keep]:
-            shutil.rmtree(old)
+            _discard(old)
         for old in found(folder)[: -(keep_optimizers or keep)]:
             (old / OPTIMIZER).unlink(missing_ok=True)
     place.wait()
@@ -81,18 +90,35 @@ def save(
 
 def found(folder: Path) -> list[Path]:
     """Checkpoints of a folder, the earliest first."""
-    return sorted(p for p in folder.glob("step-*") if (p / STATE).is_file())
+    whole = (p for p in folder.glob("step-*") if (p / STATE).is_file() and (p / MODEL).is_file())
+    return sorted(whole)
+
+
+def _discard(path: Path) -> None:
+    """Remove a checkpoint such that it is whole until it is none."""
+    doomed = path.with_name(f".{path.name}.old")
+    os.replace(path, doomed)
+    shutil.rmtree(doomed)
+
+
+def _plain_config(model: Any) -> Any:
+    """The configuration of what is saved, whatever it was loaded from or trained with."""
+    config = copy.deepcopy(model.config)
+    config.architectures = [type(model).__name__]
+    config.use_cache = True
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    return config
 
 
 def restore(
     path: Path, model: Any, optimizer: torch.optim.Optimizer, place: Place
 ) -> dict[str, Any]:
-    """Load what `save` wrote; returns its state."""
+    """Load what `save` wrote; returns its state. A checkpoint without its optimizer is enough for
+    a run that has nothing left to train."""
     from safetensors.torch import load_file
 
     state = read_state(path)
-    if not (path / OPTIMIZER).is_file():
-        raise ValueError(f"{str(path)!r} holds no optimizer: it ends a run and cannot go on")
     tensors = load_file(path / MODEL)
     plain = getattr(model, "module", model)
     if plain.config.tie_word_embeddings and HEAD not in tensors:
@@ -100,7 +126,10 @@ def restore(
         name = next(n for n, module in plain.named_modules() if module is head)
         tensors[HEAD] = tensors[f"{name}.weight"]
     options = StateDictOptions(full_state_dict=True)
-    _, now = get_state_dict(model, optimizer, options=options)
+    if not (path / OPTIMIZER).is_file():
+        set_model_state_dict(model, tensors, options=options)
+        return state
+    now = get_optimizer_state_dict(model, optimizer)  # for its groups; nothing is gathered
     moments: dict[str, dict[str, torch.Tensor]] = {}
     for name, tensor in load_file(path / OPTIMIZER).items():
         key, _, parameter = name.partition("/")
@@ -109,7 +138,8 @@ def restore(
     set_state_dict(
         model, optimizer, model_state_dict=tensors, optim_state_dict=now, options=options
     )
-    torch.set_rng_state(torch.tensor(state["rng"], dtype=torch.uint8))
+    if place.world == 1:
+        torch.set_rng_state(torch.tensor(state["rng"], dtype=torch.uint8))
     return state
 
 

@@ -47,6 +47,30 @@ def corpus_of(settings: Settings) -> Corpus | None:
     return Corpus.open(folder) if (folder / CORPUS).is_file() else None
 
 
+def check_splits(settings: Settings, corpus: Corpus | None) -> None:
+    """Whether the corpus has the splits that are asked for, each with a sequence of every domain."""
+    there = list(settings.corpus.splits) if corpus is None else corpus.splits
+    wanted = {
+        "train": "a corpus to train on",
+        settings.evaluate.driving: f"evaluate.driving={settings.evaluate.driving!r}",
+        settings.evaluate.report: f"evaluate.report={settings.evaluate.report!r}",
+    }
+    for split, asked in wanted.items():
+        if split not in there:
+            of = "corpus.splits" if corpus is None else f"the corpus in {str(corpus.folder)!r}"
+            raise ValueError(f"{asked} needs the split {split!r}; {of} has {there!r}")
+    if corpus is None:
+        return
+    for split in wanted:
+        sizes = corpus.sizes(split)
+        for name in known_domains(settings, corpus) or ():
+            if sizes[name] < settings.train.length:
+                raise ValueError(
+                    f"train.length={settings.train.length} is longer than all of the split "
+                    f"{split!r} of {name!r}, which has {sizes[name]} tokens"
+                )
+
+
 def named_weights(
     value: Any, domains: list[str], corpus: Corpus | None, setting: str = "weights"
 ) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 from counterpoise.arguments import check_whole
 from counterpoise.lm.tokens import Corpus
-from counterpoise.lm.training.domains import corpus_of, known_domains, make_reweighter
+from counterpoise.lm.training.domains import check_splits, corpus_of, known_domains, make_reweighter
 from counterpoise.lm.training.folder import CONFIG, RunFolder
 from counterpoise.lm.training.model import check_fits
 from counterpoise.lm.training.references import TRAIN, known_references
@@ -60,7 +60,7 @@ def _check_one(settings: Settings, ranks: int, *, provided: bool = False) -> lis
     if corpus is None:
         where = settings.corpus.folder
         notes.append(f"there is no corpus in {where!r} yet; `counterpoise lm prepare` makes it")
-    _check_splits(settings, corpus)
+    check_splits(settings, corpus)
     domains = known_domains(settings, corpus)
     if domains is None:
         notes.append("the domains are not known before the corpus is prepared")
@@ -68,29 +68,6 @@ def _check_one(settings: Settings, ranks: int, *, provided: bool = False) -> lis
     notes += _check_model(settings, corpus, provided)
     _check_smaller_models(settings)
     return notes
-
-
-def _check_splits(settings: Settings, corpus: Corpus | None) -> None:
-    there = list(settings.corpus.splits) if corpus is None else corpus.splits
-    wanted = {
-        "train": "a corpus to train on",
-        settings.evaluate.driving: f"evaluate.driving={settings.evaluate.driving!r}",
-        settings.evaluate.report: f"evaluate.report={settings.evaluate.report!r}",
-    }
-    for split, asked in wanted.items():
-        if split not in there:
-            of = "corpus.splits" if corpus is None else f"the corpus in {str(corpus.folder)!r}"
-            raise ValueError(f"{asked} needs the split {split!r}; {of} has {there!r}")
-    if corpus is None:
-        return
-    for split in wanted:
-        sizes = corpus.sizes(split)
-        for name in known_domains(settings, corpus) or ():
-            if sizes[name] < settings.train.length:
-                raise ValueError(
-                    f"train.length={settings.train.length} is longer than all of the split "
-                    f"{split!r} of {name!r}, which has {sizes[name]} tokens"
-                )
 
 
 def _check_rule(settings: Settings, corpus: Corpus | None, domains: list[str] | None) -> list[str]:

@@ -16,14 +16,16 @@ from counterpoise.lm.logs import JsonLines
 from counterpoise.lm.training.settings import Settings
 from counterpoise.tables import build, read_toml, to_toml
 
-CONFIG, ENVIRONMENT, RESULT = "config.toml", "environment.json", "result.json"
+CONFIG, INPUTS, ENVIRONMENT = "config.toml", "inputs.json", "environment.json"
+RESULT = "result.json"
 PACKAGES = ("counterpoise", "numpy", "torch", "transformers", "tokenizers", "safetensors")
 
 
 class RunFolder:
     """Files of one run.
 
-    ``config.toml`` are its settings, all of them; ``environment.json`` is what it ran on;
+    ``config.toml`` are its settings, all of them; ``inputs.json`` tells the corpus and the
+    reference losses it was made of; ``environment.json`` what it ran on, for every start;
     ``steps.jsonl`` and ``evaluations.jsonl`` are what was measured, ``weights.jsonl`` every update
     of the weights; ``checkpoints/`` holds models, and ``result.json`` is there when it has ended.
     ``scores.jsonl`` is what `measure_run` found afterwards.
@@ -47,19 +49,30 @@ class RunFolder:
     def settings(self) -> Settings:
         return build(Settings, read_toml(self.path / CONFIG))
 
-    def open(self, settings: Settings, surroundings: Mapping[str, Any]) -> None:
-        """Make the folder, or make sure that it is of these very settings."""
+    def open(
+        self, settings: Settings, inputs: Mapping[str, Any], surroundings: Mapping[str, Any]
+    ) -> None:
+        """Make the folder, or make sure that it is of these very settings and inputs."""
         file = self.path / CONFIG
-        if file.is_file():
-            self.check(settings)
-            return
-        self.path.mkdir(parents=True, exist_ok=True)
-        write_json(self.path / ENVIRONMENT, environment() | dict(surroundings))
-        table = {k: v for k, v in settings.table.items() if k != "compare"}
-        write_text(file, to_toml(table, "Settings of this run; counterpoise lm train repeats it."))
+        if file.is_file() and self.begun:
+            self.check(settings, inputs)
+        else:
+            self.path.mkdir(parents=True, exist_ok=True)
+            write_json(self.path / INPUTS, dict(inputs))
+            table = {k: v for k, v in settings.table.items() if k != "compare"}
+            head = "Settings of this run; counterpoise lm train repeats it."
+            write_text(file, to_toml(table, head))
+        starts = self.path / ENVIRONMENT
+        before = json.loads(starts.read_text(encoding="utf-8")) if starts.is_file() else []
+        write_json(starts, [*before, environment() | dict(surroundings)])
 
-    def check(self, settings: Settings) -> None:
-        """Make sure that the run in the folder has these settings."""
+    @property
+    def begun(self) -> bool:
+        """Whether anything was measured or saved."""
+        return bool(self.evaluations.read()) or self.checkpoints.is_dir()
+
+    def check(self, settings: Settings, inputs: Mapping[str, Any] | None = None) -> None:
+        """Make sure that the run in the folder has these settings, and was made of these inputs."""
         then = self.settings
         if then.identity != settings.identity:
             one, other = then.decisive, settings.decisive
@@ -68,6 +81,15 @@ class RunFolder:
                 f"({', '.join(differing(one, other)[:5])}); choose another folder (--out), or "
                 "remove that one"
             )
+        file = self.path / INPUTS
+        if inputs is not None and file.is_file():
+            known = json.loads(file.read_text(encoding="utf-8"))
+            changed = [name for name in inputs if known.get(name) != inputs[name]]
+            if changed:
+                raise ValueError(
+                    f"{str(self.path)!r} holds a run with another {' and another '.join(changed)} "
+                    "than there is now; choose another folder (--out), or remove that one"
+                )
 
     def rewind(self, step: int) -> None:
         """Forget what was measured after a step."""
@@ -103,6 +125,7 @@ def environment() -> dict[str, Any]:
         except PackageNotFoundError:
             versions[name] = None
     return {
+        "directory": str(Path.cwd()),
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",

@@ -92,11 +92,16 @@ def measure_run(
     for path in there if all_checkpoints else there[-1:]:
         step = int(read_state(path)["step"])
         record = known.get(step, {"step": step, "tokens": step * settings.train.step_tokens})
-        if "losses" not in record:
-            record["losses"] = losses_of(settings, str(path), settings.evaluate.report)
-        wanted = {task.name for task in named_tasks(settings.evaluate.tasks)}
-        if wanted - {score["task"] for score in record.get("tasks", [])}:
+        asked = settings.evaluate
+        how = {"split": asked.report, "sequences": asked.sequences, "length": settings.train.length,
+               "precision": settings.train.precision}  # fmt: skip
+        if record.get("losses_of") != how:
+            record["losses"] = losses_of(settings, str(path), asked.report)
+            record["losses_of"] = how
+        how = {"tasks": list(asked.tasks), "limit": asked.task_limit, "data": asked.task_data}
+        if asked.tasks and record.get("tasks_of") != how:
             record["tasks"] = [score.row() for score in task_scores(settings, path)]
+            record["tasks_of"] = how
         known[step] = record
         folder.scores.write([known[k] for k in sorted(known)])
         records.append(record)

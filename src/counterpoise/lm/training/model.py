@@ -17,6 +17,7 @@ logger = logging.getLogger("counterpoise")
 
 def make_model(settings: Settings, corpus: Corpus) -> Any:
     """A new model, the same for equal seeds, or the one of ``model.checkpoint``; in float32."""
+    torch.manual_seed(settings.train.seed)
     if settings.model.checkpoint is not None:
         from counterpoise.lm.model_files import load_model
 
@@ -27,8 +28,13 @@ def make_model(settings: Settings, corpus: Corpus) -> Any:
     else:
         from transformers import LlamaForCausalLM
 
-        torch.manual_seed(settings.train.seed)
-        model = LlamaForCausalLM(llama_config(settings, corpus.vocab_size, corpus.end))
+        config = llama_config(settings, corpus.vocab_size, corpus.end)
+        if config.vocab_size < corpus.vocab_size:
+            raise ValueError(
+                f"model.vocab_size={config.vocab_size} is less than the {corpus.vocab_size} tokens "
+                "of the corpus; leave it out, or raise it"
+            )
+        model = LlamaForCausalLM(config)
     model.config.use_cache = False
     if settings.train.activation_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
@@ -43,7 +49,7 @@ def save_tokenizer(settings: Settings, corpus: Corpus, folder: Path) -> None:
 
         try:
             load_tokenizer(settings.model.checkpoint).save_pretrained(folder)
-        except (ValueError, FileNotFoundError) as error:  # a model can be trained without one
+        except Exception as error:  # of any package that reads it; a model is one without it too
             logger.warning("the tokenizer was not saved with the model: %s", error)
     elif (file := corpus.folder / TOKENIZER).is_file():
         from transformers import PreTrainedTokenizerFast

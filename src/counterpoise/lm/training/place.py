@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -14,6 +15,13 @@ import torch.distributed as dist
 
 from counterpoise.lm.training.model import blocks_of
 from counterpoise.lm.training.settings import TrainSettings
+
+PATIENCE = timedelta(hours=2)  # while the first rank writes a checkpoint to a slow disk
+
+
+def is_first() -> bool:
+    """Whether this process speaks for all, also before and after they are set up."""
+    return int(os.environ.get("RANK", "0")) == 0
 
 
 @dataclass(frozen=True)
@@ -35,6 +43,22 @@ class Place:
         found = torch.tensor(float(flag), device=self.device)
         dist.all_reduce(found, op=dist.ReduceOp.MAX)
         return bool(found.item())
+
+    def first_does(self, act: Callable[[], Any]) -> None:
+        """Let the first rank do something; an error of its is an error of all."""
+        problem: Exception | None = None
+        if self.first:
+            try:
+                act()
+            except Exception as error:
+                problem = error
+        if self.world > 1:
+            told = [None if problem is None else f"{type(problem).__name__}: {problem}"]
+            dist.broadcast_object_list(told, 0)
+            if told[0] is not None and problem is None:
+                raise RuntimeError(f"the first rank failed: {told[0]}")
+        if problem is not None:
+            raise problem
 
     def wait(self) -> None:
         if self.world > 1:
@@ -61,7 +85,8 @@ def take_place(threads: int | None = None) -> Iterator[Place]:
         torch.cuda.set_device(device)
     try:
         if mine:
-            dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+            backend = "nccl" if device.type == "cuda" else "gloo"
+            dist.init_process_group(backend, timeout=PATIENCE)
         if dist.is_initialized():
             yield Place(device, dist.get_rank(), dist.get_world_size())
         else:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 from typing import Any
 
 from counterpoise.lm.corpus import prepare
+from counterpoise.lm.disk import write_json, write_text
 from counterpoise.lm.sources.bpe import TOKENIZER, train_tokenizer
 from counterpoise.lm.sources.folders import folder_sources, redpajama_sources
 from counterpoise.lm.sources.registry import fetch_registry
+from counterpoise.lm.tokenizers import Fast, get_tokenizer
 from counterpoise.lm.tokens import Corpus
 from counterpoise.lm.training.settings import CorpusSettings, Settings
 
 logger = logging.getLogger("counterpoise")
+
+MADE_OF = "tokenizer.made-of.json"
 
 
 def prepare_corpus(settings: Settings, *, overwrite: bool = False, progress: bool = True) -> Corpus:
@@ -51,11 +56,28 @@ def find_sources(corpus: CorpusSettings, *, progress: bool = True) -> dict[str, 
 
 
 def _tokenizer(corpus: CorpusSettings, sources: dict[str, Any], overwrite: bool) -> Any:
+    """The tokenizer of the corpus, which is kept beside the tokens: models are saved with it."""
+    path = Path(corpus.folder, TOKENIZER)
     if corpus.tokenizer != "train":
-        return corpus.tokenizer
+        found = get_tokenizer(corpus.tokenizer)
+        if isinstance(found.encoder, Fast) and (overwrite or not path.is_file()):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_text(path, found.encoder.text)
+        return found
     if corpus.vocab_size is None:
         raise ValueError("corpus.tokenizer = 'train' needs corpus.vocab_size, such as 4096")
-    path = Path(corpus.folder, TOKENIZER)
-    if overwrite or not path.is_file():
-        train_tokenizer(sources, path, vocab_size=corpus.vocab_size, text=corpus.text)
+    made_of = path.with_name(MADE_OF)
+    asked = {"vocab_size": corpus.vocab_size, "text": corpus.text, "domains": list(sources)}
+    if path.is_file() and not overwrite:
+        then = json.loads(made_of.read_text(encoding="utf-8")) if made_of.is_file() else asked
+        differing = [name for name in asked if then.get(name) != asked[name]]
+        if differing:
+            raise ValueError(
+                f"the tokenizer in {str(path)!r} was learnt with another {differing[0]} "
+                f"({then[differing[0]]!r}, now {asked[differing[0]]!r}); prepare with --overwrite, "
+                "or choose another corpus.folder"
+            )
+        return path
+    train_tokenizer(sources, path, vocab_size=corpus.vocab_size, text=corpus.text)
+    write_json(made_of, asked)
     return path

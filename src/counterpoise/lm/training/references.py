@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from counterpoise.lm.disk import read_json, write_json
+from counterpoise.lm.tokens import Corpus
+from counterpoise.lm.training.domains import domains_of
 from counterpoise.lm.training.settings import Settings
 
 logger = logging.getLogger("counterpoise")
@@ -45,8 +47,17 @@ def known_references(settings: Settings, domains: list[str]) -> dict[str, float]
     return {name: float(losses[name]) for name in domains}
 
 
+def inputs_of(settings: Settings) -> dict[str, Any]:
+    """What files decide of a run besides its settings: corpus and reference losses."""
+    corpus = Corpus.open(settings.corpus.folder)
+    found = known_references(settings, domains_of(settings, corpus))
+    return {"corpus": corpus.fingerprint(), "references": found}
+
+
 def find_references(settings: Settings, *, progress: bool = True) -> dict[str, float]:
     """Find the reference losses and write them to ``references.file``."""
+    from counterpoise.lm.training.place import is_first
+
     asked = settings.references
     if asked.file is None:
         raise ValueError("references.file must be set: it is where reference losses are kept")
@@ -63,9 +74,10 @@ def find_references(settings: Settings, *, progress: bool = True) -> dict[str, f
             "the configuration names no references: set references.losses, references.model or "
             "references.sizes"
         )
-    path = Path(asked.file)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, {"format": FORMAT, "version": VERSION, **found})
+    if is_first():
+        path = Path(asked.file)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, {"format": FORMAT, "version": VERSION, **found})
     return found["losses"]
 
 
@@ -78,7 +90,6 @@ def _of_model(settings: Settings, model: str) -> dict[str, Any]:
 
 def _foretold(settings: Settings, progress: bool) -> dict[str, Any]:
     """Train the smaller models, and fit a law to each domain's losses."""
-    from counterpoise.lm.tokens import Corpus
     from counterpoise.lm.training.scaling import fit_scaling_law
     from counterpoise.lm.training.shape import shape_of
 

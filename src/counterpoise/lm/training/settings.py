@@ -152,8 +152,9 @@ class TrainSettings:
     """Of the CPU; as many as torch likes when not set. Sums differ in the last bits by it."""
 
     def __post_init__(self) -> None:
-        for name in ("tokens", "length", "batch", "keep"):
+        for name in ("tokens", "batch", "keep"):
             check_whole(f"train.{name}", getattr(self, name), 1)
+        check_whole("train.length", self.length, 2)  # the first token of a sequence has no loss
         optional = "micro_batch", "evaluate_every", "checkpoint_every", "keep_optimizers", "threads"
         for name in optional:
             if getattr(self, name) is not None:
@@ -273,6 +274,9 @@ class ReferenceSettings:
     """Of the models that are trained here; not one of the runs', whose noise it would share."""
 
     def __post_init__(self) -> None:
+        if self.tokens is not None:
+            check_whole("references.tokens", self.tokens, 1)
+        check_whole("references.seed", self.seed)
         ways = [n for n in ("losses", "model", "sizes") if getattr(self, n) is not None]
         if len(ways) > 1:
             raise ValueError(f"references.{ways[0]} and references.{ways[1]} exclude each other")
@@ -291,8 +295,8 @@ class EvaluateSettings:
     """The split whose losses move the weights."""
     report: str = "test"
     """The split whose losses are reported."""
-    sequences: int | None = 64
-    """Of each domain and split; all when 0 or not set."""
+    sequences: int = 64
+    """Of each domain and split, evenly spread; all when 0."""
     batch: int = 16
     tasks: tuple[str, ...] = ()
     """Downstream tasks after training: names, or ``paper`` for the paper's eleven."""
@@ -304,6 +308,13 @@ class EvaluateSettings:
 
     def __post_init__(self) -> None:
         check_whole("evaluate.batch", self.batch, 1)
+        check_whole("evaluate.sequences", self.sequences)
+        check_whole("evaluate.task_batch", self.task_batch, 1)
+        if self.task_limit is not None:
+            check_whole("evaluate.task_limit", self.task_limit, 1)
+        for name in ("driving", "report"):
+            if getattr(self, name) == "train":
+                raise ValueError(f"evaluate.{name}='train' is trained on; name a held-out split")
         if self.driving == self.report:
             raise ValueError(
                 f"evaluate.driving and evaluate.report are both {self.report!r}: losses that move "
@@ -364,6 +375,16 @@ class Settings:
     references: ReferenceSettings = ReferenceSettings()
     evaluate: EvaluateSettings = EvaluateSettings()
     compare: CompareSettings = CompareSettings()
+
+    def __post_init__(self) -> None:
+        given = ("losses", "file", "model", "sizes")
+        if self.reweight.reference_model is not None:
+            for name in given:
+                if getattr(self.references, name) is not None:
+                    raise ValueError(
+                        f"references.{name} and reweight.reference_model would both be subtracted; "
+                        "use one of them"
+                    )
 
     @property
     def table(self) -> dict[str, Any]:

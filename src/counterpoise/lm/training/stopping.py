@@ -11,6 +11,9 @@ from typing import Any
 logger = logging.getLogger("counterpoise")
 
 
+STOPPED = 75  # how a process ends that can go on (EX_TEMPFAIL)
+
+
 class Stopped(Exception):
     """The run was asked to stop, and has saved a checkpoint to go on from."""
 
@@ -25,7 +28,7 @@ def asked_to_stop() -> Iterator[list[int]]:
         if asked:
             raise KeyboardInterrupt
         asked.append(number)
-        logger.warning("asked to stop: a checkpoint is saved after this step")
+        logger.warning("asked to stop: what is under way is saved first; ask again to end at once")
 
     before = {}
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -38,3 +41,9 @@ def asked_to_stop() -> Iterator[list[int]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def deaf(worker: int) -> None:
+    """A worker that reads samples ends with its parent, and not when a whole group is told to."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)

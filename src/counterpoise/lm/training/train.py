@@ -10,25 +10,32 @@ import logging
 import math
 import os
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from counterpoise.lm.disk import locked
 from counterpoise.lm.evaluate import domain_losses, held_out
 from counterpoise.lm.mixture import MixtureDataset
 from counterpoise.lm.steering import Steering
 from counterpoise.lm.tokens import Corpus
 from counterpoise.lm.training import checkpoints
-from counterpoise.lm.training.domains import domains_of, make_reweighter, named_weights
+from counterpoise.lm.training.domains import (
+    check_splits,
+    domains_of,
+    make_reweighter,
+    named_weights,
+)
 from counterpoise.lm.training.folder import RunFolder
 from counterpoise.lm.training.losses import summed_loss, token_losses
 from counterpoise.lm.training.model import make_model, save_tokenizer
 from counterpoise.lm.training.optimizer import learning_rate, make_optimizer
 from counterpoise.lm.training.place import Place, accumulating, spread, take_place
-from counterpoise.lm.training.references import known_references
+from counterpoise.lm.training.references import inputs_of
 from counterpoise.lm.training.settings import Settings
-from counterpoise.lm.training.stopping import Stopped, asked_to_stop
+from counterpoise.lm.training.stopping import Stopped, asked_to_stop, deaf
 from counterpoise.progress import TrainBar
 from counterpoise.torch.distributed import group_sums, reduce_sums
 
@@ -55,11 +62,17 @@ def train(
     a CPU with the same numbers to the last bit.
     """
     folder = RunFolder(Path(settings.out if out is None else out))
-    with take_place(settings.train.threads) as place, asked_to_stop() as asked:
+    with ExitStack() as stack:
+        place = stack.enter_context(take_place(settings.train.threads))
+        asked = stack.enter_context(asked_to_stop())
         done = folder.result
-        if done is not None and folder.settings.identity == settings.identity:
-            logger.info("%s: this run has ended already", folder.path)
+        if done is not None:
+            folder.check(settings, inputs_of(settings))
+            if place.first:
+                logger.info("%s: this run has ended already", folder.path)
             return done
+        folder.path.mkdir(parents=True, exist_ok=True)
+        place.first_does(lambda: stack.enter_context(locked(folder.path)))
         run = Run(settings, folder, place)
         bar = TrainBar(run.train.tokens) if progress and place.first else None
         try:
@@ -67,7 +80,7 @@ def train(
                 run.advance()
                 if bar is not None:
                     bar(run.tokens, run.last_loss)
-                if place.any(bool(asked)):
+                if run.step < run.train.steps and place.any(bool(asked)):
                     run.save()
                     raise Stopped(f"stopped after {run.tokens:,} tokens; the same call goes on")
         finally:
@@ -84,20 +97,10 @@ class Run:
         self.train = settings.train
         corpus = self.corpus = Corpus.open(settings.corpus.folder)
         domains = domains_of(settings, corpus)
-        if place.first:
-            surroundings = {
-                "ranks": place.world,
-                "device": place.device.type,
-                "threads": torch.get_num_threads(),
-                "corpus": {"tokenizer": corpus.tokenizer, "tokens": corpus.sizes("train")},
-            }
-            folder.open(settings, surroundings)
-        place.wait()
+        check_splits(settings, corpus)
         self.parts, micro = self.train.parts_of(place.world)
-        self.model = spread(make_model(settings, corpus), place, self.train)
-        self.optimizer = make_optimizer(self.model, self.train, place)
-        self.proxy_of = _reference_model(settings, corpus, place)
-        reweighter = make_reweighter(settings, domains, corpus, known_references(settings, domains))
+        inputs = inputs_of(settings)
+        reweighter = make_reweighter(settings, domains, corpus, inputs["references"])
         self.by_loss = settings.reweight.weigh == "loss"
         self.mixture = MixtureDataset(
             corpus,
@@ -108,19 +111,34 @@ class Run:
             rank=place.rank,
             world_size=place.world,
         )
-        self.steering = Steering(
-            reweighter, None if self.by_loss else self.mixture, logs=[folder.weights]
-        )
-        splits = settings.evaluate.driving, settings.evaluate.report
-        limit = settings.evaluate.sequences or None
         self.held_out = {
             (split, name): samples
-            for split in splits
+            for split in (settings.evaluate.driving, settings.evaluate.report)
             for name, samples in held_out(
-                corpus, self.train.length, split=split, domains=domains, limit=limit
+                corpus,
+                self.train.length,
+                split=split,
+                domains=domains,
+                limit=settings.evaluate.sequences or None,
             ).items()
         }
-        self.loader = self.mixture.loader(micro, num_workers=self.train.workers)
+        # Everything that can be wrong with the settings has been found by now, the model apart.
+        surroundings = {
+            "ranks": place.world,
+            "device": place.device.type,
+            "threads": torch.get_num_threads(),
+        }
+        place.first_does(lambda: folder.open(settings, inputs, surroundings))
+        self.model = spread(make_model(settings, corpus), place, self.train)
+        torch.manual_seed(STREAM * self.train.seed + place.rank)  # of dropout, where there is any
+        self.optimizer = make_optimizer(self.model, self.train, place)
+        self.proxy_of = _reference_model(settings, corpus, place)
+        steered = None if self.by_loss else self.mixture
+        self.steering = Steering(reweighter, steered, logs=[folder.weights])
+        workers = self.train.workers
+        self.loader = self.mixture.loader(
+            micro, num_workers=workers, worker_init_fn=deaf if workers else None
+        )
         self.step, self.seconds, self.last_loss = 0, 0.0, math.nan
         self._resume()
         self.batches = iter(self.loader)
@@ -204,6 +222,11 @@ class Run:
                 loss=summed_loss,
                 device=self.place.device,
             )
+        if not all(map(math.isfinite, found.losses.values())):
+            raise FloatingPointError(
+                f"the held-out losses are {found.losses} after step {self.step}; lower "
+                "train.learning_rate, or look at the data. The last checkpoint stays."
+            )
         chosen = self.settings.evaluate
         by_split: dict[str, dict[str, float]] = {chosen.driving: {}, chosen.report: {}}
         for (split, name), loss in found.losses.items():
@@ -242,6 +265,7 @@ class Run:
             keep=self.train.keep,
             keep_optimizers=self.train.keep_optimizers,
             with_optimizer=self.train.save_optimizer or not ends,
+            beside=lambda draft: save_tokenizer(self.settings, self.corpus, draft),
         )
 
     def _resume(self) -> None:
@@ -250,23 +274,29 @@ class Run:
         if there:
             state = checkpoints.restore(there[-1], self.model, self.optimizer, self.place)
             self.step, self.seconds = int(state["step"]), float(state["seconds"])
+            whole = (there[-1] / checkpoints.OPTIMIZER).is_file()
+            if not whole and self.step < self.train.steps:
+                raise ValueError(f"{str(there[-1])!r} holds no optimizer, so it cannot go on")
             self.steering.load_state_dict(state["steering"])
             self.mixture.load_state_dict(state["mixture"])
             logger.info("goes on after %s tokens", f"{self.tokens:,}")
         if self.place.first:
             self.folder.rewind(self.step if there else -1)
+            for log in () if there else self.steering.logs:
+                log.rewind(0, 0)
         self.place.wait()
 
     def finish(self) -> dict[str, Any]:
         """Save the model and say what the run ended with."""
         path = self.save()
-        if not self.place.first:
-            return {}
-        save_tokenizer(self.settings, self.corpus, path)
+        self.place.first_does(lambda: self.folder.finish(self._result(path)))
+        return self.folder.result or {}
+
+    def _result(self, path: Path) -> dict[str, Any]:
         last = self.folder.evaluations.read()[-1]
         reweighter = self.steering.reweighter
         average = dict(zip(reweighter.domains, reweighter.average_weights.tolist(), strict=True))
-        result = {
+        return {
             "model": path.relative_to(self.folder.path).as_posix(),
             "parameters": sum(p.numel() for p in self.model.parameters()),
             "steps": self.step,
@@ -281,14 +311,19 @@ class Run:
             "average_weights": average,
             "projections": reweighter.projections,
         }
-        self.folder.finish(result)
-        return result
 
 
 def _reference_model(settings: Settings, corpus: Corpus, place: Place) -> Any:
     """The model whose token losses a proxy's are compared with."""
     if settings.reweight.reference_model is None:
         return None
-    changed = settings.changed({"model.checkpoint": settings.reweight.reference_model})
-    model = make_model(changed, corpus).to(place.device)
+    changes = {
+        "model": {"checkpoint": settings.reweight.reference_model},
+        "reweight.reference_model": None,
+        "train.activation_checkpointing": False,
+    }
+    try:
+        model = make_model(settings.changed(changes), corpus).to(place.device)
+    except (ValueError, FileNotFoundError) as error:
+        raise type(error)(f"reweight.reference_model: {error}") from None
     return model.eval().requires_grad_(False)
