@@ -1,6 +1,12 @@
 """Comparisons: planned, run in processes, stopped, continued, and told about."""
 
 import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +16,7 @@ from lm_problems import markov_corpus
 from counterpoise.lm.study.compare import RunsFailed, run_all
 from counterpoise.lm.study.plan import plan
 from counterpoise.lm.study.report import draw_study, gather, load_study, save_study, write_tables
+from counterpoise.lm.training import checkpoints
 from counterpoise.lm.training.folder import RunFolder
 from counterpoise.lm.training.references import find_references, known_references
 from counterpoise.lm.training.scaling import fit_scaling_law
@@ -285,6 +292,8 @@ def scored(value, more):
 def test_task_scores_of_runs_are_part_of_the_study(compared, tmp_path):
     """Scores of two checkpoints, as `measure_run` leaves them."""
     chosen, _ = compared
+    shutil.copytree(Path(chosen.out) / "runs", tmp_path / "copy" / "runs")
+    chosen = chosen.changed({"out": str(tmp_path / "copy")})
     for k, name in enumerate(("static", "pd-kl")):
         for seed in (0, 1):
             scores = RunFolder(Path(chosen.out, "runs", name, f"seed-{seed}")).scores
@@ -301,5 +310,92 @@ def test_task_scores_of_runs_are_part_of_the_study(compared, tmp_path):
     assert "| pd-kl  | 37.50 ± 0.71 |" in text
     drawn = draw_study(load_study(tmp_path), tmp_path)
     assert "curves-task-average.png" in {p.name for p in drawn}
-    for path in Path(chosen.out, "runs").glob("*/*/scores.jsonl"):
-        path.unlink()
+
+
+@pytest.mark.parametrize("name", ["p/q", "..", "/x", "", "a\\b", "x.", " x", 'x"', "con\n"])
+def test_names_that_cannot_be_folders_are_refused(corpus, tmp_path, name):
+    with pytest.raises(ValueError, match="cannot be a run's name"):
+        settings(corpus, tmp_path, [STATIC | {"name": name}])
+
+
+@pytest.mark.parametrize(
+    ("runs", "seeds", "message"),
+    [
+        ([STATIC, STATIC | {"name": "Static"}], [0], "'Static' is there twice|'static' is there"),
+        ([STATIC], [0, 0], "names a seed twice"),
+        ([STATIC | {"seeds": [5]}], [0], "the seed 5 is not one of compare.seeds"),
+        ([STATIC, MOVED | {"against": "static"}], [0], "its group 'rules' is compared with"),
+    ],
+)
+def test_runs_that_contradict_each_other(corpus, tmp_path, runs, seeds, message):
+    with pytest.raises(ValueError, match=message):
+        settings(corpus, tmp_path, runs, seeds=seeds)
+
+
+def test_a_provider_must_have_the_seed(corpus, tmp_path):
+    needy = {"name": "needy", "set": {"model.checkpoint": "model-of:static"}}
+    chosen = settings(corpus, tmp_path, [STATIC | {"seeds": [0]}, needy])
+    with pytest.raises(ValueError, match="'needy' needs 'static' with the seed 1"):
+        plan(chosen)
+
+
+def test_what_is_missing_for_all_is_found_before_any_is_begun(corpus, tmp_path):
+    asked = {"file": str(tmp_path / "none.json"), "model": "train"}
+    chosen = settings(corpus, tmp_path, [STATIC], references=asked)
+    with pytest.raises(FileNotFoundError, match="counterpoise lm references"):
+        run_all(chosen, progress=False)
+    assert not (tmp_path / "logs").exists()
+
+
+def test_runs_of_other_settings_are_not_gathered(corpus, compared, tmp_path):
+    """Whatever lies in the folder, only runs of these very settings are compared."""
+    chosen, _ = compared
+    copy = tmp_path / "copy"
+    shutil.copytree(Path(chosen.out) / "runs", copy / "runs")
+    mine = chosen.changed({"out": str(copy)})
+    only = mine.changed({"compare.seeds": [1], "compare.run": [STATIC, MOVED]})
+    study = gather(only)
+    assert study.results.runs == ["static", "pd-kl"]
+    assert study.results.seeds("static") == [1]
+    with pytest.raises(ValueError, match=r"other settings \(train.clip\)"):
+        gather(only.changed({"train.clip": 0.5}))
+    with pytest.raises(ValueError, match="has ended yet"):
+        gather(only.changed({"compare.seeds": [7]}))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_comparison_saves_what_is_under_way(corpus, tmp_path, number):
+    """A signal to the whole group, as Ctrl-C is: runs are asked once, and by nobody else."""
+    long = {"tokens": 16 * 8 * 5000}
+    chosen = settings(corpus, tmp_path / "out", [STATIC, MOVED], seeds=(0,), train=long)
+    file = tmp_path / "c.toml"
+    file.write_text(to_toml(chosen.table))
+    command = [sys.executable, "-m", "counterpoise", "lm", "compare", str(file), "--jobs", "2"]
+    process = subprocess.Popen(
+        command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+    folders = [RunFolder(tmp_path / "out" / "runs" / n / "seed-0") for n in ("static", "pd-kl")]
+    deadline = time.monotonic() + 180
+    while not all(len(folder.steps.read()) >= 3 for folder in folders):
+        assert process.poll() is None, process.stderr.read().decode()[-2000:]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.killpg(process.pid, number)
+    _, said = process.communicate(timeout=180)
+    assert process.returncode == 75, said.decode()[-2000:]
+    for folder in folders:
+        (saved,) = checkpoints.found(folder.checkpoints)
+        assert checkpoints.read_state(saved)["step"] >= 3
+
+
+def test_tables_and_figures_of_a_comparison_that_is_half_done(corpus, compared, tmp_path):
+    chosen, _ = compared
+    copy = tmp_path / "copy"
+    for name in ("pd-kl", "pd-kl, no extrapolation"):
+        shutil.copytree(Path(chosen.out) / "runs" / name, copy / "runs" / name)
+    study = gather(chosen.changed({"out": str(copy)}))
+    save_study(study, tmp_path / "results")
+    text = write_tables(load_study(tmp_path / "results"), tmp_path / "new")
+    assert "Not ended yet, so that nothing is compared with them: ['static']" in text
+    drawn = draw_study(study, tmp_path / "new")
+    assert {"curves-average.png", "ablations-worst.png"} <= {p.name for p in drawn}

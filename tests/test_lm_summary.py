@@ -218,13 +218,19 @@ def test_ratios_are_averaged_as_logarithms():
     np.testing.assert_allclose([found.low, found.high], np.exp([low, high]))
 
 
-def test_evaluations_of_the_untrained_model_bound_nothing():
-    results = curves({"base": [[5.0, 4.0]] * 2, "run": [[5.0, 6.0]] * 2}, tokens=[0, 100])
+def test_evaluations_of_the_untrained_model_say_nothing():
+    """What a model is before it is trained cost no tokens, and bounds no ratio."""
+    tokens = [0, 100, 200]
+    results = curves({"base": [[5.0, 6.0, 4.0]] * 2, "run": [[5.0, 6.0, 5.5]] * 2}, tokens=tokens)
     (found,) = tokens_to_target(results, "base", "average")
-    assert (found.ratio, found.at_most) == (0.0, 2)
-    assert math.isnan(found.low)
+    assert (found.ratio, found.censored) == (pytest.approx(125 / 200), 0)
     (found,) = tokens_to_target(results, "run", "average", runs=["base"])
-    assert (found.ratio, found.at_least) == (math.inf, 2)
+    assert (found.ratio, found.censored) == (pytest.approx(200 / 125), 0)
+
+
+def test_evaluations_that_are_no_numbers_are_passed_over():
+    tokens, values = np.array([100, 200, 300]), np.array([10.0, np.nan, 0.0])
+    assert first_reach(tokens, values, 5.0) == (200.0, False)
 
 
 def test_higher_scores_are_better():

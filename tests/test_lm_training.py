@@ -2,9 +2,13 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import time
+from dataclasses import fields, is_dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +19,7 @@ from safetensors.torch import load_file
 
 from counterpoise.lm.logs import JsonlLog
 from counterpoise.lm.training import checkpoints
+from counterpoise.lm.training import settings as all_settings
 from counterpoise.lm.training import train as training
 from counterpoise.lm.training.folder import RunFolder
 from counterpoise.lm.training.optimizer import learning_rate
@@ -87,11 +92,9 @@ def test_a_run_learns_and_tells_all_about_itself(corpus, whole):
     assert records[0]["weights"] == pytest.approx(start)
     assert records[1]["weights"] != pytest.approx(start)
     assert [r["step"] for r in RunFolder(out).steps.read()] == list(range(1, 25))
-    assert RunFolder(out).settings == settings(corpus)
-    about = json.loads((out / "environment.json").read_text())
-    assert (
-        about["packages"]["torch"] == torch.__version__.split("+")[0] or about["packages"]["torch"]
-    )
+    assert RunFolder(out).settings == replace(settings(corpus), out=str(out))
+    (about,) = json.loads((out / "environment.json").read_text())
+    assert about["packages"]["torch"] == version("torch")
     assert about["ranks"] == 1
 
 
@@ -320,3 +323,195 @@ def test_two_ranks_train_as_one_and_resume(corpus, whole, tmp_path, parallel):
     again = start_ranks(corpus, half / "run", parallel, keep=9)
     assert again.returncode == 0, again.stderr[-3000:]
     assert_same_model(half / "run", out)
+
+
+def stop_at(monkeypatch, step, kind):
+    """Have a run stopped, or its process as good as killed, after a step."""
+    advance = training.Run.advance
+    told = []
+
+    def interrupted(self):
+        advance(self)
+        if self.step == step and not told:
+            told.append(step)
+            if kind is not None:
+                raise kind
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(training.Run, "advance", interrupted)
+
+
+def test_a_signal_in_the_last_step_lets_the_run_end(corpus, whole, tmp_path, monkeypatch):
+    stop_at(monkeypatch, 24, None)
+    small = settings(corpus, train={"save_optimizer": False})
+    assert train(small, tmp_path, progress=False)["losses"] == whole[1]["losses"]
+    assert not list(tmp_path.rglob(checkpoints.OPTIMIZER))
+
+
+def test_a_kill_between_the_last_checkpoint_and_the_result(corpus, whole, tmp_path, monkeypatch):
+    """The model is there, its optimizer is not, and nothing is left to train."""
+    small = settings(corpus, train={"save_optimizer": False})
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "finish", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            train(small, tmp_path, progress=False)
+    assert RunFolder(tmp_path).result is None
+    result = train(small, tmp_path, progress=False)
+    assert result["losses"] == whole[1]["losses"]
+    assert result["average_weights"] == whole[1]["average_weights"]
+
+
+def test_a_signal_when_a_checkpoint_is_due_saves_it_once(corpus, whole, tmp_path, monkeypatch):
+    saved = []
+    writing = checkpoints._plain_config
+    monkeypatch.setattr(checkpoints, "_plain_config", lambda m: saved.append(1) or writing(m))
+    stop_at(monkeypatch, 8, None)
+    often = settings(corpus, train={"checkpoint_every": 16 * 8 * 8})
+    with pytest.raises(Stopped):
+        train(often, tmp_path, progress=False)
+    assert len(saved) == 1
+    # half of a checkpoint is none
+    half = tmp_path / "checkpoints" / "step-00000099"
+    half.mkdir()
+    (half / "state.json").write_text("{}")
+    train(often, tmp_path, progress=False)
+    assert_same_model(tmp_path, whole[0])
+
+
+def test_workers_do_not_die_of_a_signal_to_all(corpus, tmp_path):
+    """As a cluster sends it: to every process of the group."""
+    chosen = settings(corpus, train={"workers": 1, "tokens": 16 * 8 * 4000})
+    file = tmp_path / "c.toml"
+    file.write_text(to_toml(chosen.table))
+    out = tmp_path / "run"
+    command = [sys.executable, "-m", "counterpoise", "lm", "train", str(file), "--out", str(out)]
+    process = subprocess.Popen(
+        command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+    deadline = time.monotonic() + 120
+    while len(RunFolder(out).steps.read()) < 5:
+        assert process.poll() is None, process.stderr.read().decode()[-2000:]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGTERM)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 75, said.decode()[-2000:]
+    assert b"the same call goes on" in said
+    (saved,) = checkpoints.found(out / "checkpoints")
+    assert checkpoints.read_state(saved)["step"] >= 5
+
+
+def test_one_process_at_a_time_has_a_folder(corpus, tmp_path, monkeypatch):
+    advance = training.Run.advance
+
+    def twice(self):
+        if self.step == 2:
+            with pytest.raises(RuntimeError, match="is writing to"):
+                train(settings(corpus), tmp_path, progress=False)
+        advance(self)
+
+    monkeypatch.setattr(training.Run, "advance", twice)
+    train(settings(corpus), tmp_path, progress=False)
+    assert [r["step"] for r in RunFolder(tmp_path).steps.read()] == list(range(1, 25))
+
+
+def test_other_files_behind_the_same_names_are_another_run(tmp_path):
+    names = ("train", "validation", "test")
+    corpus = markov_corpus(tmp_path / "c", SIZES, splits=names)
+    losses = tmp_path / "r.json"
+    table = {"format": "counterpoise references", "version": 1, "losses": dict.fromkeys(SIZES, 1.0)}
+    losses.write_text(json.dumps(table))
+    chosen = settings(corpus, references={"file": str(losses)})
+    train(chosen, tmp_path / "run", progress=False)
+    losses.write_text(json.dumps(table | {"losses": dict.fromkeys(SIZES, 2.0)}))
+    with pytest.raises(ValueError, match="a run with another references than there is now"):
+        train(chosen, tmp_path / "run", progress=False)
+    losses.write_text(json.dumps(table))
+    shutil.rmtree(tmp_path / "c")
+    markov_corpus(tmp_path / "c", SIZES, splits=names, seed=1)
+    with pytest.raises(ValueError, match="a run with another corpus than there is now"):
+        train(chosen, tmp_path / "run", progress=False)
+
+
+def test_a_refused_setting_leaves_no_folder_behind(corpus, tmp_path):
+    with pytest.raises(ValueError, match=r"train\.batch=9 must be a multiple"):
+        train(settings(corpus, train={"batch": 9, "micro_batch": 2}), tmp_path, progress=False)
+    train(settings(corpus, train={"tokens": 16 * 8}), tmp_path, progress=False)
+
+
+def test_held_out_losses_that_are_not_finite_stop_the_run(corpus, tmp_path, monkeypatch):
+    step = torch.optim.AdamW.step
+
+    def broken(self, *args):
+        step(self, *args)
+        with torch.no_grad():
+            self.param_groups[0]["params"][0].fill_(float("nan"))
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", broken)
+    short = settings(corpus, train={"tokens": 16 * 8})
+    with pytest.raises(FloatingPointError, match="held-out losses are"):
+        train(short, tmp_path, progress=False)
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_checkpoints_describe_themselves(corpus, tmp_path):
+    train(
+        settings(corpus, train={"keep": 9, "checkpoint_every": 16 * 8 * 8}),
+        tmp_path,
+        progress=False,
+    )
+    there = checkpoints.found(tmp_path / "checkpoints")
+    assert len(there) == 3
+    for path in there:
+        config = json.loads((path / "config.json").read_text())
+        assert config["architectures"] == ["LlamaForCausalLM"]
+        assert config["use_cache"] is True
+
+
+def test_every_start_is_written_down(corpus, tmp_path, monkeypatch):
+    stop_at(monkeypatch, 6, KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        train(settings(corpus), tmp_path, progress=False)
+    train(settings(corpus), tmp_path, progress=False)
+    assert len(json.loads((tmp_path / "environment.json").read_text())) == 2
+    # the first start left no checkpoint: its updates are not another run's
+    assert [p.name for p in tmp_path.glob("weights*")] == ["weights.jsonl"]
+    assert [r["update"] for r in JsonlLog(tmp_path / "weights.jsonl").read()] == list(range(1, 7))
+
+
+def test_a_model_must_know_the_tokens_of_the_corpus(corpus, tmp_path):
+    with pytest.raises(ValueError, match=r"model\.vocab_size=8 is less than the 32 tokens"):
+        train(settings(corpus, model={"vocab_size": 8}), tmp_path, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"train": {"length": 1}}, "train.length must be a whole number >= 2"),
+        ({"evaluate": {"sequences": -3}}, "evaluate.sequences must be a whole number"),
+        ({"evaluate": {"task_limit": -1}}, "evaluate.task_limit must be a whole number"),
+        ({"evaluate": {"report": "train"}}, "evaluate.report='train' is trained on"),
+        ({"evaluate": {"report": "validation"}}, "cannot be reported as held out"),
+        ({"references": {"tokens": -3}}, "references.tokens must be a whole number"),
+        (
+            {
+                "reweight": {"losses": "batches", "reference_model": "m"},
+                "references": {"losses": {"x": 1.0}},
+            },
+            "would both be subtracted",
+        ),
+        ({"reweight": {"reference_model": "m"}}, "compares the tokens of batches"),
+    ],
+)
+def test_settings_that_make_no_sense(corpus, changes, message):
+    with pytest.raises(ValueError, match=message):
+        settings(corpus, **changes)
+
+
+def test_no_setting_is_lost_by_being_none():
+    """None is not written, so that it must be what is read when nothing is."""
+    for kind in vars(all_settings).values():
+        if isinstance(kind, type) and is_dataclass(kind):
+            for field in fields(kind):
+                if "None" in str(field.type):
+                    assert field.default is None, (kind.__name__, field.name)

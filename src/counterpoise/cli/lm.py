@@ -149,27 +149,45 @@ def compare(
     Runs that have ended are not repeated, so a stopped comparison goes on when called again. What
     was found goes to small files, tables and figures in the folder results/ of the comparison.
     """
-    from counterpoise.lm.study.compare import measure_all, run_all
+    from counterpoise.lm.study.compare import RunsFailed, measure_all, run_all
+    from counterpoise.lm.study.plan import plan
     from counterpoise.lm.study.report import gather, headline, save_study
+    from counterpoise.lm.training.measure import available_tasks
 
     chosen = None if seeds is None else _numbers(seeds)
     settings = _settings(config, changes)
     folder = Path(settings.out, "results") if results is None else Path(results)
-    ended = run_all(
-        settings,
-        jobs=jobs,
-        only=list(only) or None,
-        seeds=chosen,
-        minutes=minutes,
-        progress=obj["progress"],
-    )
     if settings.evaluate.tasks:
-        measure_all(settings, ended)
-    study = gather(settings, f"counterpoise lm compare {config}")
+        available_tasks(settings)
+    failed: RunsFailed | None = None
+    try:
+        run_all(
+            settings,
+            jobs=jobs,
+            only=list(only) or None,
+            seeds=chosen,
+            minutes=minutes,
+            progress=obj["progress"],
+        )
+    except RunsFailed as error:  # what has ended is told all the same
+        failed = error
+    command = " ".join(["counterpoise lm compare", config, *(f"--set {c}" for c in changes)])
+    try:
+        study = gather(settings, command)
+    except ValueError:
+        if failed is not None:
+            raise failed from None
+        raise
     save_study(study, folder)
+    if settings.evaluate.tasks:
+        measure_all(settings, [item for item in plan(settings) if item.done])
+        study = gather(settings, command)
+        save_study(study, folder)
     _draw(folder, folder)
     click.echo(headline(study))
     click.echo(f"tables, figures and the numbers themselves: {folder}")
+    if failed is not None:
+        raise failed
 
 
 def _numbers(text: str) -> list[int]:
@@ -197,7 +215,12 @@ def evaluate(
     counterpoise lm evaluate out/one-run --all --set evaluate.task_data=data/tasks
     """
     from counterpoise.lm.training.folder import CONFIG, RunFolder
-    from counterpoise.lm.training.measure import losses_of, measure_run, task_scores
+    from counterpoise.lm.training.measure import (
+        available_tasks,
+        losses_of,
+        measure_run,
+        task_scores,
+    )
 
     if config is None:
         folder = RunFolder(Path(target))
@@ -209,7 +232,8 @@ def evaluate(
     settings = _settings(config, changes)
     found: dict[str, Any] = {"losses": losses_of(settings, target, settings.evaluate.report)}
     if settings.evaluate.tasks:
-        found["tasks"] = [score.row() for score in task_scores(settings, target)]
+        scores = task_scores(settings, target, available_tasks(settings))
+        found["tasks"] = [score.row() for score in scores]
     _show(found)
 
 

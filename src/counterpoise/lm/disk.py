@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ else:
     import fcntl
 
 LOCK = ".lock"
+PROBE = 1 << 16
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -51,6 +53,20 @@ def read_json(path: Path, kind: str, version: int) -> dict[str, Any]:
             f"{version}; use the library it was made with, or prepare it anew"
         )
     return value
+
+
+def probed(files: Iterable[Path]) -> str:
+    """What tells files from others without reading all of them: sizes, and bytes at the beginning,
+    in the middle and at the end."""
+    sha = hashlib.sha256()
+    for path in files:
+        size = path.stat().st_size
+        sha.update(size.to_bytes(8, "little"))
+        with path.open("rb") as file:
+            for at in (0, size // 2, max(size - PROBE, 0)):
+                file.seek(at)
+                sha.update(file.read(PROBE))
+    return sha.hexdigest()[:16]
 
 
 def sync_folder(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,12 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from counterpoise.lm.disk import read_json
+from counterpoise.lm.disk import probed, read_json
 
 Array = np.ndarray
 PathLike = str | os.PathLike[str]
 
-PROBE = 1 << 16  # bytes of a file that tell its tokens from others
 CORPUS, INDEX = "corpus.json", "index.json"
 CORPUS_FORMAT, INDEX_FORMAT, VERSION = "counterpoise corpus", "counterpoise domain", 1
 
@@ -168,18 +168,11 @@ class Corpus:
         return {domain: self._tokens[domain, split].n_tokens for domain in self.domains}
 
     def fingerprint(self) -> str:
-        """Changes when the tokens do: from their numbers, and bytes at the beginning, in the middle
-        and at the end of every file."""
-        sha = hashlib.sha256(self.tokenizer.encode())
-        for (domain, split), tokens in sorted(self._tokens.items()):
-            about = (domain, split, tokens.n_tokens, tokens.n_documents)
-            sha.update(repr(about).encode())
-            size = tokens.path.stat().st_size
-            with tokens.path.open("rb") as file:
-                for at in (0, size // 2, max(size - PROBE, 0)):
-                    file.seek(at)
-                    sha.update(file.read(PROBE))
-        return sha.hexdigest()[:16]
+        """Changes when the tokenizer, domains, splits or tokens do; see `disk.probed`."""
+        ordered = sorted(self._tokens.items())
+        names = json.dumps([self.tokenizer, [place for place, _ in ordered]])
+        files = probed(tokens.path for _, tokens in ordered)
+        return hashlib.sha256(f"{names} {files}".encode()).hexdigest()[:16]
 
     def _check_split(self, split: str) -> None:
         if split not in self.splits:

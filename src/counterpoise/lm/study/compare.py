@@ -14,6 +14,7 @@ from typing import Any
 from counterpoise.arguments import check_whole
 from counterpoise.lm.disk import write_text
 from counterpoise.lm.study.plan import Planned, plan
+from counterpoise.lm.training.references import inputs_of
 from counterpoise.lm.training.settings import Settings
 from counterpoise.lm.training.stopping import STOPPED, Stopped, asked_to_stop
 from counterpoise.progress import StatusLine, bar
@@ -23,7 +24,6 @@ logger = logging.getLogger("counterpoise")
 
 POLL_SECONDS = 0.2
 STOP_SECONDS = 60.0
-TASK_SETTINGS = ("tasks", "task_data", "task_limit", "task_batch")
 
 
 class RunsFailed(RuntimeError):
@@ -65,6 +65,9 @@ def run_all(
     check_whole("jobs", jobs, 1)
     items = plan(settings, only, seeds)
     waiting = [item for item in items if not item.done]
+    for item in waiting:  # what is missing for all is found before any is begun
+        if item.ready:
+            inputs_of(item.settings())
     total, began = len(waiting), time.monotonic()
     logger.info("%d runs, %d of them have ended before", len(items), len(items) - total)
     status = StatusLine(every=1.0)
@@ -75,7 +78,7 @@ def run_all(
         stack.callback(_stop, running)
         stack.callback(status.close)
         while (waiting or running) and not asked:
-            late = minutes is not None and time.monotonic() - began > 60 * minutes
+            late = minutes is not None and time.monotonic() - began >= 60 * minutes
             while not late and len(running) < jobs:
                 ready = next((item for item in waiting if item.ready), None)
                 if ready is None:
@@ -112,13 +115,10 @@ def measure_all(settings: Settings, items: list[Planned]) -> None:
     scored before is left alone."""
     from counterpoise.lm.training.measure import measure_run
 
-    asked = {f"evaluate.{name}": getattr(settings.evaluate, name) for name in TASK_SETTINGS}
     for item in items:
         if not item.run.stage:
             logger.info("tasks: %s", item.title)
-            wanted = {key: value for key, value in asked.items() if value is not None}
-            chosen = item.folder.settings.changed(wanted)
-            measure_run(item.folder, chosen, all_checkpoints=True)
+            measure_run(item.folder, item.settings(), all_checkpoints=True)
 
 
 def _begin(item: Planned, settings: Settings) -> Job:
@@ -131,7 +131,13 @@ def _begin(item: Planned, settings: Settings) -> Job:
     launcher = list(settings.compare.launcher) or [sys.executable, "-m", "counterpoise"]
     command = [*launcher, "lm", "train", str(file), "--out", str(item.folder.path)]
     with log.open("ab") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            command,
+            stdout=out,
+            stderr=out,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,  # an interrupt reaches it once, by us
+        )
     return Job(item, process, log, time.monotonic())
 
 

@@ -58,13 +58,17 @@ def values_at(where: Array, tokens: Array, values: Array) -> Array:
 
 def first_reach(tokens: Array, values: Array, target: float) -> tuple[float, bool]:
     """Tokens at which the lowest value so far reaches the target, on straight lines between
-    evaluations; and whether it is there from the first on. NaN if it is never reached."""
-    lowest = np.fmin.accumulate(np.asarray(values, dtype=float))
+    evaluations; and whether it is there from the first on. NaN if it is never reached. What is not
+    a number is no evaluation, and neither is one of the untrained model."""
+    tokens, values = np.asarray(tokens, dtype=float), np.asarray(values, dtype=float)
+    known = ~np.isnan(values) & (tokens > 0)
+    tokens, values = tokens[known], values[known]
+    lowest = np.minimum.accumulate(values)
     there = lowest <= target
     if not there.any():
         return math.nan, False
     i = int(np.argmax(there))
-    if i == 0 or math.isnan(lowest[i - 1]):
+    if i == 0:
         return float(tokens[i]), True
     part = (lowest[i - 1] - target) / (lowest[i - 1] - lowest[i])
     return float(tokens[i - 1] + part * (tokens[i] - tokens[i - 1])), False
@@ -79,6 +83,6 @@ def token_ratio(
         return math.nan, 0
     if values[-1] <= base_values[-1]:
         needed, bound = first_reach(tokens, values, base_values[-1])
-        return float(base_tokens[-1] / needed) if needed else math.inf, int(bound)
+        return float(base_tokens[-1] / needed), int(bound)
     needed, bound = first_reach(base_tokens, base_values, values[-1])
     return float(needed / tokens[-1]), -int(bound)

@@ -33,7 +33,7 @@ class Planned:
     @property
     def done(self) -> bool:
         """Whether it has ended; a folder of another run is an error."""
-        if self.folder.result is None:
+        if self.folder.result is None or not self.ready:
             return False
         settings = self.settings()
         self.folder.check(settings, inputs_of(settings))
@@ -104,7 +104,16 @@ def plan(
         for run in runs
         if run.name in wanted and (run.seeds is None or seed in run.seeds)
     ]
+    there = {(item.run.name, item.seed) for item in planned}
+    if len(there) < len(planned):
+        raise ValueError(f"seeds={seeds!r} names a seed twice")
     for item in planned:
+        lacking = [name for name in item.needs if (name, item.seed) not in there]
+        if lacking:
+            raise ValueError(
+                f"compare.run {item.run.name!r} needs {lacking[0]!r} with the seed {item.seed}, "
+                "which that run is not made with"
+            )
         try:
             item.settings()
         except ValueError as error:

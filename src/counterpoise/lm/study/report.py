@@ -12,6 +12,7 @@ import numpy as np
 
 from counterpoise.lm.disk import read_json, write_json, write_text
 from counterpoise.lm.study.markdown import aligned, interval, markdown_table, ratio
+from counterpoise.lm.study.plan import plan
 from counterpoise.lm.study.results import Results, read_results, write_results
 from counterpoise.lm.study.scores import TASK_AVERAGE
 from counterpoise.lm.study.summary import (
@@ -26,7 +27,8 @@ from counterpoise.lm.training.settings import Settings
 logger = logging.getLogger("counterpoise")
 
 STUDY, FORMAT, VERSION = "study.json", "counterpoise study", 1
-METRICS = ("average", "worst", "average excess", "worst excess")
+# The average excess differs from the average by a number that is the same for all runs.
+METRICS = ("average", "worst", "worst excess")
 
 
 @dataclass(frozen=True)
@@ -38,11 +40,11 @@ class Study:
     results : Results
     baseline : str
     references : dict or None
-        Losses by domain, above which a loss is an excess.
+        Losses by domain, above which a loss is an excess; they were found on the driving split.
     groups : dict
         Names of groups of runs, each with the run it is compared with and its runs.
     about : dict
-        Command, settings and sizes, for the reader.
+        Command and settings, for the reader.
     """
 
     results: Results
@@ -70,8 +72,12 @@ def gather(settings: Settings, command: str = "") -> Study:
     """The results of all runs of a comparison that have ended."""
     compare = settings.compare
     shown = [run for run in compare.run if not run.stage]
-    results = Results.from_runs(Path(settings.out, "runs"))
-    results = results.select(runs=[run.name for run in shown if run.name in results.runs])
+    ended = [item for item in plan(settings) if not item.run.stage and item.done]
+    if not ended:
+        raise ValueError(f"no run of the comparison in {settings.out!r} has ended yet")
+    names = [run.name for run in shown]
+    ended.sort(key=lambda item: (names.index(item.run.name), item.seed))
+    results = Results.from_runs([(i.run.name, i.seed, i.folder.path) for i in ended])
     baseline = compare.baseline or shown[0].name
     groups: dict[str, dict[str, Any]] = {}
     for run in shown:
@@ -159,7 +165,13 @@ def write_tables(study: Study, folder: str | os.PathLike[str]) -> str:
             f"## Final {title} of each domain",
             markdown_table(final_spreads(results, column)),
         ]
+    missing = {
+        group["against"] for group in study.groups.values() if group["against"] not in results.runs
+    }
+    if missing:
+        parts.insert(1, f"Not ended yet, so that nothing is compared with them: {sorted(missing)}")
     text = "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+    Path(folder).mkdir(parents=True, exist_ok=True)
     write_text(Path(folder, "tables.md"), text)
     return text
 
@@ -172,14 +184,19 @@ def _task_tables(study: Study) -> list[str]:
     rows = []
     for run in scored:
         cells = [run]
-        for metric in ("task average", *(f"task {name}" for name in names)):
-            ends = [results.curve(run, s, metric)[1][-1] for s in results.tasks.seeds(run)]
+        for metric in (TASK_AVERAGE, *(f"task {name}" for name in names)):
+            try:
+                ends = [results.curve(run, s, metric)[1][-1] for s in results.tasks.seeds(run)]
+            except ValueError:  # not all tasks of all runs have been measured
+                cells.append("-")
+                continue
             spread = f" ± {100 * np.std(ends, ddof=1):.2f}" if len(ends) > 1 else ""
             cells.append(f"{100 * np.mean(ends):.2f}{spread}")
         rows.append(cells)
     parts = ["## Downstream tasks, %", aligned(["run", "average", *names], rows)]
     others = [run for run in scored if run != study.baseline]
-    if study.baseline in scored and others:
+    whole = all(row[1] != "-" for row in rows)
+    if study.baseline in scored and others and whole:
         found = paired_differences(results, study.baseline, TASK_AVERAGE, runs=others)
         faster = tokens_to_target(results, study.baseline, TASK_AVERAGE, runs=others)
         parts += [markdown_table(found), markdown_table(faster)]
@@ -203,10 +220,13 @@ def draw_study(study: Study, folder: str | os.PathLike[str], made_by: str = "") 
         return drawn[-1]
 
     common: dict[str, Any] = {"made_by": made_by}
+    against = baseline if baseline in runs else None
     for metric in study.metrics:
         name = metric.replace(" ", "-")
         known = common | {"reference": study.references}
-        figures.draw_curves(results, metric, file(f"curves-{name}"), baseline, runs=runs, **known)
+        if runs:
+            path_of = file(f"curves-{name}")
+            figures.draw_curves(results, metric, path_of, against, runs=runs, **known)
         if baseline in runs and others:
             figures.draw_differences(
                 results, baseline, metric, file(f"differences-{name}"), runs=others, **known
@@ -218,11 +238,10 @@ def draw_study(study: Study, folder: str | os.PathLike[str], made_by: str = "") 
             figures.draw_forest(titled, file(f"ablations-{name}"), label=label, **common)
     scored = [run for run in runs if results.tasks.seeds(run)]
     if scored:
-        against = baseline if baseline in scored else None
-        figures.draw_curves(
-            results, TASK_AVERAGE, file("curves-task-average"), against, runs=scored, **common
-        )
-    figures.draw_weights(results, runs, file("weights"), **common)
+        path_of = file("curves-task-average")
+        known = common | {"baseline": baseline if baseline in scored else None}
+        figures.draw_curves(results, TASK_AVERAGE, path_of, runs=scored, **known)
+    figures.draw_weights(results, runs or None, file("weights"), **common)
     if baseline in runs and others:
         figures.draw_domains(results, baseline, file("domains"), runs=others, **common)
     logger.info("%d figures in %s", len(drawn), path)

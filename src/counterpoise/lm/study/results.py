@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +13,7 @@ import numpy as np
 from counterpoise.arguments import one_each
 from counterpoise.lm.disk import write_text
 from counterpoise.lm.study.columns import as_columns, csv_text, read_csv
-from counterpoise.lm.study.runs import read_runs, read_scores
+from counterpoise.lm.study.runs import Run, find_runs, read_runs, read_scores
 from counterpoise.lm.study.scores import TASK_AVERAGE, TASK_KINDS, Tasks, is_task
 
 Array = np.ndarray
@@ -73,10 +73,12 @@ class Results:
         _ = self._places  # a table with holes is an error now, and not when it is drawn
 
     @classmethod
-    def from_runs(cls, folder: str | os.PathLike[str]) -> Results:
+    def from_runs(cls, folder: str | os.PathLike[str] | Sequence[Run]) -> Results:
         """Gather ``<folder>/<run>/seed-<n>/evaluations.jsonl`` (`counterpoise.lm.study.runs`); runs
-        without a ``result.json`` are left out with a warning."""
-        return cls(**read_runs(folder), tasks=Tasks(**read_scores(folder)))
+        without a ``result.json`` are left out with a warning. Or runs as tuples of name, seed and
+        folder."""
+        runs = find_runs(folder) if isinstance(folder, (str, os.PathLike)) else folder
+        return cls(**read_runs(runs), tasks=Tasks(**read_scores(runs)))
 
     @cached_property
     def runs(self) -> list[str]:

@@ -14,7 +14,7 @@ import logging
 import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +35,15 @@ NEEDED = ("report", "weights")
 logger = logging.getLogger("counterpoise")
 
 
-def read_runs(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """Columns of all finished runs, in the order of names, seeds and lines."""
+Run = tuple[str, int, Path]
+
+
+def read_runs(runs: Iterable[Run]) -> dict[str, Any]:
+    """Columns of runs, by name, seed and folder, in their order and that of their lines."""
     columns: dict[str, list[Any]] = {
         name: [] for name in ("run", "seed", "step", "tokens", "domain", *QUANTITIES.values())
     }
-    for run, seed, path in find_runs(folder):
+    for run, seed, path in runs:
         for step, tokens, quantities in _evaluations(path / EVALUATIONS):
             for domain in quantities["report"]:
                 columns["run"].append(run)
@@ -53,11 +56,11 @@ def read_runs(folder: str | os.PathLike[str]) -> dict[str, Any]:
     return columns
 
 
-def read_scores(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """Columns of the task scores of all finished runs."""
+def read_scores(runs: Iterable[Run]) -> dict[str, Any]:
+    """Columns of the task scores of runs."""
     rows = [
         {"run": run, "seed": seed, "tokens": record["tokens"], **score}
-        for run, seed, path in find_runs(folder)
+        for run, seed, path in runs
         for record in JsonLines(path / SCORES).read()
         for score in record.get("tasks", [])
     ]
@@ -68,13 +71,13 @@ def read_scores(folder: str | os.PathLike[str]) -> dict[str, Any]:
     }
 
 
-def find_runs(folder: str | os.PathLike[str]) -> list[tuple[str, int, Path]]:
+def find_runs(folder: str | os.PathLike[str]) -> list[Run]:
     """Names, seeds and folders of finished runs; those left out are named in a warning."""
     root = Path(folder)
     if not root.is_dir():
         raise FileNotFoundError(f"there is no folder {str(root)!r}; give the folder of all runs")
-    found: list[tuple[str, int, Path]] = []
-    unfinished: list[tuple[str, int, Path]] = []
+    found: list[Run] = []
+    unfinished: list[Run] = []
     for path in root.glob("*/seed-*"):
         match = re.fullmatch(r"seed-(\d+)", path.name)
         if match is None or not path.is_dir():

@@ -22,9 +22,10 @@ from torch.distributed.checkpoint.state_dict import (
 
 from counterpoise.lm.disk import sync_folder
 from counterpoise.lm.training.place import Place
+from counterpoise.lm.training.references import OPTIMIZER
 
 FORMAT, VERSION = "counterpoise checkpoint", 1
-MODEL, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "state.json"
+MODEL, STATE = "model.safetensors", "state.json"
 HEAD = "lm_head.weight"
 
 

@@ -48,7 +48,7 @@ def corpus_of(settings: Settings) -> Corpus | None:
 
 
 def check_splits(settings: Settings, corpus: Corpus | None) -> None:
-    """Whether the corpus has the splits that are asked for, each with a sequence of every domain."""
+    """Whether the corpus has the splits that are asked for, each with some of every domain."""
     there = list(settings.corpus.splits) if corpus is None else corpus.splits
     wanted = {
         "train": "a corpus to train on",

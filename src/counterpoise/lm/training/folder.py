@@ -60,6 +60,7 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             write_json(self.path / INPUTS, dict(inputs))
             table = {k: v for k, v in settings.table.items() if k != "compare"}
+            table["out"] = str(self.path)
             head = "Settings of this run; counterpoise lm train repeats it."
             write_text(file, to_toml(table, head))
         starts = self.path / ENVIRONMENT

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from counterpoise.lm.downstream.task_data import task_files
 from counterpoise.lm.downstream.tasks import (
     PAPER_TASKS,
     Score,
     Task,
-    average,
     evaluate_tasks,
     get_task,
 )
@@ -54,26 +55,41 @@ def losses_of(settings: Settings, model: str, split: str) -> dict[str, float]:
             ).losses
 
 
-def named_tasks(names: Sequence[str]) -> list[Task]:
-    """Tasks by name; ``paper`` is all of the paper's eleven."""
-    return [task for name in names for task in (PAPER_TASKS if name == PAPER else [get_task(name)])]
+def available_tasks(settings: Settings) -> list[Task]:
+    """The tasks of ``[evaluate]``, each once; ``paper`` is the paper's eleven, of which local data
+    may lack some: these are named in a warning. Others that it lacks are an error."""
+    asked = settings.evaluate
+    there = None if asked.task_data is None else list(task_files(asked.task_data))
+    found: dict[str, Task] = {}
+    missing: list[str] = []
+    for name in asked.tasks:
+        for task in PAPER_TASKS if name == PAPER else [get_task(name)]:
+            if there is None or task.harness in there:
+                found.setdefault(task.name, task)
+            elif name == PAPER:
+                missing.append(task.name)
+            else:
+                raise ValueError(
+                    f"evaluate.tasks: {name!r} is not in evaluate.task_data={asked.task_data!r}, "
+                    f"which has {there!r}"
+                )
+    if missing:
+        logger.warning("tasks left out, which %s lacks: %s", asked.task_data, ", ".join(missing))
+    return list(found.values())
 
 
-def task_scores(settings: Settings, model: str | Path) -> list[Score]:
-    """What a model scores on the tasks of ``[evaluate]``."""
+def task_scores(settings: Settings, model: str | Path, tasks: Sequence[Task]) -> list[Score]:
+    """What a model scores on some tasks."""
     asked = settings.evaluate
     with take_place(None) as place:
-        scores = evaluate_tasks(
+        return evaluate_tasks(
             load_model(model).to(place.device),
             load_tokenizer(model),
-            named_tasks(asked.tasks),
+            tasks,
             data=asked.task_data,
             limit=asked.task_limit,
             batch_size=asked.task_batch,
-            available_only=asked.task_data is not None and PAPER in asked.tasks,
         )
-    logger.info("average of %d tasks: %.4f", len(scores), average(scores))
-    return scores
 
 
 def measure_run(
@@ -82,27 +98,41 @@ def measure_run(
     """Losses of the reported split, and task scores if tasks are asked for, of a run's last
     checkpoint or of all that it kept; they are added to the run's ``scores.jsonl``.
 
-    What was measured before is not measured again.
+    What was measured before in the same way is not measured again.
     """
     there = found(folder.checkpoints)
     if not there:
         raise FileNotFoundError(f"{str(folder.path)!r} holds no checkpoint; is it a run's folder?")
+    asked = settings.evaluate
+    tasks = available_tasks(settings)
+    ways = {task.name: _way(task, settings) for task in tasks}
+    how = {
+        "split": asked.report,
+        "sequences": asked.sequences,
+        "length": settings.train.length,
+        "precision": settings.train.precision,
+    }
     known = {record["step"]: record for record in folder.scores.read()}
     records = []
     for path in there if all_checkpoints else there[-1:]:
         step = int(read_state(path)["step"])
         record = known.get(step, {"step": step, "tokens": step * settings.train.step_tokens})
-        asked = settings.evaluate
-        how = {"split": asked.report, "sequences": asked.sequences, "length": settings.train.length,
-               "precision": settings.train.precision}  # fmt: skip
         if record.get("losses_of") != how:
             record["losses"] = losses_of(settings, str(path), asked.report)
             record["losses_of"] = how
-        how = {"tasks": list(asked.tasks), "limit": asked.task_limit, "data": asked.task_data}
-        if asked.tasks and record.get("tasks_of") != how:
-            record["tasks"] = [score.row() for score in task_scores(settings, path)]
-            record["tasks_of"] = how
+        scored = {row["task"]: row for row in record.get("tasks", [])}
+        lacking = [t for t in tasks if scored.get(t.name, {}).get("way") != ways[t.name]]
+        if lacking:
+            for score in task_scores(settings, path, lacking):
+                scored[score.task] = score.row() | {"way": ways[score.task]}
+            record["tasks"] = list(scored.values())
         known[step] = record
         folder.scores.write([known[k] for k in sorted(known)])
         records.append(record)
     return records
+
+
+def _way(task: Task, settings: Settings) -> dict[str, Any]:
+    """How a task is measured."""
+    limit = task.limit or settings.evaluate.task_limit
+    return asdict(task) | {"limit": limit, "data": settings.evaluate.task_data}

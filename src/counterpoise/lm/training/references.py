@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from counterpoise.lm.disk import read_json, write_json
+from counterpoise.lm.disk import probed, read_json, write_json
 from counterpoise.lm.tokens import Corpus
 from counterpoise.lm.training.domains import domains_of
 from counterpoise.lm.training.settings import Settings
@@ -15,6 +15,7 @@ from counterpoise.lm.training.settings import Settings
 logger = logging.getLogger("counterpoise")
 
 FORMAT, VERSION = "counterpoise references", 1
+OPTIMIZER = "optimizer.safetensors"
 TRAIN = "train"  # the reference model is to be trained here
 
 
@@ -48,10 +49,27 @@ def known_references(settings: Settings, domains: list[str]) -> dict[str, float]
 
 
 def inputs_of(settings: Settings) -> dict[str, Any]:
-    """What files decide of a run besides its settings: corpus and reference losses."""
+    """What files decide of a run besides its settings: corpus, reference losses, models."""
     corpus = Corpus.open(settings.corpus.folder)
     found = known_references(settings, domains_of(settings, corpus))
-    return {"corpus": corpus.fingerprint(), "references": found}
+    return {
+        "corpus": corpus.fingerprint(),
+        "references": found,
+        "checkpoint": _fingerprint(settings.model.checkpoint),
+        "reference model": _fingerprint(settings.reweight.reference_model),
+    }
+
+
+def _fingerprint(model: str | None) -> str | None:
+    """Of the weights of a model on this disk; None for one that is not."""
+    if model is None:
+        return None
+    path = Path(model)
+    files = (
+        [path] if path.is_file() else sorted([*path.glob("*.safetensors"), *path.glob("*.gguf")])
+    )
+    names = [file for file in files if file.name != OPTIMIZER]
+    return probed(names) if names else None
 
 
 def find_references(settings: Settings, *, progress: bool = True) -> dict[str, float]:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -336,6 +337,15 @@ class RunSettings:
     against: str | None = None
     """The run that its group is compared with; the baseline when not set."""
 
+    def __post_init__(self) -> None:
+        wrong = re.search(r'[/\\:*?"<>|\x00-\x1f]', self.name)
+        edges = self.name != self.name.strip() or self.name.endswith(".")
+        if not self.name or wrong or edges or self.name.startswith("."):
+            raise ValueError(
+                f"compare.run: {self.name!r} cannot be a run's name, which becomes a folder's; use "
+                "letters, digits, blanks, ',', '-' and '_', and '.' within it"
+            )
+
 
 @dataclass(frozen=True)
 class CompareSettings:
@@ -350,15 +360,30 @@ class CompareSettings:
 
     def __post_init__(self) -> None:
         names = [r.name for r in self.run]
-        twice = [n for n in names if names.count(n) > 1]
+        folded = [name.casefold() for name in names]
+        twice = [n for n in names if folded.count(n.casefold()) > 1]
         if twice:
             raise ValueError(f"compare.run: the name {twice[0]!r} is there twice")
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ValueError(f"compare.seeds={list(self.seeds)!r} names a seed twice")
         if self.baseline and self.baseline not in names:
             raise ValueError(f"compare.baseline={self.baseline!r} is not one of {names!r}")
         for run in self.run:
             if run.against is not None and run.against not in names:
                 raise ValueError(
                     f"compare.run {run.name!r}: against={run.against!r} is not one of {names!r}"
+                )
+            unplanned = [seed for seed in run.seeds or () if seed not in self.seeds]
+            if unplanned:
+                raise ValueError(
+                    f"compare.run {run.name!r}: the seed {unplanned[0]} is not one of compare.seeds"
+                )
+            first = next(other for other in self.run if other.group == run.group)
+            if run.against not in (None, first.against):
+                raise ValueError(
+                    f"compare.run {run.name!r}: its group {run.group!r} is compared with "
+                    f"{first.against or self.baseline!r}, as its first run says, and not with "
+                    f"{run.against!r}"
                 )
 
 
