@@ -62,6 +62,8 @@ def main(args: list[str] | None = None) -> int:
     """Run the command; returns 0, or 1 after an error, 2 after a wrong call, 75 if it was stopped
     and can go on."""
     debug = "--debug" in (sys.argv[1:] if args is None else args)
+    logger = logging.getLogger("counterpoise")
+    before = logger.handlers, logger.level
     try:
         return cli.main(args, standalone_mode=False) or 0
     except click.ClickException as error:
@@ -78,6 +80,9 @@ def main(args: list[str] | None = None) -> int:
             raise
         click.echo(f"error: {error}", err=True)
         return 1
+    finally:  # who calls this from Python has logging of their own
+        logger.handlers = before[0]
+        logger.setLevel(before[1])
 
 
 def script() -> None:
