@@ -56,7 +56,8 @@ def bounded(stream: IO[bytes] | Any, what: str = "the file") -> bytes:
     data: bytes = stream.read(LARGEST + 1)
     if len(data) > LARGEST:
         raise ValueError(
-            f"{what} decompresses to more than {LARGEST:,} bytes, which is no text that anybody wrote"
+            f"{what} decompresses to more than {LARGEST:,} bytes, which is no text that anybody "
+            "wrote"
         )
     return data
 
