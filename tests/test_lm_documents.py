@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counterpoise.lm import read_documents
-from counterpoise.lm.documents import Documents, cut, find_parts, identify
+from counterpoise.lm.documents import Documents, beginning, cut, find_parts, identify
 
 TEXTS = ["one", "zwei\nLinien", "", "三", " \n\t", "fünf 🙂", "six"]
 FULL = [text for text in TEXTS if text.strip()]
@@ -281,3 +281,10 @@ def test_pieces_end_between_paragraphs_lines_or_words():
     assert cut("one two three four", 12) == ["one two ", "three four"]
     # a border in the first half would leave a crumb
     assert cut("a\n\nbcdefghijklmnop", 10) == ["a\n\nbcdefgh", "ijklmnop"]
+
+
+def test_the_beginning_of_a_text_in_bytes():
+    assert beginning("a猫b", 5) == "a猫b"
+    assert beginning("a猫b", 4) == "a猫"
+    assert beginning("a猫b", 3) == "a", "no half of a character"
+    assert beginning("猫b", 1) == "猫", "one at least"

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import io
 import os
+import random
 import sys
 import tarfile
+import types
 
 import pytest
 from lm_packages import debian, program, tarred, wheel, zipped
 
+from counterpoise.lm.sources import archives
 from counterpoise.lm.sources.archives import members
 from counterpoise.lm.sources.packages import (
     STANDARD_LIBRARY,
@@ -75,7 +78,41 @@ def test_a_debian_package_in_zstandard(tmp_path):
         assert dict(members(path, every)) == FILES
 
 
-@pytest.mark.parametrize("bad", ["../a.txt", "/etc/a.txt", "a/../../b.txt", "..\\a.txt", "C:\\a"])
+def test_what_zstandard_says_of_a_package(tmp_path, monkeypatch):
+    """Told of here by a stand-in, as the package need not be there."""
+
+    class ZstdError(Exception):
+        pass
+
+    class ZstdDecompressor:
+        def stream_reader(self, data, read_across_frames):
+            if data == b"damaged":
+                raise ZstdError("checksum")
+            return io.BytesIO(data)
+
+    made = types.SimpleNamespace(ZstdError=ZstdError, ZstdDecompressor=ZstdDecompressor)
+    monkeypatch.setitem(sys.modules, "zstandard", made)
+    path = tmp_path / "a.deb"
+    path.write_bytes(debian(tarred(FILES, ""), "data.tar.zst"))
+    assert dict(members(path, every)) == FILES
+    monkeypatch.setattr(archives, "LARGEST", 5000)
+    with pytest.raises(ValueError, match=r"a\.deb' decompresses to more than 5,000 bytes"):
+        list(members(path, every))
+    path.write_bytes(debian(b"damaged", "data.tar.zst"))
+    with pytest.raises(ValueError, match=r"a\.deb' is damaged \(checksum\); remove it"):
+        list(members(path, every))
+
+
+def test_names_with_colons(tmp_path):
+    files = {"x:y.txt": b"one", "a/C:b.txt": b"two"}
+    for name, data in (("a.whl", zipped(files)), ("a.tgz", tarred(files))):
+        (tmp_path / name).write_bytes(data)
+        assert dict(members(tmp_path / name, every)) == files
+
+
+@pytest.mark.parametrize(
+    "bad", ["../a.txt", "/etc/a.txt", "a/../../b.txt", "..\\a.txt", "C:\\a", "c:/a", "C:"]
+)
 @pytest.mark.parametrize("kind", ["whl", "tgz", "deb"])
 def test_names_that_point_out_of_the_package_are_refused(tmp_path, kind, bad):
     files = {"good.txt": b"good", bad: b"bad"}
@@ -105,12 +142,54 @@ def test_links_in_packages_are_no_files(tmp_path):
         ("a.deb", b"!<arch>\n"),
         ("b.deb", debian(tarred(FILES, "xz"))[:-40]),
         ("c.deb", b"something else"),
+        ("d.deb", debian(tarred(FILES)).replace(b"1         `", b"-60       `")),
+        ("e.deb", debian(tarred(FILES)).replace(b"1         `", b"abc       `")),
     ],
 )
 def test_damaged_packages_are_named(tmp_path, name, data):
     (tmp_path / name).write_bytes(data)
     with pytest.raises(ValueError, match=rf"{name}.*damaged.*remove it"):
         list(members(tmp_path / name, every))
+
+
+SIX = {f"{n}.txt": random.Random(n).randbytes(200_000) for n in range(6)}
+
+
+def changed(data, at, new):
+    return data[:at] + new + data[at + len(new) :]
+
+
+@pytest.mark.parametrize("kind", ["gz", "bz2", "xz", ""])
+@pytest.mark.parametrize("wanted", [every, lambda name: name == "0.txt"])
+def test_damage_in_the_middle_is_not_the_end(tmp_path, kind, wanted):
+    data = tarred(SIX, kind)
+    path = tmp_path / "a.tar"
+    second = 512 + 200_192  # the second file's header, if it is not compressed
+    # the last tenth is in the second block of a bz2
+    for at in (len(data) // 2, len(data) * 9 // 10) if kind else (second,):
+        path.write_bytes(changed(data, at, b"x" * 40))
+        with pytest.raises(ValueError, match="damaged"):
+            list(members(path, wanted))
+
+
+def test_checksums_are_compared(tmp_path):
+    data = tarred(SIX)
+    path = tmp_path / "a.tgz"
+    path.write_bytes(changed(data, len(data) - 8, b"1234"))
+    with pytest.raises(ValueError, match=r"damaged \(CRC check failed"):
+        list(members(path, every))
+
+
+def test_an_archive_that_is_cut_between_files(tmp_path):
+    path = tmp_path / "a.tar"
+    path.write_bytes(tarred(SIX, "")[: 3 * (512 + 200_192)])
+    with pytest.raises(ValueError, match=r"damaged \(it is cut off\)"):
+        list(members(path, every))
+
+
+def test_a_package_that_is_not_there_is_not_damaged(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        list(members(tmp_path / "a.tgz", every))
 
 
 def test_pip_fetches_a_wheel_once_and_runs_nothing(tmp_path, offline):

@@ -10,7 +10,7 @@ import random
 import pytest
 from lm_packages import bible, zipped
 
-from counterpoise.lm.sources import parsers
+from counterpoise.lm.sources import archives, parsers
 
 
 def only(found):
@@ -22,6 +22,23 @@ def test_whole_files_also_compressed_ones():
     assert list(parsers.whole("Ä".encode())) == ["Ä"]
     assert list(parsers.whole(gzip.compress(b"\xef\xbb\xbfa"))) == ["a"]
     assert list(parsers.whole("Ä".encode("latin-1"))) == [], "no UTF-8, no document"
+
+
+@pytest.mark.parametrize(
+    ("parse", "packed"),
+    [
+        (parsers.whole, gzip.compress),
+        (parsers.entries, gzip.compress),
+        (parsers.wiki_pages, bz2.compress),
+        (parsers.films, bz2.compress),
+        (parsers.films, lambda data: zipped({"a.csv": data})),
+    ],
+)
+def test_what_is_too_large_is_refused(parse, packed, monkeypatch):
+    monkeypatch.setattr(archives, "LARGEST", 1000)
+    list(parse(packed(b"text\n" * 200)))
+    with pytest.raises(ValueError, match="more than 1,000 bytes"):
+        list(parse(packed(b"text\n" * 201)))
 
 
 def test_articles_of_a_wiki():
@@ -153,11 +170,11 @@ def test_diseases_with_what_is_below_them():
 
 def test_mail_without_people():
     message = (
-        "From: a@b.org\nTo: c@d.org\nSubject: Re: [List] ships\n"
+        "From: a@b.org\nTo: c@d.org\nSubject: Re: [List] ships of bob@y.org\n"
         "Content-Type: text/plain; charset=iso-8859-1\nContent-Transfer-Encoding: 8bit\n\n"
         "ask ann.b@x.org, caf\xe9\n> quoted\n"
     )
-    text = "Re: [List] ships\n\nask <mail>, café\n> quoted"
+    text = "Re: [List] ships of <mail>\n\nask <mail>, café\n> quoted"
     for end in ("-- \nAnn", "_" * 30 + "\nlist", "-" * 24 + " Yahoo! Groups Sponsor\nad"):
         found = only(parsers.mail((message + end + "\n").encode("latin-1")))
         assert found.strip() == text

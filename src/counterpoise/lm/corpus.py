@@ -20,7 +20,15 @@ from counterpoise.lm.domain import Domain, Place, differences, identity_of
 from counterpoise.lm.encoding import Crew, Task, cores
 from counterpoise.lm.parts import Part
 from counterpoise.lm.tokenizers import Tokenizer, get_tokenizer
-from counterpoise.lm.tokens import CORPUS, CORPUS_FORMAT, VERSION, Corpus, PathLike, read_index
+from counterpoise.lm.tokens import (
+    CORPUS,
+    CORPUS_FORMAT,
+    REMEDY,
+    VERSION,
+    Corpus,
+    PathLike,
+    read_index,
+)
 from counterpoise.progress import CorpusBar
 
 logger = logging.getLogger("counterpoise")
@@ -229,7 +237,7 @@ def _earlier(folder: Path, domain: Domain, names: list[str]) -> list[str]:
     """Domains of the corpus that this call does not name; they must fit those it does."""
     if not (folder / CORPUS).is_file():
         return []
-    known = read_json(folder / CORPUS, CORPUS_FORMAT, VERSION)["domains"]
+    known = read_json(folder / CORPUS, CORPUS_FORMAT, VERSION, REMEDY)["domains"]
     others = [name for name in known if name not in names]
     for name in others:
         then = identity_of(read_index(folder / name))

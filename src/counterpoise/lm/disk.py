@@ -39,18 +39,21 @@ def write_bytes(path: Path, data: bytes) -> None:
     sync_folder(path.parent)
 
 
-def read_json(path: Path, kind: str, version: int) -> dict[str, Any]:
-    """What ``write_json`` wrote, of the kind and version that are asked for."""
+def read_json(
+    path: Path, kind: str, version: int, remedy: str = "make it anew, or give another"
+) -> dict[str, Any]:
+    """What ``write_json`` wrote, of the kind and version that are asked for; errors end with the
+    remedy."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(f"{str(path)!r} is not JSON ({error}); prepare it anew") from None
+        raise ValueError(f"{str(path)!r} is not JSON ({error}); {remedy}") from None
     if not isinstance(value, dict) or value.get("format") != kind:
-        raise ValueError(f"{str(path)!r} is not a {kind}; choose another folder")
+        raise ValueError(f"{str(path)!r} is not a {kind}; {remedy}")
     if value.get("version") != version:
         raise ValueError(
             f"{str(path)!r} is of version {value.get('version')!r} and this library reads version "
-            f"{version}; use the library it was made with, or prepare it anew"
+            f"{version}; use the library it was made with, or {remedy}"
         )
     return value
 

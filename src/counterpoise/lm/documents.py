@@ -109,27 +109,40 @@ class Documents(Iterator[str]):
         return done / self._before[-1]
 
 
-def cut(document: str, most: int) -> list[str]:
+def cut(document: str, most: int, *, even: bool = False) -> list[str]:
     """Pieces of at most so many characters: between paragraphs, lines or words, whichever is found
     in a piece's second half; joined they are the document again, but for blank pieces.
 
+    With ``even`` they are of about the same length, sentences come before words, and lines keep
+    the blanks they begin with.
+
     >>> cut("One two.\\n\\nThree four five.", 16)
     ['One two.\\n\\n', 'Three four five.']
+    >>> cut("One. Two three four.", 16, even=True)
+    ['One. ', 'Two three four.']
     """
+    marks = ("\n\n", "\n", ". ", " ") if even else ("\n\n", "\n", " ")
     pieces, at = [], 0
     while at < len(document):
-        end = at + most
+        left = len(document) - at
+        size = -(-left // -(-left // most)) if even else most
+        end = at + size
         if end < len(document):
-            found = (document.rfind(mark, at + most // 2, end) for mark in ("\n\n", "\n", " "))
-            border = next((i for i in found if i >= 0), None)
-            if border is not None:
-                while border < end and document[border].isspace():
-                    border += 1
-                end = border
+            found = ((document.rfind(mark, at + size // 2, end), mark) for mark in marks)
+            border = next((i + len(mark) for i, mark in found if i >= 0), end)
+            while not even and border < end and document[border].isspace():
+                border += 1
+            end = border
         if not document[at:end].isspace():
             pieces.append(document[at:end])
         at = end
     return pieces
+
+
+def beginning(document: str, most: int) -> str:
+    """The first of a text, of so many bytes at most but of a character at least."""
+    data = document.encode()
+    return document if len(data) <= most else data[:most].decode("utf-8", "ignore") or document[0]
 
 
 def find_parts(source: Any, text: str = "text") -> list[Part]:

@@ -18,6 +18,7 @@ PathLike = str | os.PathLike[str]
 
 CORPUS, INDEX = "corpus.json", "index.json"
 CORPUS_FORMAT, INDEX_FORMAT, VERSION = "counterpoise corpus", "counterpoise domain", 1
+REMEDY = "prepare it anew, or choose another folder"
 
 
 class Tokens:
@@ -153,7 +154,7 @@ class Corpus:
                 f"there is no corpus in {os.fspath(folder)!r} (no {CORPUS}); prepare it, or if "
                 "that was stopped run it again"
             )
-        return cls(folder, read_json(path, CORPUS_FORMAT, VERSION))
+        return cls(folder, read_json(path, CORPUS_FORMAT, VERSION, REMEDY))
 
     def tokens(self, domain: str, split: str = "train") -> Tokens:
         """The tokens of one domain's split."""
@@ -213,7 +214,7 @@ def read_index(folder: Path) -> dict[str, Any]:
         raise FileNotFoundError(
             f"there is no finished domain in {str(folder)!r} (no {INDEX}); prepare it again"
         )
-    return read_json(folder / INDEX, INDEX_FORMAT, VERSION)
+    return read_json(folder / INDEX, INDEX_FORMAT, VERSION, REMEDY)
 
 
 def _map(path: Path, dtype: np.dtype, count: int) -> Array:

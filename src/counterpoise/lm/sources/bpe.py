@@ -10,7 +10,7 @@ from typing import Any
 from counterpoise.arguments import check_whole
 from counterpoise.lm.corpus import check_columns, check_domains, parts_of
 from counterpoise.lm.disk import write_text
-from counterpoise.lm.documents import Documents
+from counterpoise.lm.documents import Documents, beginning
 from counterpoise.lm.tokenizers import END_NAMES
 from counterpoise.lm.tokens import PathLike
 
@@ -85,7 +85,7 @@ def _first(name: str, source: Any, text: str, most: int) -> list[str]:
     found: list[str] = []
     for document in Documents(parts_of(name, source, text)):
         document = document.encode("utf-8", "replace").decode()  # halves of surrogate pairs
-        found.append(_cut(document, most))
+        found.append(beginning(document, most))
         most -= _size(document)
         if most <= 0:
             return found
@@ -102,16 +102,10 @@ def _alike(shares: Mapping[str, list[str]]) -> Iterator[str]:
     for texts in shares.values():
         left = share
         for document in cycle(texts):
-            yield _cut(document, left)
+            yield beginning(document, left)
             left -= _size(document)
             if left <= 0:
                 break
-
-
-def _cut(document: str, most: int) -> str:
-    """The beginning of a text, of so many bytes at most but of a character at least."""
-    data = document.encode()
-    return document if len(data) <= most else data[:most].decode("utf-8", "ignore") or document[0]
 
 
 def _size(document: str) -> int:

@@ -58,6 +58,14 @@ class Package:
             return f"{self.name} of Python {python_version()}"
         return f"{self.registry} {self.name} {self.version}"
 
+    @property
+    def edition(self) -> str:
+        """What tells its texts from others': releases of a Python with the same features count as
+        one."""
+        if self.registry == "python":
+            return f"{self.name} of Python {'.'.join(python_version().split('.')[:2])}"
+        return str(self)
+
     def path(self, folder: Path) -> Path:
         """Where it is kept."""
         name = self.name.removeprefix("@").replace("/", "-")

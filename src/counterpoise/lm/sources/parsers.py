@@ -15,19 +15,22 @@ from email.message import EmailMessage
 from html import unescape
 from xml.etree import ElementTree
 
+from counterpoise.lm.sources.archives import bounded
 from counterpoise.lm.sources.texts import decode, ratio
+
+ADDRESS = re.compile(r"[\w.+-]+@[\w-]+(\.[\w-]+)+")
 
 
 def whole(data: bytes) -> Iterator[str]:
     """The file is a document; compressed ones are opened."""
-    text = decode(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
+    text = decode(_gunzip(data) if data[:2] == b"\x1f\x8b" else data)
     if text is not None:
         yield text
 
 
 def wiki_pages(data: bytes) -> Iterator[str]:
     """Articles of a compressed dump of a wiki, in plain text."""
-    dump = bz2.decompress(data).decode("utf-8", "replace")
+    dump = _bunzip(data).decode("utf-8", "replace")
     for page in re.findall(r"<page>(.*?)</page>", dump, re.DOTALL):
         title = re.search(r"<title>(.*?)</title>", page)
         body = re.search(r"<text[^>]*>(.*?)</text>", page, re.DOTALL)
@@ -73,10 +76,11 @@ def plain_wiki(text: str) -> str:
 def rows(data: bytes, column: str) -> Iterator[str]:
     """A column of a table: CSV, perhaps compressed, or the one in a zip."""
     if data[:2] == b"PK":
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            data = archive.read(archive.namelist()[0])
+        archive = zipfile.ZipFile(io.BytesIO(data))
+        with archive, archive.open(archive.namelist()[0]) as table:
+            data = bounded(table)
     elif data[:3] == b"BZh":
-        data = bz2.decompress(data)
+        data = _bunzip(data)
     for row in csv.DictReader(io.StringIO(data.decode("utf-8"), newline="")):
         yield row[column] or ""
 
@@ -172,7 +176,7 @@ def mail(data: bytes) -> Iterator[str]:
         text, subject = body.get_content(), str(message["subject"] or "")
     except (LookupError, ValueError, UnicodeError):  # charsets that no one knows
         return
-    text = re.sub(r"[\w.+-]+@[\w-]+(\.[\w-]+)+", "<mail>", text)
+    text, subject = (ADDRESS.sub("<mail>", part) for part in (text, subject))
     # signatures, and what lists and providers add
     text = re.split(r"^(?:_{20,}|-- ?|-{15,}.*(?:Yahoo|ThinkGeek|sponsor).*)$", text,
                     flags=re.MULTILINE)[0]  # fmt: skip
@@ -186,7 +190,7 @@ def licence(data: bytes) -> Iterator[str]:
 
 def entries(data: bytes) -> Iterator[str]:
     """Entries of a dictionary: a headword at the margin, what it means indented."""
-    text = decode(gzip.decompress(data)) or ""
+    text = decode(_gunzip(data)) or ""
     for entry in re.split(r"\n\n(?=\S)", text):
         head, _, body = entry.partition("\n\n")
         if body.startswith("   ") and not head.startswith("00-database"):
@@ -198,3 +202,13 @@ def papers(data: bytes) -> Iterator[str]:
     for text in whole(data):
         if "\\begin{document}" in text and len(text) < 150_000 and ratio(text) > 0.2:
             yield text
+
+
+def _gunzip(data: bytes) -> bytes:
+    with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
+        return bounded(stream)
+
+
+def _bunzip(data: bytes) -> bytes:
+    with bz2.BZ2File(io.BytesIO(data)) as stream:
+        return bounded(stream)

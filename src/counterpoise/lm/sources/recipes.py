@@ -9,6 +9,9 @@ from fnmatch import fnmatchcase
 from counterpoise.lm.sources import parsers
 from counterpoise.lm.sources.packages import STANDARD_LIBRARY, Package
 
+# Raised whenever recipes, parsers or the cutting of texts give other documents than before.
+RECIPES_VERSION = 2
+
 Parser = Callable[[bytes], Iterator[str]]
 
 

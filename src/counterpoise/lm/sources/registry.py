@@ -13,9 +13,10 @@ from typing import Any
 
 from counterpoise.arguments import check_whole
 from counterpoise.lm.disk import locked, read_json, sync_folder, write_json
-from counterpoise.lm.sources.packages import FetchError, read
-from counterpoise.lm.sources.recipes import RECIPES, Recipe
-from counterpoise.lm.sources.texts import choose, is_text, is_written, pieces, tidy
+from counterpoise.lm.documents import cut
+from counterpoise.lm.sources.packages import FetchError, Package, read
+from counterpoise.lm.sources.recipes import RECIPES, RECIPES_VERSION, Recipe
+from counterpoise.lm.sources.texts import PIECE, choose, is_text, is_written, tidy
 from counterpoise.lm.tokens import PathLike
 from counterpoise.progress import StatusLine, bar
 
@@ -24,6 +25,7 @@ logger = logging.getLogger("counterpoise")
 PACKAGES = ".packages"
 INDEX = ".registry.json"
 INDEX_FORMAT, VERSION = "counterpoise-registry", 1
+REMEDY = "remove it, so that its domains are made anew, or choose another folder"
 MAX_BYTES = 4_000_000
 
 
@@ -61,7 +63,8 @@ def fetch_registry(
     -----
     Files that are binary, and code that is minified or generated, are left out, and so are
     documents that were there before. Long documents are cut at paragraphs, to 10,000 characters
-    at most. The licences of the texts are their authors', see :func:`registry_domains`.
+    at most; when a corpus is prepared, pieces of one file may fall into both the train and the
+    test split. The licences of the texts are their authors', see :func:`registry_domains`.
     """
     recipes = _recipes(domains)
     most = check_whole("max_bytes", max_bytes, 1)
@@ -124,13 +127,23 @@ def documents(recipe: Recipe, packages: Path) -> Iterator[tuple[str, str]]:
     """All texts of a domain, tidy and cut, each with the package and the file it is from."""
     for package in recipe.packages:
         for name, data in read(package, packages, recipe.wants):
-            for text in recipe.parse(data):
+            for text in _parsed(recipe, package, name, data):
                 text = tidy(text)
-                if len(text) < recipe.shortest or not is_text(text):
+                if not is_text(text) or (recipe.code and not is_written(text)):
                     continue
-                if not recipe.code or is_written(text):
-                    for piece in pieces(text):
+                for piece in map(tidy, cut(text, PIECE, even=True)):
+                    if len(piece) >= recipe.shortest and is_text(piece):
                         yield piece, f"{package}: {name}"
+
+
+def _parsed(recipe: Recipe, package: Package, name: str, data: bytes) -> Iterator[str]:
+    try:
+        yield from recipe.parse(data)
+    except Exception as error:  # parsers meet what anybody may have written, in any format
+        raise ValueError(
+            f"{package}: {name!r} is not as expected ({type(error).__name__}: {error}); remove the "
+            f"package from {PACKAGES}, so that it is fetched again, or leave the domain out"
+        ) from error
 
 
 def _make(recipe: Recipe, folder: Path, path: Path, most: int) -> dict[str, Any]:
@@ -141,7 +154,7 @@ def _make(recipe: Recipe, folder: Path, path: Path, most: int) -> dict[str, Any]
             f"domain {recipe.name!r}: {error}\nDomains that need pip alone: "
             f"domains={pip_domains()!r}"
         ) from error
-    except (ValueError, KeyError, ImportError) as error:
+    except (ValueError, ImportError) as error:
         kind = ImportError if isinstance(error, ImportError) else ValueError
         raise kind(f"domain {recipe.name!r}: {error}") from error
     if not found:
@@ -172,7 +185,11 @@ def _write(path: Path, found: list[tuple[str, str]]) -> None:
 
 
 def _identity(recipe: Recipe, most: int) -> dict[str, Any]:
-    return {"packages": [str(package) for package in recipe.packages], "max_bytes": most}
+    return {
+        "recipes": RECIPES_VERSION,
+        "packages": [package.edition for package in recipe.packages],
+        "max_bytes": most,
+    }
 
 
 def _is_done(recipe: Recipe, index: Mapping[str, Any], path: Path, most: int) -> bool:
@@ -180,6 +197,7 @@ def _is_done(recipe: Recipe, index: Mapping[str, Any], path: Path, most: int) ->
         return False
     now = _identity(recipe, most)
     then = {key: index[recipe.name].get(key) for key in now}
+    then["recipes"] = then["recipes"] or 1  # the first had no number
     if then != now:
         differ = ", ".join(f"{k}={then[k]!r}, now {now[k]!r}" for k in now if then[k] != now[k])
         raise ValueError(
@@ -192,7 +210,7 @@ def _is_done(recipe: Recipe, index: Mapping[str, Any], path: Path, most: int) ->
 def _index(folder: Path) -> dict[str, Any]:
     if not (folder / INDEX).is_file():
         return {}
-    return dict(read_json(folder / INDEX, INDEX_FORMAT, VERSION)["domains"])
+    return dict(read_json(folder / INDEX, INDEX_FORMAT, VERSION, REMEDY)["domains"])
 
 
 def _recipes(domains: Any) -> dict[str, Recipe]:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from hashlib import sha256
 
-# Characters of a piece of a longer document.
+# Characters that a document has at most; longer ones are cut.
 PIECE = 10_000
-# Where they are cut, the best first.
-GAPS = ("\n\n", "\n", ". ", " ")
 # What files of code say that no one wrote.
 GENERATED = re.compile(
     r"do not (edit|modify)|(auto[- ]?|code |file (is |was )?(automatically )?)generated|"
@@ -37,41 +35,6 @@ def tidy(text: str) -> str:
     text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\f", "\n")
     text = re.sub(r"[ \t\u00a0]+$", "", text, flags=re.MULTILINE)
     return re.sub(r"\n{4,}", "\n\n\n", text).strip("\n").rstrip()
-
-
-def pieces(text: str, size: int = PIECE) -> Iterator[str]:
-    """A text in parts of about the same length, none above ``size``, cut between paragraphs.
-
-    Where a paragraph is longer it is cut between lines, sentences, words, or anywhere.
-
-    >>> list(pieces("one two\\n\\nthree four\\n\\nfive", 20))
-    ['one two', 'three four\\n\\nfive']
-    """
-    if len(text) <= size:
-        yield text
-        return
-    aim = len(text) / -(-len(text) // size)
-    start, number = 0, 0
-    while len(text) - start > size:
-        number += 1
-        last = start + size
-        aimed = min(max(round(aim * number), start + size // 2), last)
-        cut, after = next(
-            (found for gap in GAPS if (found := _gap(text, gap, start, aimed, last))),
-            (last, last),
-        )
-        yield text[start:cut]
-        start = after
-    yield text[start:]
-
-
-def _gap(text: str, gap: str, start: int, aimed: int, last: int) -> tuple[int, int] | None:
-    """Where a gap's blanks begin and end: the last before the aim but not far from it, or else
-    the first after."""
-    cut = text.rfind(gap, start + (aimed - start) // 2, aimed)
-    if cut < 0:
-        cut = text.find(gap, aimed, last)
-    return None if cut < 0 else (cut + len(gap.rstrip()), cut + len(gap))
 
 
 def is_text(text: str) -> bool:
