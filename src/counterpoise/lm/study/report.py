@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from counterpoise.lm.disk import read_json, write_json, write_text
-from counterpoise.lm.study.plan import plan
 from counterpoise.lm.study.markdown import aligned, interval, markdown_table, ratio
 from counterpoise.lm.study.plan import plan
 from counterpoise.lm.study.results import Results, read_results, write_results
@@ -171,13 +170,7 @@ def write_tables(study: Study, folder: str | os.PathLike[str]) -> str:
     }
     if missing:
         parts.insert(1, f"Not ended yet, so that nothing is compared with them: {sorted(missing)}")
-    missing = {
-        group["against"] for group in study.groups.values() if group["against"] not in results.runs
-    }
-    if missing:
-        parts.insert(1, f"Not ended yet, so that nothing is compared with them: {sorted(missing)}")
     text = "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
-    Path(folder).mkdir(parents=True, exist_ok=True)
     Path(folder).mkdir(parents=True, exist_ok=True)
     write_text(Path(folder, "tables.md"), text)
     return text
