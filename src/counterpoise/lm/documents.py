@@ -118,8 +118,8 @@ def cut(document: str, most: int, *, even: bool = False) -> list[str]:
 
     >>> cut("One two.\\n\\nThree four five.", 16)
     ['One two.\\n\\n', 'Three four five.']
-    >>> cut("One. Two three four.", 16, even=True)
-    ['One. ', 'Two three four.']
+    >>> cut("One two. Three four.", 16, even=True)
+    ['One two. ', 'Three four.']
     """
     marks = ("\n\n", "\n", ". ", " ") if even else ("\n\n", "\n", " ")
     pieces, at = [], 0

