@@ -1,13 +1,18 @@
+import json
 import shutil
+from copy import deepcopy
 
 import gguf
 import numpy as np
 import pytest
 import torch
+from huggingface_hub import constants
 from lm_problems import small_llama
 from lm_tasks import byte_tokenizer
+from safetensors.torch import load_file, save_file
 
 from counterpoise.lm import get_tokenizer, load_checkpoint
+from counterpoise.lm.model_files import load_model
 
 TEXT = "The owl runs."
 
@@ -116,13 +121,94 @@ def test_quantised_tensors_are_dequantised(model, tokenizer, tmp_path):
     assert 0 < difference < 0.01
 
 
+QUERIES = "model.layers.0.self_attn.q_proj.weight"
+
+
+@pytest.fixture
+def copied(saved, tmp_path):
+    return shutil.copytree(saved, tmp_path / "copied")
+
+
+def save_weights(folder, weights):
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+class TestWeights:
+    """All of a model's weights come from its files."""
+
+    def test_one_that_is_missing(self, copied):
+        weights = load_file(copied / "model.safetensors")
+        del weights[QUERIES]
+        save_weights(copied, weights)
+        with pytest.raises(ValueError, match=rf"copied' has no weights for \['{QUERIES}'\]; its"):
+            load_model(copied)
+        save_weights(copied, {"lm_head.weight": weights["lm_head.weight"]})
+        with pytest.raises(ValueError, match=r"has no weights for \[.*\] and 6 more; its files"):
+            load_model(copied)
+
+    def test_a_head_of_its_own_and_one_that_is_tied(self, model, tmp_path):
+        config = deepcopy(model.config)
+        config.tie_word_embeddings = True
+        tied = type(model)(config).eval()
+        tied.save_pretrained(tmp_path)
+        assert "lm_head.weight" not in load_file(tmp_path / "model.safetensors")
+        found = load_model(tmp_path)
+        assert found.lm_head.weight is found.model.embed_tokens.weight
+        for name, weight in tied.state_dict().items():
+            torch.testing.assert_close(found.state_dict()[name], weight, rtol=0, atol=0)
+        about = json.loads((tmp_path / "config.json").read_text())
+        (tmp_path / "config.json").write_text(json.dumps(about | {"tie_word_embeddings": False}))
+        with pytest.raises(ValueError, match=r"has no weights for \['lm_head.weight'\]"):
+            load_model(tmp_path)
+
+    def test_another_shape(self, copied):
+        weights = load_file(copied / "model.safetensors")
+        save_weights(copied, weights | {QUERIES: weights[QUERIES][:8].clone()})
+        with pytest.raises(
+            ValueError, match=rf"of other shapes: {QUERIES} \(8, 32\), not \(32, 32\); its files"
+        ):
+            load_model(copied)
+
+    @pytest.mark.parametrize("left", [-500, 5])
+    def test_a_file_that_is_cut_off(self, copied, left):
+        path = copied / "model.safetensors"
+        path.write_bytes(path.read_bytes()[:left])
+        with pytest.raises(ValueError, match=r"safetensors are damaged .*download them again"):
+            load_model(copied)
+
+    def test_pickles_are_not_read(self, model, copied, tmp_path):
+        (copied / "model.safetensors").unlink()
+        torch.save(model.state_dict(), copied / "pytorch_model.bin")
+        with pytest.raises(FileNotFoundError, match=r"pytorch_model\.bin is a pickle"):
+            load_model(copied)
+
+    def test_models_of_the_hub(self, model, copied, tmp_path, monkeypatch):
+        """From its cache, as there is no network: a weight is missing, another has pickles only."""
+        weights = load_file(copied / "model.safetensors")
+        del weights[QUERIES]
+        save_weights(copied, weights)
+        for name in ("lacks", "pickled"):
+            cache = tmp_path / f"hub/models--owner--{name}"
+            (cache / "refs").mkdir(parents=True)
+            (cache / "refs/main").write_text("0" * 40)
+            shutil.copytree(copied, cache / "snapshots" / ("0" * 40))
+        (cache / "snapshots" / ("0" * 40) / "model.safetensors").unlink()
+        torch.save(model.state_dict(), cache / "snapshots" / ("0" * 40) / "pytorch_model.bin")
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+        with pytest.raises(ValueError, match=rf"'owner/lacks' has no weights for \['{QUERIES}'\]"):
+            load_model("owner/lacks")
+        with pytest.raises(FileNotFoundError, match="'owner/pickled': there is no causal language"):
+            load_model("owner/pickled")
+
+
 class TestErrors:
     def test_nothing_there(self, tmp_path):
         with pytest.raises(FileNotFoundError, match=r"no such file or folder.*'owner/name'"):
             load_checkpoint(tmp_path / "none")
         with pytest.raises(FileNotFoundError, match="no such file or folder"):
             load_checkpoint("model.gguf")
-        with pytest.raises(FileNotFoundError, match="with weights nor a"):
+        with pytest.raises(FileNotFoundError, match="with safetensors nor a"):
             load_checkpoint(tmp_path)
 
     def test_several_files(self, tmp_path):
@@ -138,7 +224,9 @@ class TestErrors:
 
     def test_a_file_that_is_not_what_its_name_says(self, tmp_path):
         (tmp_path / "model.gguf").write_bytes(b"no model")
-        with pytest.raises(ValueError, match="no tokenizer that transformers can load in this"):
+        with pytest.raises(
+            ValueError, match="no causal language model that transformers can load in"
+        ):
             load_checkpoint(tmp_path)
 
     def test_a_model_without_its_tokenizer(self, saved, tmp_path):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
-WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin*")
+WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
 
 
 def load_checkpoint(spec: str | os.PathLike[str], *, dtype: Any = None) -> tuple[Any, Any]:
@@ -29,6 +29,9 @@ def load_checkpoint(spec: str | os.PathLike[str], *, dtype: Any = None) -> tuple
 
     Notes
     -----
+    Weights are read from safetensors or GGUF; ``pytorch_model.bin`` is a pickle, which may run
+    code, and is not read. Weights that are missing or of another shape are an error.
+
     Quantised tensors of a GGUF file are dequantised: the model needs the memory of its ``dtype``,
     and its numbers are those of the quantised one.
     """
@@ -43,10 +46,23 @@ def load_model(spec: str | os.PathLike[str], *, dtype: Any = None) -> Any:
     if dtype is not None:
         old = int(transformers.__version__.split(".")[0]) < 5
         loading["torch_dtype" if old else "dtype"] = _dtype(dtype)
+    if "gguf_file" not in options:
+        loading["use_safetensors"] = True
+    from safetensors import SafetensorError
+
     try:
-        return transformers.AutoModelForCausalLM.from_pretrained(folder, **loading).eval()
-    except (OSError, ValueError) as error:
+        model, found = transformers.AutoModelForCausalLM.from_pretrained(
+            folder, output_loading_info=True, ignore_mismatched_sizes=True, **loading
+        )
+    except SafetensorError as error:
+        raise ValueError(
+            f"spec={os.fspath(spec)!r}: its safetensors are damaged ({error}); copy or download "
+            "them again"
+        ) from error
+    except (OSError, ValueError, RuntimeError) as error:
         raise _failed(spec, "causal language model", error) from error
+    _check_weights(spec, model, found)
+    return model.eval()
 
 
 def load_tokenizer(spec: str | os.PathLike[str]) -> Any:
@@ -56,6 +72,32 @@ def load_tokenizer(spec: str | os.PathLike[str]) -> Any:
         return _transformers().AutoTokenizer.from_pretrained(folder, **options)
     except (OSError, ValueError) as error:
         raise _failed(spec, "tokenizer", error) from error
+
+
+def _check_weights(spec: Any, model: Any, found: dict[str, Any]) -> None:
+    """All weights must come from the files: transformers draws the others at random."""
+    others = {
+        name: f"{tuple(got)}, not {tuple(own)}" for name, got, own in found["mismatched_keys"]
+    }
+    missing = set(found["missing_keys"]) - set(others)
+    named = dict(model.named_parameters(remove_duplicate=False))
+    there = {id(weight) for name, weight in named.items() if name not in missing}
+    lost = sorted(name for name in missing if id(named.get(name)) not in there)  # but tied heads
+    faults = []
+    if lost:
+        faults.append(f"has no weights for {lost[:5]!r}{_more(lost)}")
+    if others:
+        shapes = [f"{name} {shape}" for name, shape in sorted(others.items())]
+        faults.append(f"has weights of other shapes: {'; '.join(shapes[:5])}{_more(shapes)}")
+    if faults:
+        raise ValueError(
+            f"spec={os.fspath(spec)!r} {' and '.join(faults)}; its files do not fit its "
+            "configuration: save or download it again"
+        )
+
+
+def _more(names: list[str]) -> str:
+    return f" and {len(names) - 5} more" if len(names) > 5 else ""
 
 
 def _transformers() -> Any:
@@ -82,8 +124,8 @@ def _locate(spec: Any) -> tuple[str, dict[str, str]]:
             )
         if not files:
             raise FileNotFoundError(
-                f"{str(path)!r} has neither a config.json with weights nor a .gguf file; give a "
-                "folder that save_pretrained wrote"
+                f"{str(path)!r} has neither a config.json with safetensors nor a .gguf file; give "
+                "a folder that save_pretrained wrote (pytorch_model.bin is a pickle, and not read)"
             )
         path = files[0]
     if path.is_file():
