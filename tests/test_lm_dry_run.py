@@ -240,7 +240,7 @@ def test_ranks_and_devices_that_do_not_fit(capsys):
 
 def test_a_folder_of_another_run_is_refused(capsys):
     given = settings()
-    RunFolder(Path("out")).open(given, {})
+    RunFolder(Path("out")).open(given, {}, {})
     assert check_run(given)
     with pytest.raises(ValueError, match=r"other settings \(train.seed\)"):
         check_run(settings(train={"seed": 1}))
