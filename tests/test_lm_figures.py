@@ -144,6 +144,10 @@ def test_a_forest_of_several_baselines_names_them(tmp_path):
     other = paired_differences(STUDY, "uniform", "average", runs=["dro"])
     figures.draw_forest({"A": FOREST, "B": other}, tmp_path / "a.svg")
     text = (tmp_path / "a.svg").read_text()
+    assert ">A: minus static<" in text
+    assert ">B: minus uniform<" in text
+    figures.draw_forest([*FOREST, *other], tmp_path / "b.svg")
+    text = (tmp_path / "b.svg").read_text()
     assert ">dro vs static<" in text
     assert ">dro vs uniform<" in text
     assert "minus baseline<" in text

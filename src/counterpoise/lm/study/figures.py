@@ -172,7 +172,7 @@ def draw_forest(
     Parameters
     ----------
     differences : sequence, or mapping from headings to sequences
-        As of `paired_differences`; each heading may have a baseline of its own.
+        As of `paired_differences`; a heading tells the baseline of its own that it may have.
     path : path
     label : str
         What is compared, along the axis; the metric and the baseline by default.
@@ -188,11 +188,12 @@ def draw_forest(
         raise ValueError("differences must hold at least one difference")
     first = found[0][1]
     many = any(d.baseline != first.baseline for _, d in found)
+    named = all(len({d.baseline for d in part}) <= 1 for part in parts.values()) and all(parts)
 
     def name(row: Difference | str) -> str:
         if isinstance(row, str):
-            return row
-        return f"{row.run} vs {row.baseline}" if many else row.run
+            return f"{row}: minus {parts[row][0].baseline}" if many and named else row
+        return f"{row.run} vs {row.baseline}" if many and not named else row.run
 
     with figure(path, 8.0, 0.9 + 0.27 * len(rows), made_by) as fig:
         ax = fig.subplots()

@@ -233,9 +233,8 @@ def draw_study(study: Study, folder: str | os.PathLike[str], made_by: str = "") 
             )
         forest = {g: d for g in study.groups if g != main and (d := study.differences(metric, g))}
         if forest:
-            label = f"{metric}: final loss minus the run named in bold"
-            titled = {f"{g} (minus {d[0].baseline})": d for g, d in forest.items()}
-            figures.draw_forest(titled, file(f"ablations-{name}"), label=label, **common)
+            label = f"{metric}: final loss minus that of the run in bold"
+            figures.draw_forest(forest, file(f"ablations-{name}"), label=label, **common)
     scored = [run for run in runs if results.tasks.seeds(run)]
     if scored:
         path_of = file("curves-task-average")
