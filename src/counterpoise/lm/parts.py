@@ -236,12 +236,7 @@ def _uncompressed(raw: BinaryIO, path: Path) -> Iterator[IO[bytes]]:
         with lzma.LZMAFile(raw) as plain:
             yield io.BufferedReader(plain)
     elif suffix == ".zst":
-        try:
-            import zstandard
-        except ImportError as error:
-            raise ImportError(
-                f"{str(path)!r} needs the package zstandard: pip install zstandard"
-            ) from error
+        zstandard = zstandard_for(path)
         try:
             with zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True) as stream:
                 yield io.BufferedReader(stream)
@@ -249,3 +244,14 @@ def _uncompressed(raw: BinaryIO, path: Path) -> Iterator[IO[bytes]]:
             raise ValueError(f"{str(path)!r} is cut off or damaged ({error})") from error
     else:
         yield raw
+
+
+def zstandard_for(path: Path) -> Any:
+    """The package that reads a ``.zst`` file."""
+    try:
+        import zstandard
+    except ImportError as error:
+        raise ImportError(
+            f"{str(path)!r} needs the package zstandard: pip install zstandard"
+        ) from error
+    return zstandard

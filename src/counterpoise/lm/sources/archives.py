@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
+from counterpoise.lm.parts import zstandard_for
+
 #: a file in a package larger than this is no text that anybody wrote
 LARGEST = 1 << 28
 
@@ -129,12 +131,7 @@ def _debian(file: IO[bytes], path: Path) -> io.BytesIO:
 
 
 def _unzstd(data: bytes, path: Path) -> bytes:
-    try:
-        import zstandard
-    except ImportError as error:
-        raise ImportError(
-            f"{str(path)!r} needs the package zstandard: pip install zstandard"
-        ) from error
+    zstandard = zstandard_for(path)
     try:
         with zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True) as stream:
             return bounded(stream, repr(str(path)))
