@@ -78,4 +78,6 @@ def scores(rows) -> Tasks:
     """From tuples of run, seed, tokens, task, metric and score."""
     columns = list(zip(*rows, strict=True))
     names = ("run", "seed", "tokens", "task", "metric", "score")
-    return Tasks(**dict(zip(names, map(list, columns), strict=True)), stderr=[0.01] * len(rows))
+    how = {"stderr": 0.01, "shots": 0, "n": 100, "source": "local"}
+    same = {name: [value] * len(rows) for name, value in how.items()}
+    return Tasks(**dict(zip(names, map(list, columns), strict=True)), **same)

@@ -15,7 +15,14 @@ from lm_problems import markov_corpus
 
 from counterpoise.lm.study.compare import RunsFailed, run_all
 from counterpoise.lm.study.plan import plan
-from counterpoise.lm.study.report import draw_study, gather, load_study, save_study, write_tables
+from counterpoise.lm.study.report import (
+    draw_study,
+    gather,
+    headline,
+    load_study,
+    save_study,
+    write_tables,
+)
 from counterpoise.lm.training import checkpoints
 from counterpoise.lm.training.folder import RunFolder
 from counterpoise.lm.training.references import find_references, known_references
@@ -284,9 +291,32 @@ def test_a_run_of_a_study_can_be_repeated_from_its_folder(compared, tmp_path):
 
 def scored(value, more):
     return [
-        {"task": task, "metric": "acc", "value": value + 0.01 * more, "stderr": None}
+        {
+            "task": task,
+            "metric": "acc",
+            "value": value + 0.01 * more,
+            "stderr": None,
+            "shots": 0,
+            "n": 50,
+            "source": "local",
+        }
         for task in ("PIQA", "SciQ")
     ]
+
+
+def test_a_study_against_another_run(compared, tmp_path):
+    """The same pairs, with the other sign."""
+    study = gather(compared[0])
+    turned = study.against("pd-kl")
+    (there,) = [d for d in study.differences("average", "rules") if d.run == "pd-kl"]
+    (back,) = [d for d in turned.differences("average", "rules") if d.run == "static"]
+    assert (back.mean, back.low) == pytest.approx((-there.mean, -there.high))
+    (fast,) = [s for s in study.speedups("worst", "rules") if s.run == "pd-kl"]
+    (slow,) = [s for s in turned.speedups("worst", "rules") if s.run == "static"]
+    assert slow.ratio == pytest.approx(1 / fast.ratio)
+    assert "minus pd-kl" in headline(turned)
+    with pytest.raises(ValueError, match="baseline 'adam' is not a run that has ended"):
+        study.against("adam")
 
 
 def test_task_scores_of_runs_are_part_of_the_study(compared, tmp_path):
@@ -308,6 +338,8 @@ def test_task_scores_of_runs_are_part_of_the_study(compared, tmp_path):
     save_study(study, tmp_path)
     text = write_tables(load_study(tmp_path), tmp_path)
     assert "| pd-kl  | 37.50 ± 0.71 |" in text
+    assert "PIQA: acc, 0 shots, 50 documents (local); SciQ: acc" in text
+    assert "not measured: ARC-E, ARC-C, HellaSwag, WinoGrande" in text
     drawn = draw_study(load_study(tmp_path), tmp_path)
     assert "curves-task-average.png" in {p.name for p in drawn}
 

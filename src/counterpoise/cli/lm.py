@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -258,19 +259,24 @@ def tasks(out: str, packages: str) -> None:
 @lm.command()
 @click.argument("results", type=click.Path(file_okay=False))
 @click.option("--out", type=click.Path(file_okay=False), help="Where they go; beside the results.")
-def figures(results: str, out: str | None) -> None:
+@click.option("--baseline", metavar="RUN", help="Compare the first group with this run instead.")
+def figures(results: str, out: str | None, baseline: str | None) -> None:
     """Draw tables and figures of a comparison again, from its kept results alone."""
-    click.echo(_draw(results, out or results))
+    click.echo(_draw(results, out or results, baseline))
 
 
-def _draw(results: Any, out: Any) -> str:
+def _draw(results: Any, out: Any, baseline: str | None = None) -> str:
     """Tables and figures of a study; figures where matplotlib is."""
     from counterpoise.lm.study.report import draw_study, load_study, write_tables
 
     study = load_study(results)
+    made_by = f"counterpoise lm figures {results}"
+    if baseline is not None:
+        study = study.against(baseline)
+        made_by += f" --baseline {shlex.quote(baseline)}"
     text = write_tables(study, out)
     try:
-        draw_study(study, out, made_by=f"counterpoise lm figures {results}")
+        draw_study(study, out, made_by=made_by)
     except ImportError as error:
         click.echo(f"no figures: {error}", err=True)
     return text

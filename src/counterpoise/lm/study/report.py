@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from counterpoise.lm.disk import read_json, write_json, write_text
+from counterpoise.lm.downstream.tasks import PAPER_TASKS
 from counterpoise.lm.study.markdown import aligned, interval, markdown_table, ratio
 from counterpoise.lm.study.plan import plan
 from counterpoise.lm.study.results import Results, read_results, write_results
-from counterpoise.lm.study.scores import TASK_AVERAGE
+from counterpoise.lm.study.scores import TASK_AVERAGE, Tasks
 from counterpoise.lm.study.summary import (
     Difference,
+    Speedup,
     final_spreads,
     paired_differences,
     tokens_to_target,
@@ -57,15 +59,44 @@ class Study:
     def metrics(self) -> list[str]:
         return [m for m in METRICS if self.references is not None or "excess" not in m]
 
+    @property
+    def shown(self) -> list[str]:
+        """The baseline, if it is of another group, and the runs of the first that have ended."""
+        runs = next(iter(self.groups.values()))["runs"]
+        named = runs if self.baseline in runs else [self.baseline, *runs]
+        return [run for run in named if run in self.results.runs]
+
+    def against(self, baseline: str) -> Study:
+        """The same study, its first group compared with another run."""
+        known = self.results.runs
+        if baseline not in known:
+            raise ValueError(
+                f"baseline {baseline!r} is not a run that has ended; there are {known!r}"
+            )
+        first = next(iter(self.groups))
+        groups = self.groups | {first: self.groups[first] | {"against": baseline}}
+        return replace(self, baseline=baseline, groups=groups)
+
     def differences(self, metric: str, group: str) -> list[Difference]:
         """Runs of a group against the run that it names; those that are there."""
-        against, runs = self.groups[group]["against"], self.groups[group]["runs"]
-        there = [r for r in runs if r in self.results.runs and r != against]
-        if against not in self.results.runs or not there:
+        against, runs = self._pairs(group)
+        if not runs:
             return []
         return paired_differences(
-            self.results, against, metric, runs=there, reference=self.references
+            self.results, against, metric, runs=runs, reference=self.references
         )
+
+    def speedups(self, metric: str, group: str) -> list[Speedup]:
+        """Tokens to equal quality, of the same runs."""
+        against, runs = self._pairs(group)
+        if not runs:
+            return []
+        return tokens_to_target(self.results, against, metric, runs=runs, reference=self.references)
+
+    def _pairs(self, group: str) -> tuple[str, list[str]]:
+        against, runs = self.groups[group]["against"], self.groups[group]["runs"]
+        there = [r for r in runs if r in self.results.runs and r != against]
+        return against, there if against in self.results.runs else []
 
 
 def gather(settings: Settings, command: str = "") -> Study:
@@ -112,9 +143,14 @@ def load_study(folder: str | os.PathLike[str]) -> Study:
 def headline(study: Study) -> str:
     """The shortest table: how every run of the first group ends, against the baseline."""
     results, baseline = study.results, study.baseline
-    runs = [run for run in next(iter(study.groups.values()))["runs"] if run in results.runs]
+    runs = study.shown
+    others = [run for run in runs if run != baseline]
     head = ["run"]
     columns: list[list[str]] = []
+    seeds = [results.seeds(run) for run in runs]
+    if any(s != seeds[0] for s in seeds):  # means are then not of the same seeds
+        head.append("seeds")
+        columns.append([",".join(map(str, s)) for s in seeds])
     for metric in ("average", "worst"):
         ends = [
             float(np.mean([results.curve(run, s, metric)[1][-1] for s in results.seeds(run)]))
@@ -122,7 +158,6 @@ def headline(study: Study) -> str:
         ]
         head += [f"{metric} loss"]
         columns.append([f"{end:.3f}" for end in ends])
-        others = [run for run in runs if run != baseline]
         if baseline not in runs or not others:
             continue
         differences = paired_differences(results, baseline, metric, runs=others)
@@ -137,26 +172,22 @@ def headline(study: Study) -> str:
 
 def write_tables(study: Study, folder: str | os.PathLike[str]) -> str:
     """All tables as markdown, in ``tables.md``; returns the text."""
-    results, baseline = study.results, study.baseline
+    results = study.results
     seeds = {len(results.seeds(run)) for run in results.runs}
     parts = [
         headline(study),
         f"Seeds of each run: {' or '.join(map(str, sorted(seeds)))}. Differences are taken seed by "
         "seed (the same first model, the same stream of every domain); intervals are 95 %.",
     ]
-    main = next(iter(study.groups))
     for metric in study.metrics:
         for group in study.groups:
             found = study.differences(metric, group)
             if found:
                 heading = f"{metric}: {group}" if group else metric
                 parts += [f"## Final loss, {heading}", markdown_table(found)]
-    runs = [r for r in study.groups[main]["runs"] if r in results.runs and r != baseline]
-    if baseline in results.runs and runs:
-        for metric in study.metrics:
-            speedups = tokens_to_target(
-                results, baseline, metric, runs=runs, reference=study.references
-            )
+    for metric in study.metrics:
+        speedups = [pair for group in study.groups for pair in study.speedups(metric, group)]
+        if speedups:
             parts += [f"## Tokens to equal quality, {metric}", markdown_table(speedups)]
     if len(results.tasks):
         parts += _task_tables(study)
@@ -193,7 +224,11 @@ def _task_tables(study: Study) -> list[str]:
             spread = f" ± {100 * np.std(ends, ddof=1):.2f}" if len(ends) > 1 else ""
             cells.append(f"{100 * np.mean(ends):.2f}{spread}")
         rows.append(cells)
-    parts = ["## Downstream tasks, %", aligned(["run", "average", *names], rows)]
+    parts = [
+        "## Downstream tasks, %",
+        aligned(["run", "average", *names], rows),
+        _how_measured(results.tasks),
+    ]
     others = [run for run in scored if run != study.baseline]
     whole = all(row[1] != "-" for row in rows)
     if study.baseline in scored and others and whole:
@@ -201,6 +236,24 @@ def _task_tables(study: Study) -> list[str]:
         faster = tokens_to_target(results, study.baseline, TASK_AVERAGE, runs=others)
         parts += [markdown_table(found), markdown_table(faster)]
     return parts
+
+
+def _how_measured(tasks: Tasks) -> str:
+    """Shots and documents of each task, and the paper's tasks that were not measured."""
+    parts = []
+    for name in dict.fromkeys(tasks.task.tolist()):
+        mine = tasks.rows(tasks.task == name)
+        ways = {
+            f"{metric}, {shots} shots, {n} documents ({source})"
+            for metric, shots, n, source in zip(
+                mine.metric.tolist(), mine.shots.tolist(), mine.n.tolist(), mine.source.tolist(),
+                strict=True,
+            )
+        }  # fmt: skip
+        parts.append(f"{name}: {' or '.join(sorted(ways))}")
+    missing = [task.name for task in PAPER_TASKS if task.name not in tasks.task.tolist()]
+    note = f" Of the paper's tasks, not measured: {', '.join(missing)}." if missing else ""
+    return f"Measured by {'; '.join(parts)}.{note}"
 
 
 def draw_study(study: Study, folder: str | os.PathLike[str], made_by: str = "") -> list[Path]:
@@ -211,7 +264,7 @@ def draw_study(study: Study, folder: str | os.PathLike[str], made_by: str = "") 
     path.mkdir(parents=True, exist_ok=True)
     results, baseline = study.results, study.baseline
     main = next(iter(study.groups))
-    runs = [run for run in study.groups[main]["runs"] if run in results.runs]
+    runs = study.shown
     others = [run for run in runs if run != baseline]
     drawn: list[Path] = []
 
@@ -229,8 +282,9 @@ def draw_study(study: Study, folder: str | os.PathLike[str], made_by: str = "") 
             figures.draw_curves(results, metric, path_of, against, runs=runs, **known)
         if baseline in runs and others:
             figures.draw_differences(
-                results, baseline, metric, file(f"differences-{name}"), runs=others, **known
-            )
+                results, baseline, metric, file(f"differences-{name}"), runs=others, start=0.3,
+                **known,
+            )  # fmt: skip
         forest = {g: d for g in study.groups if g != main and (d := study.differences(metric, g))}
         if forest:
             label = f"{metric}: final loss minus that of the run in bold"

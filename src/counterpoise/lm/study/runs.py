@@ -4,7 +4,7 @@ Each line is an evaluation: ``{"step": ..., "tokens": ..., "report": {domain: lo
 {domain: loss}, "weights": {domain: weight}, "shares": {domain: share}, "epochs": {domain:
 epochs}}``. A run is finished when ``result.json`` is beside it. ``scores.jsonl``, if it is there,
 has a line for each checkpoint that was measured: ``{"step": ..., "tokens": ..., "tasks": [{"task":
-..., "metric": ..., "value": ..., "stderr": ...}]}``.
+..., "metric": ..., "value": ..., "stderr": ..., "shots": ..., "n": ..., "source": ...}]}``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 
 from counterpoise.arguments import check_whole, is_number
 from counterpoise.lm.logs import JsonLines
+from counterpoise.lm.study.scores import TASK_KINDS
 
 EVALUATIONS, RESULT, SCORES = "evaluations.jsonl", "result.json", "scores.jsonl"
 # Names of an evaluation's numbers per domain, and of the columns that they become.
@@ -67,7 +68,7 @@ def read_scores(runs: Iterable[Run]) -> dict[str, Any]:
     columns = {"score": "value"}
     return {
         name: [math.nan if (v := row[columns.get(name, name)]) is None else v for row in rows]
-        for name in ("run", "seed", "tokens", "task", "metric", "score", "stderr")
+        for name in TASK_KINDS
     }
 
 

@@ -12,7 +12,7 @@ Array = np.ndarray
 
 TASK_KINDS = {
     "run": str, "seed": int, "tokens": int, "task": str, "metric": str, "score": float,
-    "stderr": float,
+    "stderr": float, "shots": int, "n": int, "source": str,
 }  # fmt: skip
 TASK, TASK_AVERAGE = "task ", "task average"
 
@@ -25,7 +25,8 @@ def is_task(metric: str) -> bool:
 @dataclass(frozen=True, eq=False)
 class Tasks:
     """Scores on tasks, a row for each run, seed, number of tokens, task and metric; of the task,
-    such as accuracy. What is not known of their standard errors is NaN."""
+    such as accuracy. What is not known of their standard errors is NaN; ``n`` documents were
+    scored, from ``source``, "hub" or "local"."""
 
     run: Array = field(default_factory=lambda: np.empty(0, str))
     seed: Array = field(default_factory=lambda: np.empty(0, int))
@@ -34,6 +35,9 @@ class Tasks:
     metric: Array = field(default_factory=lambda: np.empty(0, str))
     score: Array = field(default_factory=lambda: np.empty(0))
     stderr: Array = field(default_factory=lambda: np.empty(0))
+    shots: Array = field(default_factory=lambda: np.empty(0, int))
+    n: Array = field(default_factory=lambda: np.empty(0, int))
+    source: Array = field(default_factory=lambda: np.empty(0, str))
 
     def __post_init__(self) -> None:
         for name, column in as_columns(TASK_KINDS, vars(self)).items():
