@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from lm_problems import markov_corpus
 
-from counterpoise.lm.study.compare import RunsFailed, run_all
+from counterpoise.lm.study.compare import RunsFailed, measure_all, run_all
 from counterpoise.lm.study.plan import plan
 from counterpoise.lm.study.report import (
     draw_study,
@@ -317,6 +317,32 @@ def test_a_study_against_another_run(compared, tmp_path):
     assert "minus pd-kl" in headline(turned)
     with pytest.raises(ValueError, match="baseline 'adam' is not a run that has ended"):
         study.against("adam")
+
+
+def test_a_closer_look_at_finished_models(compared, tmp_path):
+    """On as many sequences as in training it finds the same losses; on more, others."""
+    chosen, _ = compared
+    shutil.copytree(Path(chosen.out) / "runs", tmp_path / "runs")
+    same = chosen.changed({"out": str(tmp_path), "evaluate.final": chosen.evaluate.sequences})
+    measure_all([item for item in plan(same) if not item.run.stage and item.done])
+    study = gather(same)
+    closer = study.closer
+    for run in study.results.runs:
+        for seed in study.results.seeds(run):
+            _, losses = study.results.matrix(run, seed)
+            tokens, again = closer.results.matrix(run, seed)
+            assert len(tokens) == 1
+            assert again[0] == pytest.approx(losses[-1], rel=1e-5)
+    save_study(study, tmp_path / "kept")
+    text = write_tables(load_study(tmp_path / "kept"), tmp_path / "kept")
+    assert text.count("average loss") == 2
+    assert text.count("times fewer tokens") == 2  # of average and worst, not of the closer look
+    more = same.changed({"evaluate.final": 2 * chosen.evaluate.sequences})
+    measure_all([item for item in plan(more, only=["pd-kl"]) if item.done])
+    other = gather(more).closer.results
+    assert (other.matrix("pd-kl", 0)[1] != closer.results.matrix("pd-kl", 0)[1]).any()
+    save_study(gather(chosen), tmp_path / "kept")  # without: the file is not left behind
+    assert load_study(tmp_path / "kept").closer is None
 
 
 def test_task_scores_of_runs_are_part_of_the_study(compared, tmp_path):

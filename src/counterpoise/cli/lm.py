@@ -180,8 +180,8 @@ def compare(
             raise failed from None
         raise
     save_study(study, folder)
-    if settings.evaluate.tasks:
-        measure_all(settings, [item for item in plan(settings) if item.done])
+    if settings.evaluate.tasks or settings.evaluate.final:
+        measure_all([item for item in plan(settings) if item.done])
         study = gather(settings, command)
         save_study(study, folder)
     _draw(folder, folder)
@@ -231,7 +231,9 @@ def evaluate(
         _show(measure_run(folder, settings, all_checkpoints=all_checkpoints))
         return
     settings = _settings(config, changes)
-    found: dict[str, Any] = {"losses": losses_of(settings, target, settings.evaluate.report)}
+    asked = settings.evaluate
+    losses = losses_of(settings, target, asked.report, asked.final or asked.sequences)
+    found: dict[str, Any] = {"losses": losses}
     if settings.evaluate.tasks:
         scores = task_scores(settings, target, available_tasks(settings))
         found["tasks"] = [score.row() for score in scores]

@@ -45,13 +45,7 @@ def folder_sources(folder: PathLike, domains: Sequence[str] | None = None) -> di
     found = _entries(Path(folder))
     if domains is None:
         return {name: _one(name, paths) for name, paths in sorted(found.items())}
-    names = _names(domains)
-    missing = [name for name in names if name not in found]
-    if missing:
-        raise ValueError(
-            f"domains names {missing!r}, which {str(folder)!r} does not have; it has "
-            f"{sorted(found)!r}"
-        )
+    names = _chosen(domains, folder, sorted(found))
     return {name: _one(name, found[name]) for name in names}
 
 
@@ -94,14 +88,19 @@ def redpajama_sources(
             )
         names = _order(known)
     else:
-        names = _names(domains)
-        missing = [name for name in names if name not in known]
-        if missing:
-            raise ValueError(
-                f"domains names {missing!r}, which {str(folder)!r} does not have; it has "
-                f"{_order(known)!r} of {list(REDPAJAMA)!r}"
-            )
+        names = _chosen(domains, folder, _order(known))
     return {name: _joined(name, known[name]) for name in names}
+
+
+def _chosen(domains: Sequence[str], folder: PathLike, there: list[str]) -> list[str]:
+    """Domains that are asked for, all of which must be there."""
+    names = _names(domains)
+    missing = [name for name in names if name not in there]
+    if missing:
+        raise ValueError(
+            f"domains names {missing!r}, which {str(folder)!r} does not have; it has {there!r}"
+        )
+    return names
 
 
 def _entries(folder: Path) -> dict[str, list[Path]]:

@@ -110,14 +110,14 @@ def run_all(
     return [item for item in items if item.done]
 
 
-def measure_all(settings: Settings, items: list[Planned]) -> None:
-    """Score every kept checkpoint of runs that have ended on the tasks of ``[evaluate]``; what was
-    scored before is left alone."""
+def measure_all(items: list[Planned]) -> None:
+    """Measure every kept checkpoint of runs that have ended as ``[evaluate]`` says; what was
+    measured before is left alone."""
     from counterpoise.lm.training.measure import measure_run
 
     for item in items:
         if not item.run.stage:
-            logger.info("tasks: %s", item.title)
+            logger.info("measuring %s", item.title)
             measure_run(item.folder, item.settings(), all_checkpoints=True)
 
 

@@ -60,6 +60,18 @@ class Study:
         return [m for m in METRICS if self.references is not None or "excess" not in m]
 
     @property
+    def closer(self) -> Study | None:
+        """The finished models, by the closer look that they were given."""
+        finals = self.results.finals
+        return None if finals is None else replace(self, results=finals)
+
+    @property
+    def has_curves(self) -> bool:
+        """Whether there is more than the end of every run."""
+        results = self.results
+        return any(len(results.matrix(r, results.seeds(r)[0])[0]) > 1 for r in results.runs)
+
+    @property
     def shown(self) -> list[str]:
         """The baseline, if it is of another group, and the runs of the first that have ended."""
         runs = next(iter(self.groups.values()))["runs"]
@@ -151,23 +163,42 @@ def headline(study: Study) -> str:
     if any(s != seeds[0] for s in seeds):  # means are then not of the same seeds
         head.append("seeds")
         columns.append([",".join(map(str, s)) for s in seeds])
-    for metric in ("average", "worst"):
+    curves = study.has_curves
+    for metric in study.metrics[:2] if curves else study.metrics:
         ends = [
-            float(np.mean([results.curve(run, s, metric)[1][-1] for s in results.seeds(run)]))
+            np.mean([
+                results.curve(run, seed, metric, study.references)[1][-1]
+                for seed in results.seeds(run)
+            ])
             for run in runs
-        ]
-        head += [f"{metric} loss"]
+        ]  # fmt: skip
+        head.append(metric if metric.endswith("excess") else f"{metric} loss")
         columns.append([f"{end:.3f}" for end in ends])
         if baseline not in runs or not others:
             continue
-        differences = paired_differences(results, baseline, metric, runs=others)
-        speedups = tokens_to_target(results, baseline, metric, runs=others)
+        differences = paired_differences(
+            results, baseline, metric, runs=others, reference=study.references
+        )
         shown = {d.run: interval(d.mean, d.low, d.high, 3) for d in differences}
-        faster = {s.run: ratio(s, 2) for s in speedups}
-        head += [f"minus {baseline}", "times fewer tokens"]
+        head.append(f"minus {baseline}")
         columns.append([shown.get(run, "") for run in runs])
-        columns.append([faster.get(run, "") for run in runs])
+        if curves:
+            speedups = tokens_to_target(results, baseline, metric, runs=others)
+            faster = {s.run: ratio(s, 2) for s in speedups}
+            head.append("times fewer tokens")
+            columns.append([faster.get(run, "") for run in runs])
     return aligned(head, list(zip(runs, *columns, strict=True)))
+
+
+def ablations(study: Study) -> str:
+    """Runs of all groups but the first, each against its own; nothing if there are none."""
+    rows = []
+    for group in list(study.groups)[1:]:
+        found = [study.differences(metric, group) for metric in study.metrics]
+        for pairs in zip(*found, strict=True):
+            cells = [interval(d.mean, d.low, d.high, 2) for d in pairs]
+            rows.append([pairs[0].run, pairs[0].baseline, *cells])
+    return aligned(["run", "minus", *study.metrics], rows) if rows else ""
 
 
 def write_tables(study: Study, folder: str | os.PathLike[str]) -> str:
@@ -178,7 +209,11 @@ def write_tables(study: Study, folder: str | os.PathLike[str]) -> str:
         headline(study),
         f"Seeds of each run: {' or '.join(map(str, sorted(seeds)))}. Differences are taken seed by "
         "seed (the same first model, the same stream of every domain); intervals are 95 %.",
+        ablations(study),
     ]
+    if study.closer is not None:
+        parts += ["## Finished models, a closer look", headline(study.closer)]
+        parts.append(ablations(study.closer))
     for metric in study.metrics:
         for group in study.groups:
             found = study.differences(metric, group)
@@ -201,7 +236,7 @@ def write_tables(study: Study, folder: str | os.PathLike[str]) -> str:
     }
     if missing:
         parts.insert(1, f"Not ended yet, so that nothing is compared with them: {sorted(missing)}")
-    text = "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+    text = "\n\n".join(part.rstrip("\n") for part in parts if part) + "\n"
     Path(folder).mkdir(parents=True, exist_ok=True)
     write_text(Path(folder, "tables.md"), text)
     return text

@@ -7,23 +7,27 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from counterpoise.arguments import one_each
 from counterpoise.lm.disk import write_text
 from counterpoise.lm.study.columns import as_columns, csv_text, read_csv
-from counterpoise.lm.study.runs import Run, find_runs, read_runs, read_scores
+from counterpoise.lm.study.runs import Run, find_runs, read_finals, read_runs, read_scores
 from counterpoise.lm.study.scores import TASK_AVERAGE, TASK_KINDS, Tasks, is_task
 
 Array = np.ndarray
 Reference = Mapping[str, float]
 
-LOSSES, TASKS = "losses.csv", "tasks.csv"
+LOSSES, FINALS, TASKS = "losses.csv", "finals.csv", "tasks.csv"
 LOSS_KINDS = {
     "run": str, "seed": int, "step": int, "tokens": int, "domain": str, "loss": float,
     "driving_loss": float, "weight": float, "share": float, "epochs": float,
 }  # fmt: skip
+FINAL_KINDS = {
+    name: LOSS_KINDS[name] for name in ("run", "seed", "step", "tokens", "domain", "loss")
+}
 # Metrics besides a domain's name and "task <name>".
 METRICS = ("average", "worst", "average excess", "worst excess", TASK_AVERAGE)
 
@@ -47,6 +51,9 @@ class Results:
     epochs : array
         Over the domain, so far.
     tasks : Tasks
+    finals : Results or None
+        Losses of the finished models on more of the reported split, one evaluation of each run
+        and seed that was measured so; nothing but losses is known in it.
 
     Notes
     -----
@@ -64,6 +71,7 @@ class Results:
     share: Array
     epochs: Array
     tasks: Tasks = field(default_factory=Tasks)
+    finals: Results | None = None
 
     def __post_init__(self) -> None:
         for name, column in as_columns(LOSS_KINDS, vars(self)).items():
@@ -78,7 +86,17 @@ class Results:
         without a ``result.json`` are left out with a warning. Or runs as tuples of name, seed and
         folder."""
         runs = find_runs(folder) if isinstance(folder, (str, os.PathLike)) else folder
-        return cls(**read_runs(runs), tasks=Tasks(**read_scores(runs)))
+        finals = cls.of_losses(read_finals(runs))
+        return cls(**read_runs(runs), tasks=Tasks(**read_scores(runs)), finals=finals)
+
+    @classmethod
+    def of_losses(cls, columns: Mapping[str, Any]) -> Results | None:
+        """Results of which the losses alone are known; None without rows."""
+        rows = len(columns["run"])
+        rest: dict[str, Any] = {
+            name: np.full(rows, np.nan) for name in LOSS_KINDS if name not in FINAL_KINDS
+        }
+        return cls(**columns, **rest) if rows else None
 
     @cached_property
     def runs(self) -> list[str]:
@@ -122,7 +140,10 @@ class Results:
             raise ValueError(f"no row has one of the runs {names!r} and seeds {seeds!r}")
         task_rows = np.concatenate([np.flatnonzero(mask) for mask in kept_tasks])
         columns = {name: getattr(self, name)[rows] for name in LOSS_KINDS}
-        return Results(**columns, tasks=self.tasks.rows(task_rows))
+        finals = self.finals
+        if finals is not None:
+            finals = finals.select([name for name in names if name in finals.runs], seeds)
+        return Results(**columns, tasks=self.tasks.rows(task_rows), finals=finals)
 
     def with_tasks(self, tasks: Tasks) -> Results:
         """The same results with these scores."""
@@ -209,15 +230,20 @@ class Results:
 
 
 def write_results(folder: str | os.PathLike[str], results: Results) -> None:
-    """Write ``losses.csv`` and ``tasks.csv``; the same results give the same bytes."""
+    """Write ``losses.csv``, ``finals.csv`` and ``tasks.csv``; the same results give the same
+    bytes."""
     place = Path(folder)
     texts = {
         LOSSES: csv_text(LOSS_KINDS, vars(results)),
         TASKS: csv_text(TASK_KINDS, vars(results.tasks)),
     }
+    if results.finals is not None:
+        texts[FINALS] = csv_text(FINAL_KINDS, vars(results.finals))
     place.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         write_text(place / name, text)
+    if results.finals is None:
+        (place / FINALS).unlink(missing_ok=True)
 
 
 def read_results(folder: str | os.PathLike[str]) -> Results:
@@ -225,7 +251,9 @@ def read_results(folder: str | os.PathLike[str]) -> Results:
     place = Path(folder)
     losses = read_csv(place / LOSSES, LOSS_KINDS)
     tasks = read_csv(place / TASKS, TASK_KINDS) if (place / TASKS).exists() else {}
+    finals = read_csv(place / FINALS, FINAL_KINDS) if (place / FINALS).exists() else None
     try:
-        return Results(**losses, tasks=Tasks(**tasks))
+        closer = None if finals is None else Results.of_losses(finals)
+        return Results(**losses, tasks=Tasks(**tasks), finals=closer)
     except ValueError as error:
         raise ValueError(f"{str(place / LOSSES)!r}: {error}") from None

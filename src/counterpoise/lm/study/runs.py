@@ -3,8 +3,9 @@
 Each line is an evaluation: ``{"step": ..., "tokens": ..., "report": {domain: loss}, "driving":
 {domain: loss}, "weights": {domain: weight}, "shares": {domain: share}, "epochs": {domain:
 epochs}}``. A run is finished when ``result.json`` is beside it. ``scores.jsonl``, if it is there,
-has a line for each checkpoint that was measured: ``{"step": ..., "tokens": ..., "tasks": [{"task":
-..., "metric": ..., "value": ..., "stderr": ..., "shots": ..., "n": ..., "source": ...}]}``.
+has a line for each checkpoint that was measured: ``{"step": ..., "tokens": ..., "losses": {domain:
+loss}, "tasks": [{"task": ..., "metric": ..., "value": ..., "stderr": ..., "shots": ..., "n": ...,
+"source": ...}]}``.
 """
 
 from __future__ import annotations
@@ -70,6 +71,20 @@ def read_scores(runs: Iterable[Run]) -> dict[str, Any]:
         name: [math.nan if (v := row[columns.get(name, name)]) is None else v for row in rows]
         for name in TASK_KINDS
     }
+
+
+def read_finals(runs: Iterable[Run]) -> dict[str, Any]:
+    """Columns of the losses of finished models, of the runs that were measured."""
+    columns: dict[str, list[Any]] = {
+        name: [] for name in ("run", "seed", "step", "tokens", "domain", "loss")
+    }
+    for run, seed, path in runs:
+        records = [record for record in JsonLines(path / SCORES).read() if "losses" in record]
+        for domain, loss in records[-1]["losses"].items() if records else ():
+            known = (run, seed, records[-1]["step"], records[-1]["tokens"], domain, loss)
+            for column, value in zip(columns.values(), known, strict=True):
+                column.append(value)
+    return columns
 
 
 def find_runs(folder: str | os.PathLike[str]) -> list[Run]:

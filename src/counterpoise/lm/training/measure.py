@@ -31,8 +31,11 @@ logger = logging.getLogger("counterpoise")
 PAPER = "paper"
 
 
-def losses_of(settings: Settings, model: str, split: str) -> dict[str, float]:
-    """The loss of a checkpoint on every domain of a split, as training measures it."""
+def losses_of(
+    settings: Settings, model: str, split: str, sequences: int | None = None
+) -> dict[str, float]:
+    """The loss of a checkpoint on every domain of a split, as training measures it, or on another
+    number of sequences."""
     import torch
 
     corpus = Corpus.open(settings.corpus.folder)
@@ -43,7 +46,7 @@ def losses_of(settings: Settings, model: str, split: str) -> dict[str, float]:
             settings.train.length,
             split=split,
             domains=domains_of(settings, corpus),
-            limit=settings.evaluate.sequences or None,
+            limit=(settings.evaluate.sequences if sequences is None else sequences) or None,
         )
         with place.precise(settings.train.precision):
             return domain_losses(
@@ -106,9 +109,10 @@ def measure_run(
     asked = settings.evaluate
     tasks = available_tasks(settings)
     ways = {task.name: _way(task, settings) for task in tasks}
+    sequences = asked.final or asked.sequences
     how = {
         "split": asked.report,
-        "sequences": asked.sequences,
+        "sequences": sequences,
         "length": settings.train.length,
         "precision": settings.train.precision,
     }
@@ -118,7 +122,7 @@ def measure_run(
         step = int(read_state(path)["step"])
         record = known.get(step, {"step": step, "tokens": step * settings.train.step_tokens})
         if record.get("losses_of") != how:
-            record["losses"] = losses_of(settings, str(path), asked.report)
+            record["losses"] = losses_of(settings, str(path), asked.report, sequences)
             record["losses_of"] = how
         scored = {row["task"]: row for row in record.get("tasks", [])}
         lacking = [t for t in tasks if scored.get(t.name, {}).get("way") != ways[t.name]]

@@ -298,6 +298,9 @@ class EvaluateSettings:
     """The split whose losses are reported."""
     sequences: int = 64
     """Of each domain and split, evenly spread; all when 0."""
+    final: int = 0
+    """Of each domain of the reported split, for the closer look that finished models are given by
+    ``evaluate`` and ``compare``; as `sequences`, and by ``compare`` none, when 0."""
     batch: int = 16
     tasks: tuple[str, ...] = ()
     """Downstream tasks after training: names, or ``paper`` for the paper's eleven."""
@@ -310,6 +313,7 @@ class EvaluateSettings:
     def __post_init__(self) -> None:
         check_whole("evaluate.batch", self.batch, 1)
         check_whole("evaluate.sequences", self.sequences)
+        check_whole("evaluate.final", self.final)
         check_whole("evaluate.task_batch", self.task_batch, 1)
         if self.task_limit is not None:
             check_whole("evaluate.task_limit", self.task_limit, 1)
@@ -424,7 +428,7 @@ class Settings:
             kept["model"] = {"checkpoint": self.model.checkpoint}
         for name in ("keep", "keep_optimizers", "checkpoint_every", "save_optimizer"):
             kept["train"].pop(name, None)
-        for name in ("tasks", "task_data", "task_limit", "task_batch"):
+        for name in ("final", "tasks", "task_data", "task_limit", "task_batch"):
             kept["evaluate"].pop(name, None)
         return kept
 
