@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 from lm_texts import contents, documents, write
 from lm_tokenizer import slow_bytes
+from tokenizers import Tokenizer as TokenizersTokenizer
+from tokenizers.models import WordLevel
 
 from counterpoise.lm import Corpus, Tokens, corpus, prepare
 from counterpoise.lm.disk import locked
@@ -512,6 +514,22 @@ def test_bad_arguments_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"is inside the source .* of domain 'a'; choose"):
         prepare({"a": path.parent}, path.parent / "out", tokenizer="bytes")
     assert not out.exists(), "everything is checked before anything is written"
+
+
+def test_a_token_may_begin_every_document(tmp_path):
+    source = tmp_path / "a.jsonl"
+    source.write_text('{"text": "Hi"}\n{"text": "you"}\n')
+    own = TokenizersTokenizer(WordLevel({"Hi": 0, "you": 1, "<s>": 2, "</s>": 3}, unk_token="</s>"))
+    for given, ids in (("<s>", [[2, 0, 3], [2, 1, 3]]), (2, [[2, 0, 3], [2, 1, 3]])):
+        corpus = prepare({"a": source}, tmp_path / str(given)[0], tokenizer=own, begin=given)
+        assert [corpus["a"].document(i).tolist() for i in (0, 1)] == ids
+    with pytest.raises(ValueError, match=r"begin \(2, now None\)"):
+        prepare({"a": source}, tmp_path / "2", tokenizer=own)
+    for bad in ("<t>", 4, True):
+        with pytest.raises(ValueError, match=f"begin={bad!r} is not a token of the tokenizer"):
+            prepare({"a": source}, tmp_path / "bad", tokenizer=own, begin=bad)
+    with pytest.raises(ValueError, match="begin='<s>' is not a token of the tokenizer bytes"):
+        prepare({"a": source}, tmp_path / "bad", tokenizer="bytes", begin="<s>")
 
 
 def test_long_documents_can_be_cut_before_they_are_split(tmp_path):

@@ -145,6 +145,10 @@ def test_a_checkpoint_is_compared_with_what_is_said_of_it(tmp_path):
 
     llama_config(settings(), 32).save_pretrained("there")
     same = settings(model={"checkpoint": "there"})
+    Path("there", "pytorch_model.bin").touch()
+    with pytest.raises(FileNotFoundError, match=r"model\.checkpoint: .*pytorch_model\.bin is a pi"):
+        check_run(same)
+    Path("there", "model.safetensors").touch()
     assert len(check_run(same)) == 1  # the corpus
     other = settings(model={"checkpoint": "there", "hidden_size": 32})
     assert "model.hidden_size=32 is not the checkpoint's, which is 16" in check_run(other)[-1]

@@ -25,7 +25,11 @@ from counterpoise.lm.study.report import (
 )
 from counterpoise.lm.training import checkpoints
 from counterpoise.lm.training.folder import RunFolder
-from counterpoise.lm.training.references import find_references, known_references
+from counterpoise.lm.training.references import (
+    find_references,
+    known_references,
+    reported_references,
+)
 from counterpoise.lm.training.scaling import fit_scaling_law
 from counterpoise.lm.training.settings import Settings
 from counterpoise.tables import build, to_toml
@@ -265,6 +269,21 @@ def test_references_by_a_model_are_its_losses(corpus, tmp_path, compared):
     asked = {"file": str(tmp_path / "r.json"), "model": str(run.path / run.result["model"])}
     chosen = settings(corpus, tmp_path, [], references=asked)
     assert find_references(chosen) == pytest.approx(run.result["driving_losses"], rel=1e-6)
+    # what is shown above them is of the other split, and so are they
+    shown, closer = reported_references(chosen, list(SIZES))
+    assert shown == closer == pytest.approx(run.result["losses"], rel=1e-6)
+    more = chosen.changed({"evaluate.final": 16})
+    find_references(more)
+    shown, closer = reported_references(more, list(SIZES))
+    assert shown == pytest.approx(run.result["losses"], rel=1e-6)
+    assert closer != shown
+    with pytest.raises(ValueError, match=r"references\.sizes trains models from nothing"):
+        find_references(
+            settings(
+                corpus, tmp_path, [], model={"checkpoint": asked["model"]},
+                references={"file": "r.json", "sizes": [{"layers": n} for n in (1, 2, 3)]},
+            )
+        )  # fmt: skip
 
 
 def test_given_references(corpus, tmp_path):

@@ -255,6 +255,12 @@ def test_rates_follow_a_line_and_a_cosine():
     assert rates[54] == pytest.approx(0.5 * (2.0 + 0.2))  # half way down
     assert rates[-1] == pytest.approx(0.2)
     assert max(np.diff(rates[10:])) <= 0
+    longer = replace(plan, schedule_tokens=1000 * 8)  # of which this is the first tenth
+    assert [learning_rate(longer, step) for step in range(100)] == pytest.approx(
+        [2.0 * (i + 1) / 100 for i in range(100)]
+    )
+    shorter = replace(plan, schedule_tokens=50 * 8)
+    assert learning_rate(shorter, 49) == learning_rate(shorter, 99) == pytest.approx(0.2)
     flat = TrainSettings(tokens=800, length=8, batch=1, schedule="constant", warmup=0.0)
     assert {learning_rate(flat, step) for step in range(100)} == {1e-3}
 
@@ -376,6 +382,21 @@ def test_a_signal_when_a_checkpoint_is_due_saves_it_once(corpus, whole, tmp_path
     (half / "state.json").write_text("{}")
     train(often, tmp_path, progress=False)
     assert_same_model(tmp_path, whole[0])
+
+
+def test_a_stop_takes_no_place_of_the_checkpoints_that_are_kept(corpus, tmp_path, monkeypatch):
+    """Of every eighth step two are kept, wherever the run was stopped in between."""
+    often = settings(corpus, train={"checkpoint_every": 16 * 8 * 8, "keep": 2})
+    steps = []
+    for step in (11, 19):
+        with monkeypatch.context() as patch:
+            stop_at(patch, step, None)
+            with pytest.raises(Stopped):
+                train(often, tmp_path, progress=False)
+        steps.append([p.name[-2:] for p in checkpoints.found(tmp_path / "checkpoints")])
+    train(often, tmp_path, progress=False)
+    steps.append([p.name[-2:] for p in checkpoints.found(tmp_path / "checkpoints")])
+    assert steps == [["08", "11"], ["08", "16", "19"], ["16", "24"]]
 
 
 def test_workers_do_not_die_of_a_signal_to_all(corpus, tmp_path):

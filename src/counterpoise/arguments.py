@@ -117,6 +117,12 @@ def is_number(value: Any) -> bool:
     return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
 
 
+def check_choice(name: str, value: Any, allowed: Sequence[str]) -> None:
+    """One of some names."""
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {value!r}")
+
+
 def check_whole(name: str, value: Any, least: int = 0) -> int:
     """A whole number that is large enough."""
     whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)

@@ -14,6 +14,8 @@ import click
 from counterpoise.lm.training.settings import Settings, load_settings
 from counterpoise.tables import parse_changes
 
+RESULTS_WAIT = 300.0  # seconds, for a job that writes to the same results
+
 
 def configured(command: Callable[..., Any]) -> Callable[..., Any]:
     """The arguments that all commands with a configuration file have."""
@@ -40,6 +42,7 @@ def lm() -> None:
 
     \b
     counterpoise lm prepare configs/study-registry.toml
+    counterpoise lm references configs/study-registry.toml
     counterpoise lm train configs/study-registry.toml --out out/one-run
     counterpoise lm compare configs/study-registry.toml --jobs 2
     """
@@ -150,6 +153,7 @@ def compare(
     Runs that have ended are not repeated, so a stopped comparison goes on when called again. What
     was found goes to small files, tables and figures in the folder results/ of the comparison.
     """
+    from counterpoise.lm.disk import locked
     from counterpoise.lm.study.compare import RunsFailed, measure_all, run_all
     from counterpoise.lm.study.plan import plan
     from counterpoise.lm.study.report import gather, headline, save_study
@@ -179,12 +183,16 @@ def compare(
         if failed is not None:
             raise failed from None
         raise
-    save_study(study, folder)
-    if settings.evaluate.tasks or settings.evaluate.final:
-        measure_all([item for item in plan(settings) if item.done])
-        study = gather(settings, command)
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder, wait=RESULTS_WAIT):  # another job may tell of other runs
         save_study(study, folder)
-    _draw(folder, folder)
+    if settings.evaluate.tasks or settings.evaluate.final:
+        planned = plan(settings, only=list(only) or None, seeds=chosen)
+        measure_all([item for item in planned if item.done])
+        study = gather(settings, command)
+    with locked(folder, wait=RESULTS_WAIT):
+        save_study(study, folder)
+        _draw(folder, folder)
     click.echo(headline(study))
     click.echo(f"tables, figures and the numbers themselves: {folder}")
     if failed is not None:

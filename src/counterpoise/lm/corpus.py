@@ -50,6 +50,7 @@ def prepare(
     text: str | Mapping[str, str] = "text",
     splits: Mapping[str, float] | None = None,
     pieces: int | None = None,
+    begin: int | str | None = None,
     end: int | str | None = None,
     vocab_size: int | None = None,
     workers: int | None = None,
@@ -70,6 +71,9 @@ def prepare(
         A folder, made if need be.
     tokenizer, end, vocab_size
         See :func:`get_tokenizer`. Every document is followed by the token ``end``.
+    begin : int or str, optional
+        A token before every document, by its id or its name, as the model may have been trained
+        with: LLaMA's ``"<s>"``. None by default.
     text : str or mapping from domains to str
         The field or column that holds the text.
     splits : mapping from names to shares, optional
@@ -116,6 +120,7 @@ def prepare(
     if pieces is not None:
         check_whole("pieces", pieces, 1)
     known = get_tokenizer(tokenizer, end=end, vocab_size=vocab_size)
+    first = None if begin is None else known.id_of("begin", begin)
     _check_outside(sources, Path(out))
     columns = check_columns(text, names)
     parts = {name: parts_of(name, sources[name], columns[name]) for name in names}
@@ -124,7 +129,8 @@ def prepare(
     with locked(folder):
         domains = [
             Domain(
-                folder / name, _identity(name, parts[name], columns[name], known, shares, pieces)
+                folder / name,
+                _identity(name, parts[name], columns[name], known, shares, pieces, first),
             )
             for name in names
         ]
@@ -134,7 +140,7 @@ def prepare(
         if workers is None:
             workers = _workers_for([part for domain in todo for part in parts[domain.name]])
         bar = CorpusBar() if progress else None
-        with Crew(Task(known, _bounds(shares)), workers if todo else 0) as crew:
+        with Crew(Task(known, _bounds(shares), first), workers if todo else 0) as crew:
             try:
                 for domain in todo:
                     _write(domain, parts[domain.name], crew, bar)
@@ -219,9 +225,10 @@ def _identity(
     tokenizer: Tokenizer,
     shares: dict[str, float],
     pieces: int | None,
+    begin: int | None,
 ) -> dict[str, Any]:
-    cutting = {} if pieces is None else {"pieces": pieces}
-    return cutting | {
+    asked = {"pieces": pieces, "begin": begin}
+    return {key: value for key, value in asked.items() if value is not None} | {
         "domain": name,
         "tokenizer": tokenizer.fingerprint,
         "vocab_size": tokenizer.vocab_size,

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -83,10 +84,11 @@ def sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold a folder; the system lets go of it when the process ends, however it ends."""
+def locked(folder: Path, wait: float = 0.0) -> Iterator[None]:
+    """Hold a folder; the system lets go of it when the process ends, however it ends. Where another
+    holds it, that is an error after so many seconds."""
     path = folder / LOCK
-    handle = _take(path)
+    handle = _take(path, time.monotonic() + wait)
     try:
         os.truncate(handle, 0)
         os.write(handle, str(os.getpid()).encode())
@@ -97,7 +99,7 @@ def locked(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _take(path: Path) -> int:
+def _take(path: Path, until: float) -> int:
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
@@ -108,6 +110,9 @@ def _take(path: Path) -> int:
         except OSError:
             holder = "" if sys.platform == "win32" else os.read(handle, 20).decode()
             os.close(handle)
+            if time.monotonic() < until:
+                time.sleep(0.2)
+                continue
             raise RuntimeError(
                 f"another process{holder and f' ({holder})'} is writing to {str(path.parent)!r}; "
                 "wait for it, or choose another folder"

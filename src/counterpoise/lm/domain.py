@@ -22,7 +22,7 @@ from counterpoise.lm.tokens import INDEX, INDEX_FORMAT, VERSION, Tokens, read_in
 JOURNAL, JOURNAL_FORMAT = "progress.jsonl", "counterpoise preparation"
 
 # What two preparations may differ in.
-OPTIONS = ("pieces", "tokenizer", "vocab_size", "end", "splits", "text", "source")
+OPTIONS = ("pieces", "begin", "tokenizer", "vocab_size", "end", "splits", "text", "source")
 
 
 class Place(NamedTuple):

@@ -38,24 +38,29 @@ class Task:
     """How documents become tokens.
 
     ``bounds`` cut the numbers up to 2**64 in splits: a document is where the hash of its text is.
+    ``begin`` is the id that comes before every document, if one does.
     """
 
     tokenizer: Tokenizer
     bounds: Sequence[int]
+    begin: int | None = None
 
     def encode(self, texts: Sequence[str]) -> Encoded:
         texts = [readable(text) for text in texts]
         ids: list[list[Array]] = [[] for _ in self.bounds]
         lengths: list[list[int]] = [[] for _ in self.bounds]
-        end = np.array([self.tokenizer.end], self.tokenizer.dtype)
+        begin, end = (
+            np.array([] if id is None else [id], self.tokenizer.dtype)
+            for id in (self.begin, self.tokenizer.end)
+        )
         empty = 0
         for text, tokens in zip(texts, self.tokenizer.encode_batch(texts), strict=True):
             if not len(tokens):  # nothing is left of it, as of spaces in some tokenizers
                 empty += 1
                 continue
             split = self.split(text)
-            ids[split] += [tokens, end]
-            lengths[split].append(len(tokens) + 1)
+            ids[split] += [begin, tokens, end]
+            lengths[split].append(len(begin) + len(tokens) + 1)
         dtype = self.tokenizer.dtype
         return Encoded(
             [np.concatenate(part).astype(dtype) if part else np.empty(0, dtype) for part in ids],

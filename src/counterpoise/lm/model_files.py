@@ -40,7 +40,7 @@ def load_checkpoint(spec: str | os.PathLike[str], *, dtype: Any = None) -> tuple
 
 def load_model(spec: str | os.PathLike[str], *, dtype: Any = None) -> Any:
     """The model of `load_checkpoint`, by itself."""
-    folder, options = _locate(spec)
+    folder, options = locate(spec)
     transformers = _transformers()
     loading: dict[str, Any] = dict(options)
     if dtype is not None:
@@ -67,7 +67,7 @@ def load_model(spec: str | os.PathLike[str], *, dtype: Any = None) -> Any:
 
 def load_tokenizer(spec: str | os.PathLike[str]) -> Any:
     """The tokenizer of `load_checkpoint`, by itself."""
-    folder, options = _locate(spec)
+    folder, options = locate(spec)
     try:
         return _transformers().AutoTokenizer.from_pretrained(folder, **options)
     except (OSError, ValueError) as error:
@@ -108,8 +108,9 @@ def _transformers() -> Any:
     return transformers
 
 
-def _locate(spec: Any) -> tuple[str, dict[str, str]]:
-    """What ``from_pretrained`` is told."""
+def locate(spec: Any) -> tuple[str, dict[str, str]]:
+    """What ``from_pretrained`` is told of a model, whose files must be there if it is on this
+    disk."""
     if not isinstance(spec, (str, os.PathLike)) or not os.fspath(spec):
         raise TypeError(f"spec must be a path or a name on the hub; got {spec!r}")
     path = Path(spec)

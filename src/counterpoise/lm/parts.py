@@ -252,6 +252,6 @@ def zstandard_for(path: Path) -> Any:
         import zstandard
     except ImportError as error:
         raise ImportError(
-            f"{str(path)!r} needs the package zstandard: pip install zstandard"
+            f"{str(path)!r} needs the package zstandard: pip install 'counterpoise[lm]'"
         ) from error
     return zstandard

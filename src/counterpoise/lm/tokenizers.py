@@ -66,6 +66,21 @@ class Tokenizer:
                     )
         return found
 
+    def id_of(self, argument: str, token: int | str) -> int:
+        """The id of a token, by its id or, where names are known, its name."""
+        found: int | None = None
+        if isinstance(token, str):
+            if isinstance(self.encoder, Fast):
+                found = self.encoder.made.token_to_id(token)
+        elif not isinstance(token, bool) and 0 <= token < self.vocab_size:
+            found = int(token)
+        if found is None:
+            raise ValueError(
+                f"{argument}={token!r} is not a token of the tokenizer {self.name}; give a name of "
+                f"its own (not of a function), or an id below {self.vocab_size}"
+            )
+        return found
+
     @property
     def dtype(self) -> np.dtype:
         return dtype_of(self.vocab_size)
@@ -266,11 +281,15 @@ class Fast:
         self.text = text
         self._made: Any = None
 
-    def __call__(self, texts: Sequence[str]) -> list[Array]:
+    @property
+    def made(self) -> Any:
         if self._made is None:
             self._made = _package().from_str(self.text)
             self._made.encode_special_tokens = True
-        found = self._made.encode_batch_fast(list(texts), add_special_tokens=False)
+        return self._made
+
+    def __call__(self, texts: Sequence[str]) -> list[Array]:
+        found = self.made.encode_batch_fast(list(texts), add_special_tokens=False)
         return [np.array(item.ids, np.uint32) for item in found]
 
     def __getstate__(self) -> dict[str, Any]:

@@ -23,11 +23,28 @@ from counterpoise.lm.downstream.tasks import Score, Task
 SEED = 1234
 
 
-def wrap(model: Any, tokenizer: Any, batch_size: int, device: Any = None) -> Any:
-    """A model as the harness wants it."""
+def check_installed() -> None:
+    """Make sure that models can be scored, before hours are spent on training them."""
     _package()
-    from lm_eval.models.huggingface import HFLM
+    _models()
 
+
+def _models() -> Any:
+    try:
+        from lm_eval.models.huggingface import HFLM
+    except ImportError as error:  # of what lm_eval needs for models of transformers
+        raise ImportError(
+            f"downstream tasks need: pip install 'counterpoise[tasks]' ({error})"
+        ) from error
+    return HFLM
+
+
+def wrap(
+    model: Any, tokenizer: Any, batch_size: int, device: Any = None, precision: str = "float32"
+) -> Any:
+    """A model as the harness wants it; ``"bf16"`` computes in that by autocast."""
+    _package()
+    HFLM = _models()
     if isinstance(model, str) or not hasattr(model, "config"):
         raise TypeError(
             f"model must be a model of transformers; got {model!r}. load_checkpoint() makes one."
@@ -41,7 +58,13 @@ def wrap(model: Any, tokenizer: Any, batch_size: int, device: Any = None) -> Any
         model.to(device)
     own = deepcopy(tokenizer)  # as the harness may give it a token for padding
     with _quiet():
-        return HFLM(pretrained=model, tokenizer=own, backend="causal", batch_size=batch_size)
+        return HFLM(
+            pretrained=model,
+            tokenizer=own,
+            backend="causal",
+            batch_size=batch_size,
+            mixed_precision_dtype="bfloat16" if precision == "bf16" else None,
+        )
 
 
 def load(task: Task, files: Mapping[str, Path] | None = None) -> Any:

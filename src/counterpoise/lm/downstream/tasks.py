@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from counterpoise.arguments import check_whole
+from counterpoise.arguments import check_choice, check_whole
 
 logger = logging.getLogger("counterpoise")
 
@@ -149,6 +149,7 @@ def evaluate_tasks(
     limit: int | None = None,
     batch_size: int = 8,
     device: Any = None,
+    precision: str = "float32",
     available_only: bool = False,
 ) -> list[Score]:
     """Score a causal language model on downstream tasks, by lm-evaluation-harness.
@@ -167,6 +168,8 @@ def evaluate_tasks(
     batch_size : int, default 8
     device : optional
         Move the model there; by default it stays where it is.
+    precision : "float32" or "bf16"
+        The latter computes in bfloat16 by autocast; else in what the weights are.
     available_only : bool, default False
         Leave out tasks that are not in ``data``, with a warning in the log, in place of an error.
 
@@ -182,6 +185,7 @@ def evaluate_tasks(
     """
     found = choose_tasks(tasks)
     check_whole("batch_size", batch_size, 1)
+    check_choice("precision", precision, ("float32", "bf16"))
     if limit is not None:
         check_whole("limit", limit, 1)
     files = None
@@ -196,7 +200,7 @@ def evaluate_tasks(
 
     scores = []
     with evaluating(model):
-        lm = wrap(model, tokenizer, batch_size, device)
+        lm = wrap(model, tokenizer, batch_size, device, precision)
         for task in found:
             began = time.monotonic()
             loaded = load(task, None if files is None else files[task.harness])

@@ -23,7 +23,7 @@ from counterpoise.lm.study.summary import (
     paired_differences,
     tokens_to_target,
 )
-from counterpoise.lm.training.references import known_references
+from counterpoise.lm.training.references import reported_references
 from counterpoise.lm.training.settings import Settings
 
 logger = logging.getLogger("counterpoise")
@@ -42,11 +42,13 @@ class Study:
     results : Results
     baseline : str
     references : dict or None
-        Losses by domain, above which a loss is an excess; they were found on the driving split.
+        Losses by domain, above which a loss is an excess, on the split that is reported.
     groups : dict
         Names of groups of runs, each with the run it is compared with and its runs.
     about : dict
         Command and settings, for the reader.
+    final_references : dict or None
+        The same for the closer look.
     """
 
     results: Results
@@ -54,6 +56,7 @@ class Study:
     references: dict[str, float] | None
     groups: dict[str, dict[str, Any]]
     about: dict[str, Any]
+    final_references: dict[str, float] | None = None
 
     @property
     def metrics(self) -> list[str]:
@@ -63,7 +66,9 @@ class Study:
     def closer(self) -> Study | None:
         """The finished models, by the closer look that they were given."""
         finals = self.results.finals
-        return None if finals is None else replace(self, results=finals)
+        if finals is None:
+            return None
+        return replace(self, results=finals, references=self.final_references)
 
     @property
     def has_curves(self) -> bool:
@@ -120,14 +125,16 @@ def gather(settings: Settings, command: str = "") -> Study:
         raise ValueError(f"no run of the comparison in {settings.out!r} has ended yet")
     names = [run.name for run in shown]
     ended.sort(key=lambda item: (names.index(item.run.name), item.seed))
-    results = Results.from_runs([(i.run.name, i.seed, i.folder.path) for i in ended])
+    folders = [(i.run.name, i.seed, i.folder.path) for i in ended]
+    results = Results.from_runs(folders, closer_look=settings.closer_look)
     baseline = compare.baseline or shown[0].name
     groups: dict[str, dict[str, Any]] = {}
     for run in shown:
         group = groups.setdefault(run.group, {"against": run.against or baseline, "runs": []})
         group["runs"].append(run.name)
     about = {"command": command, "settings": settings.table}
-    return Study(results, baseline, known_references(settings, results.domains), groups, about)
+    known, final = reported_references(settings, results.domains)
+    return Study(results, baseline, known, groups, about, final)
 
 
 def save_study(study: Study, folder: str | os.PathLike[str]) -> None:
@@ -137,7 +144,8 @@ def save_study(study: Study, folder: str | os.PathLike[str]) -> None:
     write_results(path, study.results)
     known = {
         "format": FORMAT, "version": VERSION, "baseline": study.baseline,
-        "references": study.references, "groups": study.groups, "about": study.about,
+        "references": study.references, "final_references": study.final_references,
+        "groups": study.groups, "about": study.about,
     }  # fmt: skip
     write_json(path / STUDY, known)
 
@@ -148,8 +156,8 @@ def load_study(folder: str | os.PathLike[str]) -> Study:
     if not (path / STUDY).is_file():
         raise FileNotFoundError(f"there is no study in {str(path)!r} (no {STUDY})")
     known = read_json(path / STUDY, FORMAT, VERSION)
-    fields = {key: known[key] for key in ("baseline", "references", "groups", "about")}
-    return Study(read_results(path), **fields)
+    names = ("baseline", "references", "groups", "about", "final_references")
+    return Study(read_results(path), **{name: known[name] for name in names})
 
 
 def headline(study: Study) -> str:

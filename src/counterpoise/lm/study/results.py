@@ -81,12 +81,16 @@ class Results:
         _ = self._places  # a table with holes is an error now, and not when it is drawn
 
     @classmethod
-    def from_runs(cls, folder: str | os.PathLike[str] | Sequence[Run]) -> Results:
+    def from_runs(
+        cls,
+        folder: str | os.PathLike[str] | Sequence[Run],
+        closer_look: dict[str, Any] | None = None,
+    ) -> Results:
         """Gather ``<folder>/<run>/seed-<n>/evaluations.jsonl`` (`counterpoise.lm.study.runs`); runs
         without a ``result.json`` are left out with a warning. Or runs as tuples of name, seed and
-        folder."""
+        folder. With the losses of finished models that were measured as `closer_look` says."""
         runs = find_runs(folder) if isinstance(folder, (str, os.PathLike)) else folder
-        finals = cls.of_losses(read_finals(runs))
+        finals = None if closer_look is None else cls.of_losses(read_finals(runs, closer_look))
         return cls(**read_runs(runs), tasks=Tasks(**read_scores(runs)), finals=finals)
 
     @classmethod

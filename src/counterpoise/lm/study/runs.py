@@ -4,8 +4,8 @@ Each line is an evaluation: ``{"step": ..., "tokens": ..., "report": {domain: lo
 {domain: loss}, "weights": {domain: weight}, "shares": {domain: share}, "epochs": {domain:
 epochs}}``. A run is finished when ``result.json`` is beside it. ``scores.jsonl``, if it is there,
 has a line for each checkpoint that was measured: ``{"step": ..., "tokens": ..., "losses": {domain:
-loss}, "tasks": [{"task": ..., "metric": ..., "value": ..., "stderr": ..., "shots": ..., "n": ...,
-"source": ...}]}``.
+loss}, "losses_of": how, "tasks": [{"task": ..., "metric": ..., "value": ..., "stderr": ...,
+"shots": ..., "n": ..., "source": ...}]}``.
 """
 
 from __future__ import annotations
@@ -73,17 +73,20 @@ def read_scores(runs: Iterable[Run]) -> dict[str, Any]:
     }
 
 
-def read_finals(runs: Iterable[Run]) -> dict[str, Any]:
-    """Columns of the losses of finished models, of the runs that were measured."""
+def read_finals(runs: Iterable[Run], closer_look: dict[str, Any]) -> dict[str, Any]:
+    """Columns of the losses of finished models, of the runs that were measured in this way."""
     columns: dict[str, list[Any]] = {
         name: [] for name in ("run", "seed", "step", "tokens", "domain", "loss")
     }
     for run, seed, path in runs:
-        records = [record for record in JsonLines(path / SCORES).read() if "losses" in record]
-        for domain, loss in records[-1]["losses"].items() if records else ():
-            known = (run, seed, records[-1]["step"], records[-1]["tokens"], domain, loss)
-            for column, value in zip(columns.values(), known, strict=True):
-                column.append(value)
+        last = json.loads((path / RESULT).read_text(encoding="utf-8"))["steps"]
+        for record in JsonLines(path / SCORES).read():
+            if record["step"] != last or record.get("losses_of") != closer_look:
+                continue
+            for domain, loss in record["losses"].items():
+                known = (run, seed, last, record["tokens"], domain, loss)
+                for column, value in zip(columns.values(), known, strict=True):
+                    column.append(value)
     return columns
 
 

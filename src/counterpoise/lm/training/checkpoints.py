@@ -38,12 +38,16 @@ def save(
     place: Place,
     *,
     keep: int = 1,
+    regular: Callable[[int], bool] = lambda step: True,
     keep_optimizers: int | None = None,
     with_optimizer: bool = True,
     beside: Callable[[Path], None] | None = None,
 ) -> Path:
     """Write ``folder/step-<step>``, and what ``beside`` puts into it; all ranks call, the first one
-    writes. A whole one of that step is left as it is."""
+    writes. A whole one of that step is left as it is.
+
+    The last ``keep`` of those whose steps are ``regular`` stay, and the latest: a run that is
+    stopped between them does not lose what it would have kept."""
     target = folder / f"step-{step:08d}"
     if place.any(target in found(folder)):
         return target
@@ -81,8 +85,10 @@ def save(
             _discard(target)
         os.replace(draft, target)
         sync_folder(folder)
-        for old in found(folder)[:-keep]:
-            _discard(old)
+        kept = [path for path in found(folder) if regular(_step(path))][-keep:]
+        for old in found(folder)[:-1]:
+            if old not in kept:
+                _discard(old)
         for old in found(folder)[: -(keep_optimizers or keep)]:
             (old / OPTIMIZER).unlink(missing_ok=True)
     place.wait()
@@ -93,6 +99,10 @@ def found(folder: Path) -> list[Path]:
     """Checkpoints of a folder, the earliest first."""
     whole = (p for p in folder.glob("step-*") if (p / STATE).is_file() and (p / MODEL).is_file())
     return sorted(whole)
+
+
+def _step(path: Path) -> int:
+    return int(path.name.removeprefix("step-"))
 
 
 def _discard(path: Path) -> None:

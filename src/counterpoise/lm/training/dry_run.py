@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from counterpoise.arguments import check_whole
+from counterpoise.lm.model_files import locate
 from counterpoise.lm.tokens import Corpus
 from counterpoise.lm.training.domains import check_splits, corpus_of, known_domains, make_reweighter
 from counterpoise.lm.training.folder import CONFIG, RunFolder
 from counterpoise.lm.training.model import check_fits
-from counterpoise.lm.training.references import TRAIN, known_references
+from counterpoise.lm.training.references import TRAIN, check_references, known_references
 from counterpoise.lm.training.settings import Settings
 from counterpoise.lm.training.shape import Shape, local_checkpoint, shape_of
 
@@ -37,6 +38,7 @@ def check_run(settings: Settings, ranks: int = 1) -> list[str]:
         What would end the run; the message names the setting.
     """
     check_whole("ranks", ranks, 1)
+    check_references(settings)
     notes = _check_one(settings, ranks)
     if settings.compare.run:
         from counterpoise.lm.study.plan import plan
@@ -113,8 +115,13 @@ def _check_model(settings: Settings, corpus: Corpus | None, provided: bool) -> l
         ("reweight.reference_model", None if provided else settings.reweight.reference_model),
     ):
         made = name == "references.model" and spec == TRAIN
-        if spec is not None and not made and local_checkpoint(spec) is None:
+        if spec is None or made:
+            continue
+        if local_checkpoint(spec) is None:
             notes.append(f"{name}={spec!r} is not on this disk; it is looked for on the hub")
+        else:
+            with _named(f"{name}: "):
+                locate(spec)
     shape = shape_of(settings, corpus)
     spec = settings.model.checkpoint
     if spec is None:

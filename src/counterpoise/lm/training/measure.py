@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from counterpoise.lm.disk import locked
+from counterpoise.lm.downstream.harness import check_installed
 from counterpoise.lm.downstream.task_data import task_files
 from counterpoise.lm.downstream.tasks import (
     PAPER_TASKS,
@@ -25,6 +27,7 @@ from counterpoise.lm.training.folder import RunFolder
 from counterpoise.lm.training.losses import summed_loss
 from counterpoise.lm.training.place import take_place
 from counterpoise.lm.training.settings import Settings
+from counterpoise.lm.training.stopping import Stopped, asked_to_stop
 
 logger = logging.getLogger("counterpoise")
 
@@ -76,23 +79,28 @@ def available_tasks(settings: Settings) -> list[Task]:
                     f"evaluate.tasks: {name!r} is not in evaluate.task_data={asked.task_data!r}, "
                     f"which has {there!r}"
                 )
+    if found:
+        check_installed()
     if missing:
         logger.warning("tasks left out, which %s lacks: %s", asked.task_data, ", ".join(missing))
     return list(found.values())
 
 
-def task_scores(settings: Settings, model: str | Path, tasks: Sequence[Task]) -> list[Score]:
-    """What a model scores on some tasks."""
+def task_scores(settings: Settings, model: str | Path, tasks: Sequence[Task]) -> Iterator[Score]:
+    """What a model scores on some tasks, one after the other, in the precision of training."""
     asked = settings.evaluate
     with take_place(None) as place:
-        return evaluate_tasks(
-            load_model(model).to(place.device),
-            load_tokenizer(model),
-            tasks,
-            data=asked.task_data,
-            limit=asked.task_limit,
-            batch_size=asked.task_batch,
-        )
+        loaded, tokenizer = load_model(model).to(place.device), load_tokenizer(model)
+        for task in tasks:
+            yield from evaluate_tasks(
+                loaded,
+                tokenizer,
+                task,
+                data=asked.task_data,
+                limit=asked.task_limit,
+                batch_size=asked.task_batch,
+                precision=settings.train.precision,
+            )
 
 
 def measure_run(
@@ -101,42 +109,48 @@ def measure_run(
     """Losses of the reported split, and task scores if tasks are asked for, of a run's last
     checkpoint or of all that it kept; they are added to the run's ``scores.jsonl``.
 
-    What was measured before in the same way is not measured again.
+    What was measured before in the same way is not measured again. Every score is written down
+    when it is there; a process that is asked to stop ends after the one that is under way.
     """
     there = found(folder.checkpoints)
     if not there:
         raise FileNotFoundError(f"{str(folder.path)!r} holds no checkpoint; is it a run's folder?")
-    asked = settings.evaluate
     tasks = available_tasks(settings)
+    with locked(folder.path), asked_to_stop() as asked:
+        known = {record["step"]: record for record in folder.scores.read()}
+        steps = []
+        for path in there if all_checkpoints else there[-1:]:
+            steps.append(step := int(read_state(path)["step"]))
+            record = known.setdefault(
+                step, {"step": step, "tokens": step * settings.train.step_tokens}
+            )
+            for _ in _measured(settings, path, record, tasks):
+                folder.scores.write([known[k] for k in sorted(known)])
+                if asked:
+                    raise Stopped("what was measured so far is kept; the same call goes on")
+    return [known[step] for step in steps]
+
+
+def _measured(
+    settings: Settings, path: Path, record: dict[str, Any], tasks: Sequence[Task]
+) -> Iterator[None]:
+    """Add what a checkpoint's record lacks, number by number."""
+    how = settings.closer_look
+    if record.get("losses_of") != how:
+        record["losses"] = losses_of(settings, str(path), how["split"], how["sequences"])
+        record["losses_of"] = how
+        yield
     ways = {task.name: _way(task, settings) for task in tasks}
-    sequences = asked.final or asked.sequences
-    how = {
-        "split": asked.report,
-        "sequences": sequences,
-        "length": settings.train.length,
-        "precision": settings.train.precision,
-    }
-    known = {record["step"]: record for record in folder.scores.read()}
-    records = []
-    for path in there if all_checkpoints else there[-1:]:
-        step = int(read_state(path)["step"])
-        record = known.get(step, {"step": step, "tokens": step * settings.train.step_tokens})
-        if record.get("losses_of") != how:
-            record["losses"] = losses_of(settings, str(path), asked.report, sequences)
-            record["losses_of"] = how
-        scored = {row["task"]: row for row in record.get("tasks", [])}
-        lacking = [t for t in tasks if scored.get(t.name, {}).get("way") != ways[t.name]]
-        if lacking:
-            for score in task_scores(settings, path, lacking):
-                scored[score.task] = score.row() | {"way": ways[score.task]}
-            record["tasks"] = list(scored.values())
-        known[step] = record
-        folder.scores.write([known[k] for k in sorted(known)])
-        records.append(record)
-    return records
+    scored = {row["task"]: row for row in record.get("tasks", [])}
+    lacking = [task for task in tasks if scored.get(task.name, {}).get("way") != ways[task.name]]
+    for score in task_scores(settings, path, lacking) if lacking else ():
+        scored[score.task] = score.row() | {"way": ways[score.task]}
+        record["tasks"] = list(scored.values())
+        yield
 
 
 def _way(task: Task, settings: Settings) -> dict[str, Any]:
     """How a task is measured."""
     limit = task.limit or settings.evaluate.task_limit
-    return asdict(task) | {"limit": limit, "data": settings.evaluate.task_data}
+    asked = {"limit": limit, "data": settings.evaluate.task_data}
+    return asdict(task) | asked | {"precision": settings.train.precision}

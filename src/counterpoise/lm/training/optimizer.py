@@ -13,12 +13,12 @@ from counterpoise.lm.training.settings import TrainSettings
 
 def learning_rate(train: TrainSettings, step: int) -> float:
     """The rate of a step, counted from 0: a line up, then a cosine down to its share ``final``."""
-    warm = train.warmup * train.steps
+    warm = train.warmup * train.schedule_steps
     if step + 1 < warm:
         return train.learning_rate * (step + 1) / warm
     if train.schedule == "constant":
         return train.learning_rate
-    along = min((step + 1 - warm) / max(train.steps - warm, 1.0), 1.0)
+    along = min((step + 1 - warm) / max(train.schedule_steps - warm, 1.0), 1.0)
     cosine = 0.5 * (1.0 + math.cos(math.pi * along))
     return train.learning_rate * (train.final + (1.0 - train.final) * cosine)
 

@@ -35,6 +35,7 @@ def prepare_corpus(settings: Settings, *, overwrite: bool = False, progress: boo
         text=corpus.text,
         splits=corpus.splits,
         pieces=corpus.pieces,
+        begin=corpus.begin,
         overwrite=overwrite,
         progress=progress,
     )

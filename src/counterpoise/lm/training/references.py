@@ -25,21 +25,41 @@ def known_references(settings: Settings, domains: list[str]) -> dict[str, float]
     Those of a model or of a scaling law are read from ``references.file``, which
     `find_references` writes.
     """
+    known = _known(settings)
+    return None if known is None else _chosen(known["losses"], domains)
+
+
+def reported_references(settings: Settings, domains: list[str]) -> list[dict[str, float] | None]:
+    """Reference losses on the split that is reported: on as much of it as evaluations see, and as
+    the closer look at finished models does.
+
+    Losses that were given or foretold without a split are the same for all.
+    """
+    known = _known(settings)
+    if known is None:
+        return [None, None]
+    reported = known.get("reported", known["losses"])
+    return [_chosen(losses, domains) for losses in (reported, known.get("final", reported))]
+
+
+def _known(settings: Settings) -> dict[str, Any] | None:
     asked = settings.references
     if asked.losses is not None:
-        losses = asked.losses
-    elif asked.file is not None:
+        return {"losses": asked.losses}
+    if asked.file is not None:
         path = Path(asked.file)
         if not path.is_file():
             raise FileNotFoundError(
                 f"references.file={asked.file!r} is not there yet; run `counterpoise lm "
                 "references` with this configuration first"
             )
-        losses = read_json(path, FORMAT, VERSION)["losses"]
-    elif asked.model is not None or asked.sizes is not None:
+        return read_json(path, FORMAT, VERSION)
+    if asked.model is not None or asked.sizes is not None:
         raise ValueError("references.file must be set: it is where reference losses are kept")
-    else:
-        return None
+    return None
+
+
+def _chosen(losses: dict[str, Any], domains: list[str]) -> dict[str, float]:
     missing = [name for name in domains if name not in losses]
     if missing:
         raise ValueError(
@@ -73,16 +93,19 @@ def _fingerprint(model: str | None) -> str | None:
 
 
 def find_references(settings: Settings, *, progress: bool = True) -> dict[str, float]:
-    """Find the reference losses and write them to ``references.file``."""
+    """Find the reference losses and write them to ``references.file``: of the split that drives,
+    which are returned, and of the one that is reported, by which excesses are shown."""
     from counterpoise.lm.training.place import is_first
 
     asked = settings.references
     if asked.file is None:
         raise ValueError("references.file must be set: it is where reference losses are kept")
+    check_references(settings)
     if asked.losses is not None:
         found: dict[str, Any] = {"losses": asked.losses, "from": "given"}
     elif asked.model == TRAIN:
-        found = {"losses": _trained(settings, {}, progress)["driving_losses"], "from": "model"}
+        result = _trained(settings, {}, progress)
+        found = _of_model(settings, str(_folder(settings, {}) / result["model"]))
     elif asked.model is not None:
         found = _of_model(settings, asked.model)
     elif asked.sizes is not None:
@@ -102,8 +125,14 @@ def find_references(settings: Settings, *, progress: bool = True) -> dict[str, f
 def _of_model(settings: Settings, model: str) -> dict[str, Any]:
     from counterpoise.lm.training.measure import losses_of
 
-    losses = losses_of(settings, model, settings.evaluate.driving)
-    return {"losses": losses, "from": "model", "model": model}
+    asked = settings.evaluate
+    found = {
+        "losses": losses_of(settings, model, asked.driving),
+        "reported": losses_of(settings, model, asked.report),
+    }
+    if asked.final:
+        found["final"] = losses_of(settings, model, asked.report, asked.final)
+    return {**found, "from": "model", "model": model}
 
 
 def _foretold(settings: Settings, progress: bool) -> dict[str, Any]:
@@ -117,10 +146,13 @@ def _foretold(settings: Settings, progress: bool) -> dict[str, Any]:
         results.append(_trained(settings, size, progress))
     target = shape_of(settings, Corpus.open(settings.corpus.folder)).parameters
     parameters = [r["parameters"] for r in results]
-    laws = {
-        name: fit_scaling_law(parameters, [r["driving_losses"][name] for r in results])
-        for name in results[0]["driving_losses"]
-    }
+    laws, reported = (
+        {
+            name: fit_scaling_law(parameters, [r[split][name] for r in results])
+            for name in results[0][split]
+        }
+        for split in ("driving_losses", "losses")
+    )
     for name, law in laws.items():
         if law.scale == 0:
             logger.warning(
@@ -130,6 +162,7 @@ def _foretold(settings: Settings, progress: bool) -> dict[str, Any]:
             )  # fmt: skip
     return {
         "losses": {name: float(law(target)) for name, law in laws.items()},
+        "reported": {name: float(law(target)) for name, law in reported.items()},
         "from": "scaling law",
         "parameters": target,
         "runs": [{"parameters": r["parameters"], "losses": r["driving_losses"]} for r in results],
@@ -149,6 +182,22 @@ def _trained(settings: Settings, shape: dict[str, Any], progress: bool) -> dict[
         "references": {},
         "reweight": {"rule": "static", "prior": asked.weights},
     }
+    return train(settings.changed(changes), _folder(settings, shape), progress=progress)
+
+
+def _folder(settings: Settings, shape: dict[str, Any]) -> Path:
     name = "-".join(f"{key}-{value}" for key, value in shape.items()) or "model"
-    folder = Path(settings.out, "references", name)
-    return train(settings.changed(changes), folder, progress=progress)
+    return Path(settings.out, "references", name)
+
+
+def check_references(settings: Settings) -> None:
+    """Refuse reference models that would not be what they are said to be."""
+    asked, checkpoint = settings.references, settings.model.checkpoint
+    for name in ("model", "sizes"):
+        trained = name == "sizes" or asked.model == TRAIN
+        if getattr(asked, name) is not None and trained and checkpoint is not None:
+            raise ValueError(
+                f"references.{name} trains models from nothing, which tell little of what "
+                f"model.checkpoint={checkpoint!r} can reach; name a model in references.model, or "
+                "give references.losses"
+            )

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from counterpoise.arguments import check_whole, is_number
+from counterpoise.arguments import check_choice, check_whole, is_number
 from counterpoise.rules import NAMED
 from counterpoise.tables import as_table, build, read_toml, with_changes
 
@@ -22,10 +22,6 @@ WEIGHTS = ("uniform", "size")
 def _check(name: str, fits: bool, value: Any, allowed: str) -> None:
     if not fits:
         raise ValueError(f"{name} must be {allowed}; got {value!r}")
-
-
-def _check_choice(name: str, value: Any, allowed: tuple[str, ...]) -> None:
-    _check(name, value in allowed, value, f"one of {', '.join(map(repr, allowed))}")
 
 
 def _check_positive(table: str, of: Any, *names: str, zero: bool = False) -> None:
@@ -53,6 +49,9 @@ class CorpusSettings:
     tokenizer: str = "train"
     """``train`` makes one from the documents, of ``vocab_size`` tokens; else ``bytes``, the path
     of a tokenizer.json, or a folder for AutoTokenizer."""
+    begin: str | None = None
+    """A token of the tokenizer that comes before every document, as ``<s>``, if the model was
+    trained with it; every document is followed by the token that ends one."""
     vocab_size: int | None = None
     splits: dict[str, float] = field(
         default_factory=lambda: {"train": 0.9, "validation": 0.05, "test": 0.05}
@@ -63,7 +62,7 @@ class CorpusSettings:
     """Of text from each domain (recipe ``registry``)."""
 
     def __post_init__(self) -> None:
-        _check_choice("corpus.recipe", self.recipe, RECIPES)
+        check_choice("corpus.recipe", self.recipe, RECIPES)
         if self.vocab_size is not None:
             check_whole("corpus.vocab_size", self.vocab_size, 2)
 
@@ -117,10 +116,13 @@ class TrainSettings:
     """Sequences that one rank holds at a time; the rest of its share is accumulated."""
     learning_rate: float = 1e-3
     schedule: str = "cosine"
+    schedule_tokens: int | None = None
+    """Tokens that the learning rate is planned for, if not for all there are: where its cosine
+    ends, and of which the warm-up is a share."""
     final: float = 0.1
     """Share of the learning rate that is left at the end of the cosine."""
     warmup: float = 0.03
-    """Share of the training."""
+    """Share of the schedule."""
     betas: tuple[float, ...] = (0.9, 0.95)
     eps: float = 1e-8
     weight_decay: float = 0.0
@@ -156,16 +158,18 @@ class TrainSettings:
         for name in ("tokens", "batch", "keep"):
             check_whole(f"train.{name}", getattr(self, name), 1)
         check_whole("train.length", self.length, 2)  # the first token of a sequence has no loss
-        optional = "micro_batch", "evaluate_every", "checkpoint_every", "keep_optimizers", "threads"
-        for name in optional:
+        for name in (
+            "micro_batch", "evaluate_every", "checkpoint_every", "keep_optimizers", "threads",
+            "schedule_tokens",
+        ):  # fmt: skip
             if getattr(self, name) is not None:
                 check_whole(f"train.{name}", getattr(self, name), 1)
         check_whole("train.seed", self.seed)
         check_whole("train.stream", self.stream)
         check_whole("train.workers", self.workers)
-        _check_choice("train.schedule", self.schedule, ("cosine", "constant"))
-        _check_choice("train.precision", self.precision, ("float32", "bf16"))
-        _check_choice("train.parallel", self.parallel, ("ddp", "fsdp"))
+        check_choice("train.schedule", self.schedule, ("cosine", "constant"))
+        check_choice("train.precision", self.precision, ("float32", "bf16"))
+        check_choice("train.parallel", self.parallel, ("ddp", "fsdp"))
         _check_positive("train", self, "learning_rate", "clip", "eps")
         _check_positive("train", self, "weight_decay", zero=True)
         for name in ("final", "warmup"):
@@ -191,6 +195,10 @@ class TrainSettings:
     def steps_in(self, tokens: int | None, default: int) -> int:
         """Steps between two things that are asked for every so many tokens."""
         return default if tokens is None else max(round(tokens / self.step_tokens), 1)
+
+    @property
+    def schedule_steps(self) -> int:
+        return self.steps_in(self.schedule_tokens, self.steps)
 
     @property
     def evaluate_steps(self) -> int:
@@ -240,13 +248,13 @@ class ReweightSettings:
     """A model whose loss is subtracted token by token, below at zero (DoReMi's proxy)."""
 
     def __post_init__(self) -> None:
-        _check_choice("reweight.rule", self.rule, tuple(NAMED))
-        _check_choice("reweight.losses", self.losses, ("evaluation", "batches"))
-        _check_choice("reweight.weigh", self.weigh, ("samples", "loss"))
+        check_choice("reweight.rule", self.rule, tuple(NAMED))
+        check_choice("reweight.losses", self.losses, ("evaluation", "batches"))
+        check_choice("reweight.weigh", self.weigh, ("samples", "loss"))
         for name in ("prior", "start"):
             value = getattr(self, name)
             if isinstance(value, str):
-                _check_choice(f"reweight.{name}", value, WEIGHTS)
+                check_choice(f"reweight.{name}", value, WEIGHTS)
         if self.reference_model is not None and self.losses != "batches":
             raise ValueError(
                 "reweight.reference_model compares the tokens of batches; set reweight.losses = "
@@ -431,6 +439,17 @@ class Settings:
         for name in ("final", "tasks", "task_data", "task_limit", "task_batch"):
             kept["evaluate"].pop(name, None)
         return kept
+
+    @property
+    def closer_look(self) -> dict[str, Any]:
+        """How finished models are measured."""
+        asked = self.evaluate
+        return {
+            "split": asked.report,
+            "sequences": asked.final or asked.sequences,
+            "length": self.train.length,
+            "precision": self.train.precision,
+        }
 
     @property
     def identity(self) -> str:
