@@ -334,6 +334,7 @@ def test_a_study_against_another_run(compared, tmp_path):
     (slow,) = [s for s in turned.speedups("worst", "rules") if s.run == "static"]
     assert slow.ratio == pytest.approx(1 / fast.ratio)
     assert "minus pd-kl" in headline(turned)
+    assert study.against("pd-kl", "rules").baseline == "pd-kl"
     with pytest.raises(ValueError, match="baseline 'adam' is not a run that has ended"):
         study.against("adam")
 

@@ -20,7 +20,7 @@ def test_tables_are_made_of_the_kept_results():
     again = [match.group(0) for match in TABLE.finditer(filled(PAGE))]
     for old, new in zip(shown, again, strict=True):
         assert old == new
-    assert {match.group(2) for match in TABLE.finditer(PAGE)} == set(STUDIES)
+    assert {match.group(2) for match in TABLE.finditer(PAGE)} >= set(STUDIES)
 
 
 def test_a_changed_number_is_found():

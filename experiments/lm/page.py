@@ -2,18 +2,20 @@
 
 A table stands between ``<!-- table STUDY: WHAT -->`` and ``<!-- end -->``; what it shows is
 ``headline``, ``headline against RUN``, ``ablations``, or a metric and a group, as ``worst excess,
-rules``; with ``final`` before it, of a closer look at the finished models. A figure is
+rules`` or ``tokens average, rules``, against its own baseline or another (``against RUN``); with
+``final`` before it, of a closer look at the finished models. A figure is
 ``images/study-STUDY-FIGURE.png``.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import tempfile
 from pathlib import Path
 
-from counterpoise.lm.study.markdown import markdown_table
+from counterpoise.lm.study.markdown import aligned, markdown_table
 from counterpoise.lm.study.report import Study, ablations, draw_study, headline, load_study
 
 HERE = Path(__file__).parent
@@ -34,8 +36,28 @@ def table(study: Study, what: str) -> str:
     if what.startswith("headline"):
         baseline = what.removeprefix("headline").removeprefix(" against ")
         return headline(study.against(baseline) if baseline else study)
+    what, _, baseline = what.partition(" against ")
     metric, group = what.split(", ", 1)
+    study = study.against(baseline, group) if baseline else study
+    if metric.startswith("tokens "):
+        return markdown_table(study.speedups(metric.removeprefix("tokens "), group))
     return markdown_table(study.differences(metric, group))
+
+
+def before_and_after(folder: Path) -> str:
+    """Losses and scores of one model, before and after it was trained further."""
+    before, after = (
+        json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+        for name in ("before", "after")
+    )
+    rows = [
+        [f"loss on {name}", f"{loss:.3f}", f"{after['losses'][name]:.3f}"]
+        for name, loss in before["losses"].items()
+    ]
+    for old, new in zip(before["tasks"], after["tasks"], strict=True):
+        told = f"{old['task']}, {old['metric']}, {old['n']} documents"
+        rows.append([told, *(f"{s['value']:.2f} ± {s['stderr']:.2f}" for s in (old, new))])
+    return aligned(["", "before", "after"], rows)
 
 
 def filled(page: str) -> str:
@@ -43,6 +65,8 @@ def filled(page: str) -> str:
 
     def anew(match: re.Match[str]) -> str:
         begin, study, what, end = match.groups()
+        if what == "before and after":
+            return begin + before_and_after(HERE / study) + end
         return begin + table(load_study(HERE / study), what) + end
 
     return TABLE.sub(anew, page)

@@ -83,16 +83,18 @@ class Study:
         named = runs if self.baseline in runs else [self.baseline, *runs]
         return [run for run in named if run in self.results.runs]
 
-    def against(self, baseline: str) -> Study:
-        """The same study, its first group compared with another run."""
+    def against(self, baseline: str, group: str | None = None) -> Study:
+        """The same study, a group (the first) compared with another run."""
         known = self.results.runs
         if baseline not in known:
             raise ValueError(
                 f"baseline {baseline!r} is not a run that has ended; there are {known!r}"
             )
         first = next(iter(self.groups))
-        groups = self.groups | {first: self.groups[first] | {"against": baseline}}
-        return replace(self, baseline=baseline, groups=groups)
+        turned = first if group is None else group
+        groups = self.groups | {turned: self.groups[turned] | {"against": baseline}}
+        overall = baseline if turned == first else self.baseline
+        return replace(self, baseline=overall, groups=groups)
 
     def differences(self, metric: str, group: str) -> list[Difference]:
         """Runs of a group against the run that it names; those that are there."""
