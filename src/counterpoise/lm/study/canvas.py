@@ -89,8 +89,14 @@ def figure(path: Any, width: float, height: float, made_by: str) -> Iterator[Any
 
 
 def grid_shape(panels: int) -> tuple[int, int]:
-    """Rows and columns, of four at most."""
-    columns = min(4, panels)
+    """Rows and columns, three or four of them where one row does not do, such that few stay empty.
+
+    >>> grid_shape(3), grid_shape(5), grid_shape(7)
+    ((1, 3), (2, 3), (2, 4))
+    """
+    if panels <= 4:
+        return 1, panels
+    columns = min((4, 3), key=lambda n: -panels % n)
     return -(-panels // columns), columns
 
 
