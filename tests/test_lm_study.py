@@ -271,9 +271,14 @@ def test_references_by_a_model_are_its_losses(corpus, tmp_path, compared):
     assert find_references(chosen) == pytest.approx(run.result["driving_losses"], rel=1e-6)
     # what is shown above them is of the other split, and so are they
     shown, closer = reported_references(chosen, list(SIZES))
-    assert shown == closer == pytest.approx(run.result["losses"], rel=1e-6)
+    assert shown == pytest.approx(run.result["losses"], rel=1e-6)
+    assert closer is None
     more = chosen.changed({"evaluate.final": 16})
+    with pytest.raises(ValueError, match="run `counterpoise lm references` again"):
+        reported_references(more, list(SIZES))
     find_references(more)
+    with pytest.raises(ValueError, match=r"'sequences': 4.* are wanted of .*'sequences': 5"):
+        reported_references(more.changed({"evaluate.sequences": 5}), list(SIZES))
     shown, closer = reported_references(more, list(SIZES))
     assert shown == pytest.approx(run.result["losses"], rel=1e-6)
     assert closer != shown
@@ -359,6 +364,10 @@ def test_a_closer_look_at_finished_models(compared, tmp_path):
     assert text.count("times fewer tokens") == 2  # of average and worst, not of the closer look
     more = same.changed({"evaluate.final": 2 * chosen.evaluate.sequences})
     measure_all([item for item in plan(more, only=["pd-kl"]) if item.done])
+    some = gather(more).results
+    assert some.finals.runs == ["pd-kl"]
+    assert some.select(["static"]).finals is None
+    assert some.select(["static", "pd-kl"], [1]).finals.seeds("pd-kl") == [1]
     other = gather(more).closer.results
     assert (other.matrix("pd-kl", 0)[1] != closer.results.matrix("pd-kl", 0)[1]).any()
     save_study(gather(chosen), tmp_path / "kept")  # without: the file is not left behind

@@ -293,9 +293,13 @@ def start_ranks(corpus, out, parallel, **changes):
     file = out.with_suffix(".toml")
     chosen = {"parallel": parallel, "checkpoint_every": 16 * 8 * 8, **changes}
     file.write_text(to_toml(settings(corpus, train=chosen).table))
+    return two_ranks("train", str(file), "--out", str(out))
+
+
+def two_ranks(*words):
     command = [
         sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1",
-        "--nproc-per-node", "2", "-m", "counterpoise", "lm", "train", str(file), "--out", str(out),
+        "--nproc-per-node", "2", "-m", "counterpoise", "lm", *words,
     ]  # fmt: skip
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)
@@ -329,6 +333,22 @@ def test_two_ranks_train_as_one_and_resume(corpus, whole, tmp_path, parallel):
     again = start_ranks(corpus, half / "run", parallel, keep=9)
     assert again.returncode == 0, again.stderr[-3000:]
     assert_same_model(half / "run", out)
+
+
+@pytest.mark.xdist_group("two processes")
+def test_two_ranks_find_references(corpus, tmp_path):
+    """They train a model and measure it three times over."""
+    file = tmp_path / "c.toml"
+    asked = {"file": str(tmp_path / "r.json"), "model": "train", "tokens": 16 * 8 * 2}
+    chosen = settings(corpus, references=asked, evaluate={"final": 12})
+    file.write_text(to_toml(replace(chosen, out=str(tmp_path / "out")).table))
+    done = two_ranks("references", str(file))
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads((tmp_path / "r.json").read_text())
+    assert json.loads(done.stdout) == found["losses"]
+    assert found["final"]["of"] == {"split": "test", "sequences": 12, "length": 16}
+    ended = RunFolder(tmp_path / "out" / "references" / "model").result
+    assert found["reported"]["losses"] == pytest.approx(ended["losses"], rel=1e-5)
 
 
 def stop_at(monkeypatch, step, kind):
@@ -397,6 +417,21 @@ def test_a_stop_takes_no_place_of_the_checkpoints_that_are_kept(corpus, tmp_path
     train(often, tmp_path, progress=False)
     steps.append([p.name[-2:] for p in checkpoints.found(tmp_path / "checkpoints")])
     assert steps == [["08", "11"], ["08", "16", "19"], ["16", "24"]]
+
+
+def test_checkpoints_stay_when_others_are_asked_for_later(corpus, tmp_path, monkeypatch):
+    often = settings(corpus, train={"checkpoint_every": 16 * 8 * 5, "keep": 9})
+    with monkeypatch.context() as patch:
+        stop_at(patch, 11, None)
+        with pytest.raises(Stopped):
+            train(often, tmp_path, progress=False)
+    train(
+        settings(corpus, train={"checkpoint_every": 16 * 8 * 12, "keep": 9}),
+        tmp_path,
+        progress=False,
+    )
+    left = [p.name[-2:] for p in checkpoints.found(tmp_path / "checkpoints")]
+    assert left == ["05", "10", "12", "24"]
 
 
 def test_workers_do_not_die_of_a_signal_to_all(corpus, tmp_path):

@@ -156,7 +156,7 @@ def compare(
     from counterpoise.lm.disk import locked
     from counterpoise.lm.study.compare import RunsFailed, measure_all, run_all
     from counterpoise.lm.study.plan import plan
-    from counterpoise.lm.study.report import gather, headline, save_study
+    from counterpoise.lm.study.report import Study, gather, headline, save_study
     from counterpoise.lm.training.measure import available_tasks
 
     chosen = None if seeds is None else _numbers(seeds)
@@ -177,23 +177,27 @@ def compare(
     except RunsFailed as error:  # what has ended is told all the same
         failed = error
     command = " ".join(["counterpoise lm compare", config, *(f"--set {c}" for c in changes)])
+
+    def keep(draw: bool) -> Study:
+        """Write down what has ended by now, alone: another job may tell of other runs."""
+        folder.mkdir(parents=True, exist_ok=True)
+        with locked(folder, wait=RESULTS_WAIT):
+            study = gather(settings, command)
+            save_study(study, folder)
+            if draw:
+                _draw(folder, folder)
+        return study
+
     try:
-        study = gather(settings, command)
+        keep(draw=False)
     except ValueError:
         if failed is not None:
             raise failed from None
         raise
-    folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder, wait=RESULTS_WAIT):  # another job may tell of other runs
-        save_study(study, folder)
     if settings.evaluate.tasks or settings.evaluate.final:
         planned = plan(settings, only=list(only) or None, seeds=chosen)
         measure_all([item for item in planned if item.done])
-        study = gather(settings, command)
-    with locked(folder, wait=RESULTS_WAIT):
-        save_study(study, folder)
-        _draw(folder, folder)
-    click.echo(headline(study))
+    click.echo(headline(keep(draw=True)))
     click.echo(f"tables, figures and the numbers themselves: {folder}")
     if failed is not None:
         raise failed

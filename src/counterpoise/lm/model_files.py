@@ -139,12 +139,17 @@ def locate(spec: Any) -> tuple[str, dict[str, str]]:
         except ImportError as error:
             raise ImportError(f"reading {str(path)!r} needs: pip install gguf") from error
         return str(path.parent), {"gguf_file": path.name}
-    if isinstance(spec, str) and HUB_NAME.fullmatch(spec) and not spec.endswith(".gguf"):
+    if isinstance(spec, str) and is_hub_name(spec):
         return spec, {}
     raise FileNotFoundError(
         f"{str(path)!r}: there is no such file or folder; give a folder that save_pretrained "
         "wrote, a .gguf file, or a name on the hub as 'owner/name'"
     )
+
+
+def is_hub_name(spec: str) -> bool:
+    """Whether it may be a model's name on the hub."""
+    return HUB_NAME.fullmatch(spec) is not None and not spec.endswith(".gguf")
 
 
 def _failed(spec: Any, what: str, error: Exception) -> Exception:

@@ -128,7 +128,8 @@ def gather(settings: Settings, command: str = "") -> Study:
     names = [run.name for run in shown]
     ended.sort(key=lambda item: (names.index(item.run.name), item.seed))
     folders = [(i.run.name, i.seed, i.folder.path) for i in ended]
-    results = Results.from_runs(folders, closer_look=settings.closer_look)
+    closer_look = settings.closer_look if settings.evaluate.final else None
+    results = Results.from_runs(folders, closer_look)
     baseline = compare.baseline or shown[0].name
     groups: dict[str, dict[str, Any]] = {}
     for run in shown:
@@ -158,8 +159,9 @@ def load_study(folder: str | os.PathLike[str]) -> Study:
     if not (path / STUDY).is_file():
         raise FileNotFoundError(f"there is no study in {str(path)!r} (no {STUDY})")
     known = read_json(path / STUDY, FORMAT, VERSION)
-    names = ("baseline", "references", "groups", "about", "final_references")
-    return Study(read_results(path), **{name: known[name] for name in names})
+    names = ("baseline", "references", "groups", "about")
+    fields = {name: known[name] for name in names}
+    return Study(read_results(path), **fields, final_references=known.get("final_references"))
 
 
 def headline(study: Study) -> str:

@@ -146,8 +146,16 @@ class Results:
         columns = {name: getattr(self, name)[rows] for name in LOSS_KINDS}
         finals = self.finals
         if finals is not None:
-            finals = finals.select([name for name in names if name in finals.runs], seeds)
+            there = [name for name in names if name in finals.runs]
+            some = finals if seeds is None else finals.rows(np.isin(finals.seed, seeds))
+            finals = some and some.rows(np.isin(some.run, there))
         return Results(**columns, tasks=self.tasks.rows(task_rows), finals=finals)
+
+    def rows(self, which: Array) -> Results | None:
+        """Evaluations that a mask chooses, without scores; None if it chooses none."""
+        if not which.any():
+            return None
+        return Results(**{name: getattr(self, name)[which] for name in LOSS_KINDS})
 
     def with_tasks(self, tasks: Tasks) -> Results:
         """The same results with these scores."""

@@ -38,7 +38,7 @@ def save(
     place: Place,
     *,
     keep: int = 1,
-    regular: Callable[[int], bool] = lambda step: True,
+    regular: bool = True,
     keep_optimizers: int | None = None,
     with_optimizer: bool = True,
     beside: Callable[[Path], None] | None = None,
@@ -46,8 +46,8 @@ def save(
     """Write ``folder/step-<step>``, and what ``beside`` puts into it; all ranks call, the first one
     writes. A whole one of that step is left as it is.
 
-    The last ``keep`` of those whose steps are ``regular`` stay, and the latest: a run that is
-    stopped between them does not lose what it would have kept."""
+    The last ``keep`` of those that are ``regular`` stay, and the latest: a run that is stopped
+    between them does not lose what it would have kept."""
     target = folder / f"step-{step:08d}"
     if place.any(target in found(folder)):
         return target
@@ -73,7 +73,10 @@ def save(
                 for key, value in values.items()
             }
             save_file(flat, draft / OPTIMIZER)
-        known = {"format": FORMAT, "version": VERSION, "step": step, "rng": _rng(), **state}
+        known = {
+            "format": FORMAT, "version": VERSION, "step": step, "regular": regular,
+            "rng": _rng(), **state,
+        }  # fmt: skip
         (draft / STATE).write_text(json.dumps(known, allow_nan=False) + "\n", encoding="utf-8")
         if beside is not None:
             beside(draft)
@@ -85,7 +88,7 @@ def save(
             _discard(target)
         os.replace(draft, target)
         sync_folder(folder)
-        kept = [path for path in found(folder) if regular(_step(path))][-keep:]
+        kept = [path for path in found(folder) if read_state(path)["regular"]][-keep:]
         for old in found(folder)[:-1]:
             if old not in kept:
                 _discard(old)
@@ -99,10 +102,6 @@ def found(folder: Path) -> list[Path]:
     """Checkpoints of a folder, the earliest first."""
     whole = (p for p in folder.glob("step-*") if (p / STATE).is_file() and (p / MODEL).is_file())
     return sorted(whole)
-
-
-def _step(path: Path) -> int:
-    return int(path.name.removeprefix("step-"))
 
 
 def _discard(path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from counterpoise.arguments import check_whole
-from counterpoise.lm.model_files import locate
+from counterpoise.lm.model_files import is_hub_name, locate
 from counterpoise.lm.tokens import Corpus
 from counterpoise.lm.training.domains import check_splits, corpus_of, known_domains, make_reweighter
 from counterpoise.lm.training.folder import CONFIG, RunFolder
@@ -117,11 +117,13 @@ def _check_model(settings: Settings, corpus: Corpus | None, provided: bool) -> l
         made = name == "references.model" and spec == TRAIN
         if spec is None or made:
             continue
-        if local_checkpoint(spec) is None:
-            notes.append(f"{name}={spec!r} is not on this disk; it is looked for on the hub")
-        else:
+        if local_checkpoint(spec) is not None:
             with _named(f"{name}: "):
                 locate(spec)
+        elif is_hub_name(spec):
+            notes.append(f"{name}={spec!r} is not on this disk; it is looked for on the hub")
+        else:
+            notes.append(f"{name}={spec!r} is not there yet")
     shape = shape_of(settings, corpus)
     spec = settings.model.checkpoint
     if spec is None:

@@ -33,13 +33,36 @@ def reported_references(settings: Settings, domains: list[str]) -> list[dict[str
     """Reference losses on the split that is reported: on as much of it as evaluations see, and as
     the closer look at finished models does.
 
-    Losses that were given or foretold without a split are the same for all.
+    Losses that were given are the same for all.
     """
     known = _known(settings)
     if known is None:
         return [None, None]
-    reported = known.get("reported", known["losses"])
-    return [_chosen(losses, domains) for losses in (reported, known.get("final", reported))]
+    if settings.references.losses is not None or known["from"] == "given":
+        return [_chosen(known["losses"], domains)] * 2
+    asked = settings.evaluate
+    found: list[dict[str, float] | None] = []
+    for name, sequences in (("reported", asked.sequences), ("final", asked.final)):
+        if name == "final" and not asked.final:
+            found.append(None)
+            continue
+        part = known.get(name, {"of": None})
+        if part["of"] != (of := _of(settings, sequences)):
+            raise ValueError(
+                f"references.file={settings.references.file!r} has losses of {part['of']}, and "
+                f"excesses are wanted of {of}; run `counterpoise lm references` again"
+            )
+        found.append(_chosen(part["losses"], domains))
+    return found
+
+
+def _of(settings: Settings, sequences: int) -> dict[str, Any]:
+    """What the losses above which excesses are shown were measured on."""
+    return {
+        "split": settings.evaluate.report,
+        "sequences": sequences,
+        "length": settings.train.length,
+    }
 
 
 def _known(settings: Settings) -> dict[str, Any] | None:
@@ -95,83 +118,96 @@ def _fingerprint(model: str | None) -> str | None:
 def find_references(settings: Settings, *, progress: bool = True) -> dict[str, float]:
     """Find the reference losses and write them to ``references.file``: of the split that drives,
     which are returned, and of the one that is reported, by which excesses are shown."""
-    from counterpoise.lm.training.place import is_first
+    from counterpoise.lm.training.place import take_place
 
     asked = settings.references
     if asked.file is None:
         raise ValueError("references.file must be set: it is where reference losses are kept")
     check_references(settings)
-    if asked.losses is not None:
-        found: dict[str, Any] = {"losses": asked.losses, "from": "given"}
-    elif asked.model == TRAIN:
-        result = _trained(settings, {}, progress)
-        found = _of_model(settings, str(_folder(settings, {}) / result["model"]))
-    elif asked.model is not None:
-        found = _of_model(settings, asked.model)
-    elif asked.sizes is not None:
-        found = _foretold(settings, progress)
-    else:
-        raise ValueError(
-            "the configuration names no references: set references.losses, references.model or "
-            "references.sizes"
-        )
-    if is_first():
-        path = Path(asked.file)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, {"format": FORMAT, "version": VERSION, **found})
+    path = Path(asked.file)
+    with take_place(settings.train.threads) as place:  # ranks meet once for all that follows
+        if asked.losses is not None:
+            found: dict[str, Any] = {"losses": asked.losses, "from": "given"}
+        elif asked.model == TRAIN:
+            found = _of_model(settings, _trained(settings, {}, progress)["path"])
+        elif asked.model is not None:
+            found = _of_model(settings, asked.model)
+        elif asked.sizes is not None:
+            found = _foretold(settings, progress)
+        else:
+            raise ValueError(
+                "the configuration names no references: set references.losses, references.model "
+                "or references.sizes"
+            )
+
+        def write() -> None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_json(path, {"format": FORMAT, "version": VERSION, **found})
+
+        place.first_does(write)
     return found["losses"]
 
 
 def _of_model(settings: Settings, model: str) -> dict[str, Any]:
+    return {**_measured(settings, model), "from": "model", "model": model}
+
+
+def _measured(settings: Settings, model: str) -> dict[str, Any]:
+    """Losses of a model on the split that drives, and on the one that is reported."""
     from counterpoise.lm.training.measure import losses_of
 
     asked = settings.evaluate
-    found = {
-        "losses": losses_of(settings, model, asked.driving),
-        "reported": losses_of(settings, model, asked.report),
-    }
-    if asked.final:
-        found["final"] = losses_of(settings, model, asked.report, asked.final)
-    return {**found, "from": "model", "model": model}
+    found: dict[str, Any] = {"losses": losses_of(settings, model, asked.driving)}
+    for name, sequences in (("reported", asked.sequences), ("final", asked.final)):
+        if name == "reported" or sequences:
+            losses = losses_of(settings, model, asked.report, sequences)
+            found[name] = {"of": _of(settings, sequences), "losses": losses}
+    return found
 
 
 def _foretold(settings: Settings, progress: bool) -> dict[str, Any]:
     """Train the smaller models, and fit a law to each domain's losses."""
-    from counterpoise.lm.training.scaling import fit_scaling_law
+    from counterpoise.lm.training.scaling import ScalingLaw, fit_scaling_law
     from counterpoise.lm.training.shape import shape_of
 
-    results = []
+    parameters, measured = [], []
     for number, size in enumerate(sizes := settings.references.sizes or ()):
         logger.info("reference model %d of %d: %s", number + 1, len(sizes), size)
-        results.append(_trained(settings, size, progress))
+        result = _trained(settings, size, progress)
+        parameters.append(result["parameters"])
+        measured.append(_measured(settings, result["path"]))
     target = shape_of(settings, Corpus.open(settings.corpus.folder)).parameters
-    parameters = [r["parameters"] for r in results]
-    laws, reported = (
-        {
-            name: fit_scaling_law(parameters, [r[split][name] for r in results])
-            for name in results[0][split]
-        }
-        for split in ("driving_losses", "losses")
-    )
+
+    def laws_of(losses: list[dict[str, float]]) -> dict[str, ScalingLaw]:
+        return {n: fit_scaling_law(parameters, [each[n] for each in losses]) for n in losses[0]}
+
+    laws = laws_of([m["losses"] for m in measured])
     for name, law in laws.items():
         if law.scale == 0:
             logger.warning(
                 "domain %s: losses do not fall as models grow (%s), so the law foretells their "
                 "mean; train the models longer, or use references.model",
-                name, ", ".join(f"{r['driving_losses'][name]:.3f}" for r in results),
+                name, ", ".join(f"{m['losses'][name]:.3f}" for m in measured),
             )  # fmt: skip
-    return {
-        "losses": {name: float(law(target)) for name, law in laws.items()},
-        "reported": {name: float(law(target)) for name, law in reported.items()},
+    found: dict[str, Any] = {"losses": {name: float(law(target)) for name, law in laws.items()}}
+    for part in ("reported", "final"):
+        if part in measured[0]:
+            others = laws_of([m[part]["losses"] for m in measured])
+            losses = {name: float(law(target)) for name, law in others.items()}
+            found[part] = {"of": measured[0][part]["of"], "losses": losses}
+    return found | {
         "from": "scaling law",
         "parameters": target,
-        "runs": [{"parameters": r["parameters"], "losses": r["driving_losses"]} for r in results],
+        "runs": [
+            {"parameters": p, "losses": m["losses"]}
+            for p, m in zip(parameters, measured, strict=True)
+        ],
         "laws": {name: asdict(law) for name, law in laws.items()},
     }
 
 
 def _trained(settings: Settings, shape: dict[str, Any], progress: bool) -> dict[str, Any]:
-    """What a model that is trained for its losses alone ended with."""
+    """What a model that is trained for its losses alone ended with, and where it is."""
     from counterpoise.lm.training.train import train
 
     asked = settings.references
@@ -182,12 +218,10 @@ def _trained(settings: Settings, shape: dict[str, Any], progress: bool) -> dict[
         "references": {},
         "reweight": {"rule": "static", "prior": asked.weights},
     }
-    return train(settings.changed(changes), _folder(settings, shape), progress=progress)
-
-
-def _folder(settings: Settings, shape: dict[str, Any]) -> Path:
     name = "-".join(f"{key}-{value}" for key, value in shape.items()) or "model"
-    return Path(settings.out, "references", name)
+    folder = Path(settings.out, "references", name)
+    result = train(settings.changed(changes), folder, progress=progress)
+    return {**result, "path": str(folder / result["model"])}
 
 
 def check_references(settings: Settings) -> None:

@@ -263,7 +263,7 @@ class Run:
             state,
             self.place,
             keep=self.train.keep,
-            regular=lambda s: s % self.train.checkpoint_steps == 0 or s == self.train.steps,
+            regular=ends or self.step % self.train.checkpoint_steps == 0,
             keep_optimizers=self.train.keep_optimizers,
             with_optimizer=self.train.save_optimizer or not ends,
             beside=lambda draft: save_tokenizer(self.settings, self.corpus, draft),
