@@ -208,7 +208,7 @@ def ablations(study: Study) -> str:
     for group in list(study.groups)[1:]:
         found = [study.differences(metric, group) for metric in study.metrics]
         for pairs in zip(*found, strict=True):
-            cells = [interval(d.mean, d.low, d.high, 2) for d in pairs]
+            cells = [interval(d.mean, d.low, d.high, 3) for d in pairs]
             rows.append([pairs[0].run, pairs[0].baseline, *cells])
     return aligned(["run", "minus", *study.metrics], rows) if rows else ""
 
