@@ -15,7 +15,7 @@
     return {
       width, height, autosize: false, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: colour("face"), size: 12.5, color: colour("text") },
-      margin: { l: 12, r: 14, t: 34, b: 40 }, dragmode: matchMedia("(pointer: fine)").matches ? "zoom" : false,
+      margin: { l: 12, r: 14, t: more.showlegend === false ? 12 : 34, b: 40 }, dragmode: matchMedia("(pointer: fine)").matches ? "zoom" : false,
       hoverlabel: { bgcolor: colour("back"), bordercolor: colour("plain"), font: { color: colour("text"), size: 12.5 }, align: "left", namelength: -1 },
       legend: { orientation: "h", x: 0, y: 1, xanchor: "left", yanchor: "bottom", font: { color: colour("text") } },
       xaxis: { ...axis, ...xaxis, title: { text: xaxis.title, standoff: 10 } },
@@ -79,6 +79,7 @@
     const ticked = block.choice ? choices[block.choice].ticked : null;
     const kept = block.series.filter((one) => one.pick === undefined || ticked.has(one.pick));
     const value = block.percent ? share : number;
+    const few = block.whole && Math.max(0, ...kept.map((one) => one.x.at(-1))) <= 12; // no tick between numbers
     const data = kept.flatMap((one) => {
       const [paint, dash] = one.colour ? [colour(one.colour), one.dash || "solid"] : style(one.pick);
       const line = { type: "scatter", mode: one.x.length < 30 ? "lines+markers" : "lines", name: safe(one.name), x: one.x, y: one.y, connectgaps: true,
@@ -90,7 +91,7 @@
       return [band, line];
     });
     return { data, layout: layout(width, width < NARROW ? 300 : 360, {
-      xaxis: { title: safe(block.x), type: block.logx ? "log" : "linear", zeroline: false },
+      xaxis: { title: safe(block.x), type: block.logx ? "log" : "linear", zeroline: false, dtick: few ? 1 : undefined },
       yaxis: { title: safe(block.y), type: block.logy ? "log" : "linear", tickformat: block.percent ? ".0%" : undefined, zeroline: false, rangemode: block.percent ? "tozero" : "normal" },
       showlegend: !block.choice, hovermode: "closest" }) };
   }
@@ -119,6 +120,7 @@
 
   function draw(one, width) {
     drawn.add(one);
+    one.plot.style.minHeight = "";
     const figure = KINDS[one.block.kind](one.block, width || one.plot.clientWidth);
     return Plotly.react(one.plot, figure.data, figure.layout, CONFIG);
   }
@@ -134,7 +136,8 @@
     one.plot.style.minHeight = `${one.block.names ? rowHeight(one.block.names, 30) : 360}px`;
     if (one.block.choice) choices[one.block.choice].tell.push(() => { if (drawn.has(one)) draw(one); });
   });
-  report.listeners.push(() => again());
+  let printing = false;
+  report.listeners.push(() => { if (!printing) again(); });
 
   let width = innerWidth;
   let waiting = 0;
@@ -148,18 +151,19 @@
   // On paper: all charts, in light colours, as wide as a page.
   const PAPER = 660;
   let worn = null;
-  function print() {
-    worn = worn || report.root.dataset.theme;
-    report.root.dataset.theme = "light";
-    report.charts.forEach((one) => draw(one, PAPER));
-    report.listeners.slice(0, -1).forEach((call) => call());
-  }
-  function screen() {
-    if (!worn) return;
-    report.root.dataset.theme = worn;
-    worn = null;
+  function dress(theme) {
+    report.root.dataset.theme = theme;
     report.listeners.forEach((call) => call());
   }
-  addEventListener("beforeprint", print);
-  addEventListener("afterprint", screen);
+  addEventListener("beforeprint", () => {
+    worn = worn || report.root.dataset.theme;
+    printing = true;
+    dress("light");
+    report.charts.forEach((one) => draw(one, PAPER));
+  });
+  addEventListener("afterprint", () => {
+    printing = false;
+    if (worn) dress(worn);
+    worn = null;
+  });
 })();

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ Array = np.ndarray
 POINTS, CURVES = 400, 40
 # Curves that are shown before anyone chooses.
 SHOWN = 8
+# A larger ratio than this between values asks for a logarithmic axis.
+WIDE = 50.0
 
 
 def thin(values: Array, most: int = POINTS) -> Array:
@@ -38,7 +41,7 @@ def thin(values: Array, most: int = POINTS) -> Array:
     low = np.where(np.isfinite(values), values, np.inf)
     high = np.where(np.isfinite(values), values, -np.inf)
     kept = [0, n - 1]
-    for start, end in zip(edges[:-1], edges[1:], strict=True):
+    for start, end in pairwise(edges.tolist()):
         kept += [start + int(np.argmin(low[start:end])), start + int(np.argmax(high[start:end]))]
     return np.unique(kept)
 
@@ -71,3 +74,9 @@ def thinned(length: int, most: int = POINTS) -> str:
         f" Of {length:,} points at most {most} are drawn of each curve: the least and the largest "
         "of every stretch."
     )
+
+
+def wide(values: Array) -> bool:
+    """Whether values are so far apart, and all positive, that an axis is better logarithmic."""
+    known = values[np.isfinite(values)]
+    return bool(known.size) and bool(known.min() > 0) and bool(known.max() > WIDE * known.min())

@@ -63,10 +63,7 @@ def _outcome(seen: Judgement) -> str:
     """The whole report in a few words."""
     if len(seen.names) == 1:
         return "one group, nothing to balance"
-    said = change(seen.before.worst, seen.after.worst)
-    if said in ("unchanged", "not comparable"):
-        return f"the worst group's risk is {said}"
-    return f"the worst group's risk is {said}"
+    return f"the worst group's risk is {change(seen.before.worst, seen.after.worst)}"
 
 
 def _lead(model: Any, record: FitRecord, seen: Judgement) -> list[str]:
@@ -140,15 +137,11 @@ def _figures(model: Any, record: FitRecord, seen: Judgement) -> list[Block]:
     gap = certificate.duality_gap
     if gap is not None and math.isfinite(gap):
         share = gap / abs(certificate.risk) if certificate.risk else 0.0
-        value, remark = f"{share:.1g}", "duality gap, as a share of the risk: what is left to gain"
+        value, remark = f"{share:.1g}", "of the risk at most is left to gain (duality gap)"
+    elif certificate.running_slack <= 0:
+        value, remark = "slack ≤ 0", "the theorem's inequality holds for this run"
     else:
-        value = figure(certificate.running_slack)
-        paid = certificate.running_slack <= 0
-        remark = "running slack: " + (
-            "not above 0, the theorem's inequality holds for this run"
-            if paid
-            else "above 0, the excess is in the certificate's bounds"
-        )
+        value, remark = "slack > 0", "the steps' errors are not all paid for: see the bounds"
     return [*out, b.key_figure("Certificate", value, remark)]
 
 

@@ -19,6 +19,7 @@ MEANINGS = {
     "labels": "no few rows decide a group's loss",
     "rows": "there are as many rows as the theorem asks for",
 }
+HEADINGS = {name: name.capitalize() for name in ASSUMPTIONS} | {"rows": "Enough rows"}
 
 
 def verdict_section(record: FitRecord) -> Block:
@@ -35,7 +36,7 @@ def verdict_section(record: FitRecord) -> Block:
 
     groups = sorted(found.groups, key=trouble)
     columns = [("Group", "text"), ("Rows", "count")]
-    columns += [(assumption.capitalize(), "verdict") for assumption in ASSUMPTIONS]
+    columns += [(HEADINGS[assumption], "verdict") for assumption in ASSUMPTIONS]
     columns += [("Noise floor", "number")]
     rows = [
         [
@@ -50,7 +51,7 @@ def verdict_section(record: FitRecord) -> Block:
     for assumption in ASSUMPTIONS:
         said = [group.verdicts[assumption].status for group in groups]
         parts = [f"{said.count(s):,} {s}" for s in (HOLDS, DOUBTFUL, VIOLATED) if s in said]
-        tally.append((assumption.capitalize(), f"{MEANINGS[assumption]}: {', '.join(parts)}"))
+        tally.append((HEADINGS[assumption], f"{MEANINGS[assumption]}: {', '.join(parts)}"))
     return b.section(
         name,
         title,

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from counterpoise.record import FitRecord
 from counterpoise.report import blocks as b
 from counterpoise.report.blocks import Block
-from counterpoise.report.curves import CURVES, SHOWN, curve, foremost, thinned
+from counterpoise.report.curves import CURVES, SHOWN, curve, foremost, thinned, wide
 from counterpoise.report.judgement import AFTER, BEFORE, Judgement, Side
-from counterpoise.report.words import change, count, figure, listed, names_of
+from counterpoise.report.words import count, figure, listed, names_of
 
 Array = np.ndarray
 
 # Groups that a chart with a row for each has room for.
 ROWS, BOXES = 60, 40
-# A larger ratio of risks than this asks for a logarithmic axis.
-WIDE = 50.0
 COLOURS = {BEFORE: "plain", AFTER: "ours"}
 
 
@@ -30,7 +28,7 @@ def risk_section(seen: Judgement, record: FitRecord) -> Block:
     values = np.concatenate([side.values[at] for side in (seen.before, seen.after)])
     values = values[np.isfinite(values)]
     positive = values[values > 0]
-    log = bool(len(positive)) and float(values.max()) > WIDE * float(positive.min())
+    log = wide(positive)
     floor = float(positive.min()) / 2.0 if len(positive) else 1.0
     bounds = ""
     if seen.level is not None:
@@ -46,7 +44,8 @@ def risk_section(seen: Judgement, record: FitRecord) -> Block:
         "rows",
         "Risk of each group, least squares against this fit",
         f"{seen.better:,} of {count(len(seen.names), 'group')} have a lower risk than under least "
-        f"squares; the largest goes from {figure(seen.before.worst)} to {figure(seen.after.worst)}.",
+        f"squares; the largest goes from {figure(seen.before.worst)} to "
+        f"{figure(seen.after.worst)}.",
         caption,
         names=names,
         series=series,
@@ -96,7 +95,7 @@ def _risk_table(seen: Judgement, record: FitRecord) -> Block:
 
     kind = "number" if seen.level is None else "interval"
     columns = [("Group", "text"), (f"Risk, {BEFORE}", kind), (f"Risk, {AFTER}", kind)]
-    columns += [("Change", "share"), ("Weight", "share")]
+    columns += [("Change", "change"), ("Weight", "share")]
     if seen.rows is not None:
         columns.insert(1, ("Rows judged" if seen.level is not None else "Rows", "count"))
     rows = []
@@ -117,66 +116,92 @@ def _risk_table(seen: Judgement, record: FitRecord) -> Block:
 
 def path_section(model: Any, seen: Judgement) -> Block:
     """Weights and risks along the iterations of Algorithm 1."""
-    history = model.history_
-    weights = np.asarray(history["weights"], dtype=float)
-    length = len(weights)
-    risks = history.get("group_risks")
-    risks = None if risks is None else np.asarray(risks, dtype=float)
-    last = weights[-1] if length else seen.weights
-    scores = [last] if risks is None or not length else [last, risks[-1]]
-    at = foremost(*scores, most=CURVES)
-    picked = np.argsort(-last[at], kind="stable")[:SHOWN]
-    x = np.arange(1, length + 1)
-    common: dict[str, Any] = {"x": "iteration", "choice": "groups", "logx": length > 100}
-    few = "" if len(at) == len(seen.names) else f" {len(at)} of {len(seen.names):,} groups are kept"
-    few += ": those of most weight." if few and risks is None else ""
-    few += ": those of most weight or largest risk." if few and risks is not None else ""
-    caption = f"{few}{thinned(length)}"
-    top = [seen.names[at[i]] for i in picked]
+    way = _Way.of(model)
+    at = foremost(way.weights[-1], way.risks[-1], most=CURVES)
+    picked = np.argsort(-way.weights[-1][at], kind="stable")[:SHOWN]
+    names = [seen.names[i] for i in at]
+    common: dict[str, Any] = {"x": "iteration", "whole": True, "logx": len(way.x) > 100}
+    few = ""
+    if len(at) < len(seen.names):
+        few = f" {len(at)} of {len(seen.names):,} groups are kept: those of most weight or risk."
+    end = "The last point is the fit as returned, after polish."
+    caption = f"{end}{few}{thinned(len(way.x))}"
     parts = [
         b.chart(
             "progress",
             "curves",
             "Risk along the iterations",
-            f"From {figure(float(history['risk'][0]))} to {figure(float(history['risk'][-1]))}.",
+            f"From {figure(float(way.risk[0]))} to {figure(float(way.risk[-1]))}.",
             "The risk that is minimised, and the largest risk of any group, on the rows of the "
-            f"fit; polish comes after the last iteration.{thinned(length)}",
-            x="iteration",
+            f"fit. {end}{thinned(len(way.x))}",
             y="risk",
-            logx=length > 100,
             series=[
-                curve("risk minimised", x, history["risk"], colour="ours"),
-                curve("worst group", x, history["worst"], colour="plain"),
+                curve("risk minimised", way.x, way.risk, colour="ours"),
+                curve("worst group", way.x, way.worst, colour="plain", dash="dash"),
             ],
+            logy=wide(np.append(way.risk, way.worst)),
+            **common,
         ),
-        b.choice("groups", "group", [seen.names[i] for i in at], picked.tolist()),
+        b.choice("groups", "group", names, picked.tolist()),
         b.chart(
             "weights",
             "curves",
             "Weights of groups",
-            f"At the end most weight is on {listed(top, most=3)}.",
-            f"The mixture of groups that the fit is trained for.{caption}",
+            f"At the end most weight is on {listed([names[i] for i in picked], most=3)}.",
+            f"The mixture of groups that the fit is trained for. {caption}",
             y="weight",
             percent=True,
-            series=[curve(seen.names[i], x, weights[:, i], pick=k) for k, i in enumerate(at)],
+            choice="groups",
+            series=_curves(names, way.x, way.weights[:, at]),
             **common,
         ),
     ]
-    if risks is not None:
+    if len(way.risks) == len(way.x):
         parts.append(
             b.chart(
                 "group-risks",
                 "curves",
                 "Risks of groups",
-                f"The largest at the end is {figure(float(np.nanmax(risks[-1])))}.",
-                f"Mean squared error on the rows of the fit.{caption}",
+                f"The largest at the end is {figure(float(way.risks[-1].max()))}.",
+                f"Mean squared error on the rows of the fit. {caption}",
                 y="risk",
-                series=[curve(seen.names[i], x, risks[:, i], pick=k) for k, i in enumerate(at)],
+                choice="groups",
+                logy=wide(way.risks[:, at]),
+                series=_curves(names, way.x, way.risks[:, at]),
                 **common,
             )
         )
-    words = f"{count(length, 'iteration')} of Algorithm 1. {model.status_}"
-    return b.section("path", "Weights and risks along the way", b.text(words), *parts)
+    return b.section("path", "Weights and risks along the way", b.text(model.status_), *parts)
+
+
+class _Way(NamedTuple):
+    """The iterations, and the returned fit as one more; of the group risks the last row alone if
+    no others were kept."""
+
+    x: Array
+    risk: Array
+    worst: Array
+    weights: Array
+    risks: Array
+
+    @classmethod
+    def of(cls, model: Any) -> _Way:
+        history = model.history_
+        weights = np.vstack([history["weights"], model.group_weights_])
+        risks = np.asarray(model.group_risks_, dtype=float)[None, :]
+        if "group_risks" in history:
+            risks = np.vstack([history["group_risks"], risks])
+        return cls(
+            np.arange(1, len(weights) + 1),
+            np.append(history["risk"], model.risk_),
+            np.append(history["worst"], np.max(model.group_risks_)),
+            weights,
+            risks,
+        )
+
+
+def _curves(names: list[str], x: Array, values: Array) -> list[dict[str, Any]]:
+    return [curve(name, x, values[:, k], pick=k) for k, name in enumerate(names)]
 
 
 def frontier_section(model: Any, record: FitRecord) -> Block:
@@ -248,13 +273,14 @@ def residual_section(seen: Judgement, record: FitRecord) -> Block:
         "boxes",
         "Label minus prediction",
         f"In {names[0]}, the hardest group, the median goes from "
-        f"{figure(float(found.plain[worst, middle]))} to {figure(float(found.ours[worst, middle]))}.",
+        f"{figure(float(found.plain[worst, middle]))} to "
+        f"{figure(float(found.ours[worst, middle]))}.",
         f"In units of {record.data.target}, of the fits to all rows. Boxes are quartiles, whiskers "
         f"end at the 5% and 95% quantiles. A box away from zero is a group that is missed on one "
         f"side.{few}",
         names=names,
         levels=found.levels,
-        x=f"label minus prediction",
+        x="label minus prediction",
         series=[
             {"name": BEFORE, "colour": "plain", "quantiles": found.plain[at]},
             {"name": AFTER, "colour": "ours", "quantiles": found.ours[at]},

@@ -74,7 +74,9 @@ class Judgement:
                 names=names,
                 rows=rows,
                 weights=weights,
-                before=Side(name=BEFORE, values=plain, average=_mean(plain, rows if known else None)),
+                before=Side(
+                    name=BEFORE, values=plain, average=_mean(plain, rows if known else None)
+                ),
                 after=Side(name=AFTER, values=ours, average=_mean(ours, rows if known else None)),
                 how="on the rows of the fit themselves",
                 held_out=False,
@@ -92,7 +94,7 @@ class Judgement:
                 for column in (found.values, found.low, found.high)
             )
             sides[name] = Side(name=name, values=values, low=low, high=high, average=average)
-        sizes = {label: n for label, n in zip(judged.ours, judged.ours.sizes, strict=True)}
+        sizes = dict(zip(judged.ours, judged.ours.sizes, strict=True))
         return cls(
             names=names,
             rows=np.array([float(sizes.get(label, 0.0)) for label in labels]),

@@ -14,7 +14,7 @@ const report = (() => {
       if (key === "on") for (const [event, call] of Object.entries(value)) node.addEventListener(event, call);
       else if (value !== null && value !== false) node.setAttribute(key, value === true ? "" : value);
     }
-    node.append(...children.flat().filter((child) => child !== null && child !== undefined));
+    node.append(...children.flat(3).filter((child) => child !== null && child !== undefined));
     return node;
   }
 
@@ -32,6 +32,8 @@ const report = (() => {
     if (value === 0) return "0%";
     return Math.abs(value) < 1e-4 ? "<0.01%" : `${number(Number((100 * value).toPrecision(3)))}%`;
   }
+
+  const change = (value) => (value > 0 ? `+${share(value)}` : share(value).replace("-", "−"));
 
   function interval([value, low, high]) {
     if (value === null) return ["–", ""];
@@ -54,7 +56,7 @@ const report = (() => {
       return make("td", { class: "right" }, middle, bounds ? make("span", { class: "bounds" }, bounds) : null);
     }
     if (kind === "text") return make("td", { dir: "auto" }, value === null ? "–" : value);
-    return make("td", { class: "right" }, kind === "share" ? share(value) : number(value));
+    return make("td", { class: "right" }, kind === "share" ? share(value) : kind === "change" ? change(value) : number(value));
   }
 
   function order(value, kind) {
@@ -212,7 +214,8 @@ const report = (() => {
   } } });
   function wear(theme) {
     root.dataset.theme = theme;
-    toggle.textContent = theme === "dark" ? "Light colours" : "Dark colours";
+    toggle.textContent = theme === "dark" ? "☀ Light" : "☾ Dark";
+    toggle.setAttribute("aria-label", theme === "dark" ? "Light colours" : "Dark colours");
     listeners.forEach((call) => call());
   }
   dark.addEventListener("change", () => { if (!stored()) wear(dark.matches ? "dark" : "light"); });
