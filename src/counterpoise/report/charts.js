@@ -93,7 +93,7 @@
     return { data, layout: layout(width, width < NARROW ? 300 : 360, {
       xaxis: { title: safe(block.x), type: block.logx ? "log" : "linear", zeroline: false, dtick: few ? 1 : undefined },
       yaxis: { title: safe(block.y), type: block.logy ? "log" : "linear", tickformat: block.percent ? ".0%" : undefined, zeroline: false, rangemode: block.percent ? "tozero" : "normal" },
-      showlegend: !block.choice, hovermode: "closest" }) };
+      showlegend: !block.choice && block.series.length > 1, hovermode: "closest" }) };
   }
 
   // Average against worst, a line for every family, a ring around what was chosen.

@@ -50,13 +50,14 @@ class Track:
         def table(key: str) -> Array:
             return np.array([[_number(r[key].get(d)) for d in domains] for r in records])
 
+        tokens = np.array([r["tokens"] for r in records])
         return cls(
             domains=domains,
-            tokens=np.array([r["tokens"] for r in records]),
+            tokens=tokens,
             losses=table("report"),
             driving=table("driving"),
             weights=table("weights"),
-            shares=table("shares"),
+            shares=np.where(tokens[:, None] > 0, table("shares"), np.nan),  # of nothing at first
             epochs=table("epochs"),
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -96,3 +96,18 @@ def setting(value: Any) -> str:
         return setting(value.tolist())
     shown = value if isinstance(value, str) else repr(value)
     return shown if len(shown) <= 300 else shown[:297] + "..."
+
+
+def settings(table: Mapping[str, Any], path: str = "") -> dict[str, str]:
+    """Tables within tables as one list.
+
+    >>> settings({"train": {"seed": 0}, "out": "runs"})
+    {'train.seed': '0', 'out': 'runs'}
+    """
+    out: dict[str, str] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping) and value:
+            out |= settings(value, f"{path}{key}.")
+        else:
+            out[f"{path}{key}"] = setting(value)
+    return out
