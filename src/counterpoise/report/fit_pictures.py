@@ -16,7 +16,7 @@ from counterpoise.report.words import count, figure, listed, names_of
 Array = np.ndarray
 
 # Groups that a chart with a row for each has room for.
-ROWS, BOXES = 60, 40
+ROWS = 40
 COLOURS = {BEFORE: "plain", AFTER: "ours"}
 
 
@@ -263,7 +263,7 @@ def residual_section(seen: Judgement, record: FitRecord) -> Block:
         words = "No residuals were kept with this fit."
         return b.section("residuals", "Residuals by group", b.text(words))
     place = {name: i for i, name in enumerate(names_of(found.labels))}
-    at = [place[seen.names[i]] for i in seen.order if seen.names[i] in place][:BOXES]
+    at = [place[seen.names[i]] for i in seen.order if seen.names[i] in place][:ROWS]
     names = [names_of(found.labels)[i] for i in at]
     middle = len(found.levels) // 2
     worst = at[0]
