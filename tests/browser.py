@@ -1,5 +1,5 @@
 """A real browser for tests: Chromium, driven by Playwright. A file of tests imports the fixtures
-``chromium`` and ``visit`` from here."""
+``chromium``, ``visits`` and ``visit`` from here."""
 
 import os
 import shutil
@@ -64,20 +64,19 @@ class Visit:
         return self.page.evaluate(f"(id) => {{ const gd = document.getElementById(id); return {what} }}", f"chart-{name}")  # fmt: skip # noqa: E501
 
 
-@pytest.fixture
-def visit(chromium, tmp_path):
-    """Opens the text of a page from a file; when the test ends, nothing may have gone wrong."""
-    contexts, visits = [], []
+class Visits:
+    """Pages that a file of tests has opened, each in a context of its own."""
 
-    def go(html, *, width=1280, scheme="light"):
-        file = tmp_path / f"page-{len(visits)}.html"
+    def __init__(self, chromium, folder):
+        self.chromium, self.folder, self.all = chromium, folder, []
+
+    def go(self, html, *, width=1280, scheme="light"):
+        """Open the text of a page from a file."""
+        file = self.folder / f"page-{len(self.all)}.html"
         file.write_text(html, encoding="utf-8")
-        context = chromium.new_context(
-            viewport={"width": width, "height": 900}, color_scheme=scheme
-        )
-        contexts.append(context)
-        seen = Visit(context.new_page())
-        visits.append(seen)
+        size = {"width": width, "height": 900}
+        seen = Visit(self.chromium.new_context(viewport=size, color_scheme=scheme).new_page())
+        self.all.append(seen)
         note = seen.troubles.append
         seen.page.on("console", lambda m: note(f"console: {m.text}"))
         seen.page.on("pageerror", lambda error: note(f"error: {error}"))
@@ -89,8 +88,18 @@ def visit(chromium, tmp_path):
         seen.page.goto(file.as_uri())
         return seen
 
-    yield go
-    for context in contexts:
-        context.close()
-    for seen in visits:
-        assert seen.troubles == []
+
+@pytest.fixture(scope="module")
+def visits(chromium, tmp_path_factory):
+    """Pages that tests of a file share: to open one takes seconds."""
+    opened = Visits(chromium, tmp_path_factory.mktemp("pages"))
+    yield opened
+    for seen in opened.all:
+        seen.page.context.close()
+
+
+@pytest.fixture
+def visit(visits):
+    """Opens a page; when the test ends, nothing may have gone wrong in any."""
+    yield visits.go
+    assert [trouble for seen in visits.all for trouble in seen.troubles] == []

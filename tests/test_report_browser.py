@@ -1,9 +1,10 @@
 """Reports in a real browser: drawn, usable, and deaf to what names say."""
 
 import json
+from itertools import pairwise
 
 import pytest
-from browser import chromium, visit  # noqa: F401
+from browser import chromium, visit, visits  # noqa: F401
 from report_fits import HOSTILE, fitted, long_fit
 
 from counterpoise.report import fit_page
@@ -16,9 +17,15 @@ def html():
     return fit_page(*fitted(LABELS, cv=True))
 
 
+@pytest.fixture(scope="module")
+def shared(visits, html):  # noqa: F811
+    return visits.go(html)
+
+
 @pytest.fixture
-def opened(visit, html):  # noqa: F811
-    return visit(html)
+def opened(visit, shared):  # noqa: F811
+    """One page for many tests, each of which brings it to where it needs it."""
+    return shared
 
 
 def column(opened, table, number):
@@ -26,19 +33,15 @@ def column(opened, table, number):
     return cells.all_inner_texts()
 
 
-def test_all_charts_are_drawn_without_a_network(opened):
+def test_all_charts_are_drawn_when_they_come_near(visit, html):  # noqa: F811
+    opened = visit(html)
+    opened.locator("#chart-risks svg.main-svg").first.wait_for()
+    assert opened.locator("#chart-residuals svg").count() == 0
     assert opened.draw_all() == 5
     for name in ("risks", "progress", "weights", "frontier", "residuals"):
         assert opened.chart(name, "gd.data.length") >= 2
         assert opened.chart(name, "gd.querySelectorAll('svg.main-svg').length") >= 1
     assert opened.title().endswith("· Counterpoise")
-
-
-def test_charts_are_drawn_when_they_come_near(opened):
-    far = opened.locator("#chart-residuals")
-    assert far.locator("svg").count() == 0
-    far.scroll_into_view_if_needed()
-    far.locator("svg.main-svg").first.wait_for()
 
 
 def test_landmarks_headings_and_names(opened):
@@ -49,7 +52,7 @@ def test_landmarks_headings_and_names(opened):
     )
     assert levels[0] == 1
     assert levels.count(1) == 1
-    assert all(b - a <= 1 for a, b in zip(levels, levels[1:], strict=False))
+    assert all(b - a <= 1 for a, b in pairwise(levels))
     for plot in opened.locator(".plot").all():
         assert plot.get_attribute("role") == "img"
         assert len(plot.get_attribute("aria-label")) > 30
@@ -66,6 +69,7 @@ def test_landmarks_headings_and_names(opened):
 
 def test_boxes_choose_the_curves(opened):
     opened.draw_all()
+    opened.locator("#choice-groups").get_by_role("button", name="As at first").click()
     assert opened.chart("weights", "gd.data.length") == 8
     boxes = opened.locator("#choice-groups input[type=checkbox]")
     assert boxes.count() == 12
@@ -88,10 +92,13 @@ def test_boxes_can_be_searched(opened):
     opened.locator("#choice-groups input[type=search]").fill("G07")
     shown = opened.locator("#choice-groups .boxes label:visible")
     assert shown.all_inner_texts() == ["g07"]
+    opened.locator("#choice-groups input[type=search]").fill("")
+    assert shown.count() == 12
 
 
 def test_tables_sort_by_mouse_and_keyboard(opened):
     heads = opened.locator("#risk-table th")
+    heads.nth(1).locator("button").click()
     assert heads.locator("button").count() == 6
     name = heads.nth(0)
     name.locator("button").click()
@@ -137,39 +144,38 @@ def test_evidence_opens(opened):
     assert len(first.locator(".evidence").inner_text()) > 10
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_theme_is_the_systems_until_another_is_chosen(visit, html, scheme):  # noqa: F811
-    opened = visit(html, scheme=scheme)
+def test_the_theme_is_the_systems_until_another_is_chosen(visit, html):  # noqa: F811
+    opened = visit(html, scheme="dark")
     opened.draw_all()
-    other = {"light": "dark", "dark": "light"}[scheme]
-    colour, back = "gd.layout.font.color", "getComputedStyle(document.body).backgroundColor"
-    assert opened.evaluate("document.documentElement.dataset.theme") == scheme
-    before = opened.chart("risks", colour), opened.evaluate(back)
-    points = opened.chart("risks", "gd.data.at(-1).marker.color")
+    worn = "document.documentElement.dataset.theme"
+    back = "getComputedStyle(document.body).backgroundColor"
+    assert opened.evaluate(worn) == "dark"
+    opened.emulate_media(color_scheme="light")
+    opened.wait_for_function(f"() => {worn} === 'light'")
+    before = [opened.chart("risks", "gd.layout.font.color"), opened.evaluate(back)]
+    before.append(opened.chart("risks", "gd.data.at(-1).marker.color"))
     opened.locator("#theme").click()
-    assert opened.evaluate("document.documentElement.dataset.theme") == other
-    after = opened.chart("risks", colour), opened.evaluate(back)
-    assert before[0] != after[0]
-    assert before[1] != after[1]
-    assert opened.chart("risks", "gd.data.at(-1).marker.color") != points
-    opened.reload()  # remembered
-    assert opened.evaluate("document.documentElement.dataset.theme") == other
+    assert opened.evaluate(worn) == "dark"
+    after = [opened.chart("risks", "gd.layout.font.color"), opened.evaluate(back)]
+    after.append(opened.chart("risks", "gd.data.at(-1).marker.color"))
+    assert all(a != b for a, b in zip(before, after, strict=True))
+    opened.reload()  # remembered, whatever the system says
+    assert opened.evaluate(worn) == "dark"
 
 
-@pytest.mark.parametrize("width", [320, 375, 768])
-def test_a_phone_shows_it_without_scrolling_sideways(visit, html, width):  # noqa: F811
-    opened = visit(html, width=width)
+def test_a_phone_shows_it_without_scrolling_sideways(visit, html):  # noqa: F811
+    opened = visit(html, width=375)
     opened.draw_all()
-    assert opened.evaluate("document.scrollingElement.scrollWidth") <= width
+    for width in (375, 320, 768):
+        opened.set_viewport_size({"width": width, "height": 800})
+        opened.wait_for_function(
+            "(width) => [...document.querySelectorAll('.plot')].every((gd) => "
+            "gd.layout.width === gd.clientWidth && gd.clientWidth < width)",
+            arg=width,
+        )
+        assert opened.evaluate("document.scrollingElement.scrollWidth") <= width
     box = opened.locator(".scroll").first
     assert box.evaluate("(e) => e.scrollWidth >= e.clientWidth && e.clientWidth < innerWidth")
-
-
-def test_charts_follow_the_window(opened):
-    opened.draw_all()
-    opened.set_viewport_size({"width": 375, "height": 800})
-    opened.wait_for_function("document.getElementById('chart-risks').layout.width < 375")
-    assert opened.evaluate("document.scrollingElement.scrollWidth") <= 375
 
 
 def test_paper_has_every_chart_in_light_colours(visit, html):  # noqa: F811
@@ -191,7 +197,9 @@ def test_the_command_can_be_copied(opened):
     opened.context.grant_permissions(["clipboard-read", "clipboard-write"])
     button = opened.locator(".code button")
     button.click()
-    opened.wait_for_function("document.querySelector('.code button').textContent === 'Copied'")
+    opened.wait_for_function(
+        "() => document.querySelector('.code button').textContent === 'Copied'"
+    )
     assert "counterpoise fit rows.csv" in opened.evaluate("navigator.clipboard.readText()")
 
 
@@ -215,11 +223,6 @@ def test_hostile_names_stay_text(visit):  # noqa: F811
     for name in ("<b>bold</b>", "&amp;lt; &quot;", "%{x} ${y} {{z}}", "(empty)"):
         assert name in shown
     assert ticks.locator("[style*='font-weight: bold']").count() == 0
-
-
-def test_hover_tells_hostile_names_as_they_are(visit):  # noqa: F811
-    opened = visit(fit_page(*fitted(HOSTILE)))
-    opened.draw_all()
     name = "<a href='javascript:alert(3)'>link</a>"
     where = json.dumps(name)
     at = opened.evaluate(
