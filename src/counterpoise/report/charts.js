@@ -10,7 +10,7 @@
   const lines = (...parts) => parts.filter(Boolean).join("<br>");
 
   function layout(width, height, more) {
-    const axis = { gridcolor: colour("grid"), zerolinecolor: colour("line"), linecolor: colour("line"), tickcolor: colour("line"), automargin: true, hoverformat: ".4g" };
+    const axis = { gridcolor: colour("grid"), zerolinecolor: colour("line"), linecolor: colour("line"), tickcolor: colour("line"), automargin: true };
     const { xaxis, yaxis, ...rest } = more;
     return {
       width, height, autosize: false, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",

@@ -34,7 +34,6 @@ def study_page(folder: str | os.PathLike[str]) -> str:
         kind="comparison",
         title=_title(study),
         lead=_lead(study),
-        tone="",
         figures=[_best(metric, ends) for metric, ends in found.items()],
         sections=[
             _curves(study),
