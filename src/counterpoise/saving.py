@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from counterpoise.lm.disk import write_bytes, write_json
+from counterpoise.disk import write_bytes, write_json
 from counterpoise.packing import Packer, unpack
 
 if TYPE_CHECKING:
