@@ -23,6 +23,12 @@ def listed(names: Iterable[object], most: int = LISTED) -> str:
     return ", ".join(shown[:most]) + (f" and {more} more" if more > 0 else "")
 
 
+def short(error: BaseException) -> str:
+    """What an error of another library says, in one line."""
+    text = " ".join(str(error).split())
+    return text if len(text) <= 200 else f"{text[:200]}..."
+
+
 def check_names(wanted: Iterable[str], names: Sequence[str], where: str, role: str = "") -> None:
     """All of them are columns; else the error lists the close matches and the columns.
 

@@ -43,8 +43,9 @@ def read_npz(file: Path) -> Any:
 
 def _arrays(file: Path) -> dict[str, np.ndarray]:
     try:
-        with np.load(file, allow_pickle=False) as found:
-            if not isinstance(found, np.lib.npyio.NpzFile):
+        with open(file, "rb") as raw:  # numpy would leave a damaged file open
+            found = np.load(raw, allow_pickle=False)
+            if isinstance(found, np.ndarray):
                 raise DataError(f"{str(file)!r} holds one array; save columns with numpy.savez")
             return {name: _loaded(found, name, file) for name in found.files}
     except (zipfile.BadZipFile, zlib.error, KeyError, NotImplementedError) as error:
@@ -53,7 +54,12 @@ def _arrays(file: Path) -> dict[str, np.ndarray]:
 
 def _loaded(found: Any, name: str, file: Path) -> np.ndarray:
     try:
-        return found[name]
+        array = found[name]
+        if not isinstance(array, np.ndarray):
+            raise DataError(
+                f"{str(file)!r} has {name!r}, which is no array; save columns with numpy.savez"
+            )
+        return array
     except ValueError as error:
         if "pickle" not in str(error):
             raise

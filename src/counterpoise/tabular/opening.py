@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from counterpoise.arguments import check_choice
 from counterpoise.sources import parquet_files
-from counterpoise.tabular.errors import DataError
+from counterpoise.tabular.errors import DataError, short
 from counterpoise.tabular.table import HeldTable, ParquetTable, Table
 
 SUFFIXES = {
@@ -116,14 +116,9 @@ def reading(file: Path, kind: str) -> Iterator[None]:
     except (pa.ArrowException, ValueError, OSError, EOFError) as error:
         name = {"csv": "a CSV", "arrow": "an Arrow", "npz": "an .npz"}[kind]
         raise DataError(
-            f"{str(file)!r} cannot be read as {name} file ({_short(error)}); "
+            f"{str(file)!r} cannot be read as {name} file ({short(error)}); "
             "mend it or write it anew, or say its format if it has another"
         ) from None
-
-
-def _short(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    return text if len(text) <= 200 else f"{text[:200]}..."
 
 
 def _read_arrow(file: Path) -> Any:

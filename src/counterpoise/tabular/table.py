@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from counterpoise.disk import probed
 from counterpoise.sources import parquet_schema
-from counterpoise.tabular.errors import DataError, check_names, listed
+from counterpoise.tabular.errors import DataError, check_names, listed, short
 
 # Rows that are read together, unless the reader says.
 ROWS = 1 << 16
@@ -119,7 +119,7 @@ class ParquetTable(Table):
             except (ValueError, OSError, pa.ArrowException) as error:
                 if isinstance(error, PermissionError):
                     raise
-                raise DataError(f"{error}; write it anew, or give another file") from None
+                raise DataError(f"{short(error)}; write it anew, or give another file") from None
         for file, schema in zip(files, schemas, strict=True):
             other = set(schema.names) ^ set(schemas[0].names)
             if other:
@@ -148,7 +148,7 @@ class ParquetTable(Table):
                 if isinstance(error, (FileNotFoundError, PermissionError)):
                     raise
                 raise DataError(
-                    f"{str(path)!r} cannot be read to its end ({error}); it is cut off or damaged: "
+                    f"{str(path)!r} cannot be read to its end ({short(error)}); it is cut off or damaged: "
                     "write it anew"
                 ) from None
 
@@ -173,7 +173,7 @@ def as_table(data: Any) -> Table:
             return HeldTable.of(pa.table(dict(data)))
     except pa.ArrowException as error:
         raise DataError(
-            f"the columns cannot be read ({error}); each must hold values of one kind"
+            f"the columns cannot be read ({short(error)}); each must hold values of one kind"
         ) from None
     raise TypeError(
         "rows must come as a Table, an Arrow table, a pandas or polars DataFrame or a mapping from "
@@ -188,10 +188,12 @@ def _joined(column: Any) -> Any:
 
 def _unified(schemas: list[Any], path: Path) -> Any:
     """One type for each column; files may differ as integers do from floats."""
+    if len(schemas) == 1:
+        return schemas[0]
     try:
         return pa.unify_schemas(schemas, promote_options="permissive")
     except (pa.ArrowException, ValueError) as error:
         raise DataError(
-            f"the files in {str(path)!r} hold other kinds of values under the same name ({error}); "
+            f"the files in {str(path)!r} hold other kinds of values under the same name ({short(error)}); "
             "write them alike"
         ) from None
