@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_array
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from counterpoise.activations import Activation, get_activation
@@ -31,6 +32,7 @@ class Neuron(RegressorMixin, BaseEstimator):
     coef_: Array
     intercept_: float
     group_weights_: Array
+    columns_: Any
 
     def _check_flags(self, *names: str) -> None:
         for name in names:
@@ -84,9 +86,13 @@ class Neuron(RegressorMixin, BaseEstimator):
     def predict(self, X: Any) -> Any:
         """``sigma(X @ coef_ + intercept_)``.
 
-        An array; for a Dask collection a lazy Dask array, for a tensor a tensor on its device.
+        An array; for a Dask collection a lazy Dask array, for a tensor a tensor on its device. A
+        model that was fitted to a table (``counterpoise fit``) takes frames with its columns as
+        well, and encodes them as it did then.
         """
         check_is_fitted(self)
+        if hasattr(self, "columns_") and kind_of(X) == "memory":
+            return self._scores(self._encoded(X))
         kind = kind_of(X)
         if kind == "source":
             return np.concatenate([self._scores(self._wide_enough(chunk[0])) for chunk in X])
@@ -102,6 +108,12 @@ class Neuron(RegressorMixin, BaseEstimator):
             return on_device(X, self.coef_, self.intercept_, self.activation_)
         X = validate_data(self, X, accept_sparse="csr", dtype=FLOATS, reset=False)
         return self._scores(X)
+
+    def _encoded(self, X: Any) -> Any:
+        """Rows of a table as numbers; numbers as they are."""
+        if hasattr(X, "columns") or hasattr(X, "schema"):
+            return self.columns_.encode(X)
+        return self._wide_enough(check_array(X, accept_sparse="csr", dtype=FLOATS))
 
     def _wide_enough(self, X: Any) -> Any:
         """``X``, if it has as many features as the fit had."""

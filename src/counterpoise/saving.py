@@ -93,13 +93,18 @@ def load(folder: PathLike) -> Neuron:
 
 def load_fit(folder: PathLike) -> tuple[Neuron, FitRecord]:
     """A model and the record of its fit, as ``counterpoise fit`` stores them."""
-    model = load(folder)
-    if not (Path(folder) / "record.json").is_file():
+    model, record = load(folder), load_record(folder)
+    if record is None:
         raise ModelFileError(
             f"{str(folder)!r} holds a model without a record of its fit; a report needs one that "
             "was made by `counterpoise fit --out`"
         )
-    return model, read_document(folder, "record")
+    return model, record
+
+
+def load_record(folder: PathLike) -> FitRecord | None:
+    """The record of a fit, where there is one."""
+    return read_document(folder, "record") if (Path(folder) / "record.json").is_file() else None
 
 
 def write_document(folder: Path, name: str, value: Any) -> None:
