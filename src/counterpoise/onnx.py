@@ -79,7 +79,7 @@ def to_onnx(
     draft = Draft(np.dtype(dtype))
     # A column, and not a vector: onnxruntime refuses a vector where there are no rows.
     column = draft.node("MatMul", "X", draft.constant(model.coef_[:, None], "coef"))
-    draft.constants["axis"] = np.array([1])
+    draft.constants["axis"] = np.array([1], dtype=np.int64)
     terms = draft.node("Squeeze", column, "axis")
     score = draft.node("Add", terms, draft.constant(model.intercept_, "intercept"))
     _activate(draft, score, model.activation_)
