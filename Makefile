@@ -35,12 +35,12 @@ check: $(VENV)/.test
 # nothing, outside of this folder, with the packages that it asks for and no others.
 package: $(VENV)/.test
 	rm -rf out/dist
-	$(BIN)/python -m build --outdir out/dist . > /dev/null
+	$(BIN)/python -m build --no-isolation --outdir out/dist . > /dev/null
 	@set -e; wheel=$$(ls "$(CURDIR)"/out/dist/*.whl); folder=$$(mktemp -d); \
-	trap 'rm -rf "$$folder"' EXIT INT TERM; unset PYTHONPATH; \
+	trap 'rm -rf "$$folder"' EXIT INT TERM; unset PYTHONPATH PYTHONDONTWRITEBYTECODE; \
 	echo "trying $$(basename "$$wheel") in an empty environment"; \
-	$(PYTHON) -m venv "$$folder/env"; \
-	"$$folder/env/bin/python" -m pip --disable-pip-version-check -q install "$$wheel"; \
+	$(PYTHON) -m venv --without-pip "$$folder/env"; \
+	$(PIP) --python "$$folder/env/bin/python" install --no-compile "$$wheel"; \
 	cp tests/outside.py "$$folder"; cd "$$folder"; env/bin/python outside.py --times
 
 # Everything measured in docs but theory.md; two hours on two cores. `bench-quick`: minutes.
