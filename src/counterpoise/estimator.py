@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -60,6 +62,7 @@ class Neuron(RegressorMixin, BaseEstimator):
 
     def _keep(self, X: Any, others: tuple[Any, ...], found: Outcome) -> None:
         """Set the attributes of a fit; a warning if it did not converge."""
+        self.__dict__.pop("columns_", None)  # of a table that an earlier fit was made from
         self._note_features(X, others, len(found.coef))
         self.activation_ = get_activation(self.activation)
         self.coef_ = found.coef
@@ -114,6 +117,15 @@ class Neuron(RegressorMixin, BaseEstimator):
 
     def _scores(self, X: Any) -> Array:
         return self.activation_.value(X @ self.coef_ + self.intercept_)
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Store the fitted model in a folder; :func:`counterpoise.load` brings it back.
+
+        JSON and .npz, without pickle, versioned and with checksums.
+        """
+        from counterpoise.saving import save
+
+        return save(self, folder)
 
     def worst_group_risk(self, X: Any, y: Any, groups: Any, sample_weight: Any = None) -> float:
         """Mean squared error of the worst group among the given rows."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from counterpoise.lm.disk import locked, read_json, write_json, write_text
+from counterpoise.disk import locked, read_json, write_json, write_text
 from counterpoise.lm.downstream.tasks import PAPER_TASKS, TASKS
 from counterpoise.lm.sources.archives import members
 from counterpoise.lm.sources.packages import Package, fetch
