@@ -151,6 +151,13 @@ def test_all_kinds_of_neurons(model):
     assert_served_as_predicted(model.fit(X, y, groups=g), X, "float64")
 
 
+def test_a_stored_model_is_exported_as_it_was(tmp_path):
+    X, y, g = neuron_data(K=2, n=60, d=D)
+    model = GroupDRONeuron(leaky_relu(0.25), tol=1e-2).fit(X, y, groups=g)
+    model.save(tmp_path / "model")
+    assert to_onnx(counterpoise.load(tmp_path / "model")) == to_onnx(model)
+
+
 def test_the_file_tells_what_it_is(tmp_path):
     X, y, _ = neuron_data(K=1, n=50, d=2)
     names = ["größe", 'a "quoted" <b>']

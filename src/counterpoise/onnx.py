@@ -14,8 +14,8 @@ from sklearn.utils.validation import check_is_fitted
 from counterpoise import __version__
 from counterpoise.activations import CUSTOM, ELU, IDENTITY, PIECEWISE, SOFTPLUS, Activation
 from counterpoise.arguments import check_choice
+from counterpoise.disk import write_bytes
 from counterpoise.estimator import Neuron
-from counterpoise.lm.disk import write_bytes
 
 if TYPE_CHECKING:
     import onnx
