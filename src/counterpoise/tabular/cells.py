@@ -57,8 +57,8 @@ def numbers(column: Any, name: str) -> Array:
     wrong = np.isinf(found)
     if wrong.any():
         raise DataError(
-            f"column {name!r} has {int(wrong.sum())} infinite value(s); replace them by numbers or "
-            f"empty cells, or leave the column out (--drop {name})"
+            f"column {name!r} has {int(wrong.sum())} infinite value(s); replace them by numbers, "
+            "or leave these cells empty"
         )
     return found
 
@@ -80,21 +80,20 @@ def words(column: Any) -> tuple[Array, list[str]]:
     if kinds.is_null(column.type):
         return np.full(len(column), -1), []
     if kinds.is_floating(column.type):
+        if kinds.is_float16(column.type):
+            column = pa.array(numbers(column, "half precision"), from_pandas=True)
         column = pc.if_else(pc.is_nan(column), None, column)
     if not kinds.is_dictionary(column.type):
-        column = (column if _hashed(column) else column.cast(pa.string())).dictionary_encode()
-    codes = column.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+        if kinds.is_string_view(column.type):
+            column = column.cast(pa.string())
+        column = column.dictionary_encode()
+    codes = column.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
     given = column.dictionary.cast(pa.string()).to_pylist()
     # a dictionary may hold a value twice, or one that is missing
     values = [value for value in dict.fromkeys(given) if value is not None]
     number = {value: i for i, value in enumerate(values)}
     place = np.array([*(number.get(value, -1) for value in given), -1], dtype=np.int64)
     return place[codes], values
-
-
-def _hashed(column: Any) -> bool:
-    """Whether equal texts are equal values, so that only distinct ones need become text."""
-    return not (kinds.is_string_view(column.type) or kinds.is_float16(column.type))
 
 
 def is_missing(column: Any) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections.abc import Iterable, Sequence
 
 # Names that a message lists at most.
@@ -27,6 +28,15 @@ def short(error: BaseException) -> str:
     """What an error of another library says, in one line."""
     text = " ".join(str(error).split())
     return text if len(text) <= 200 else f"{text[:200]}..."
+
+
+def drop_option(name: str) -> str:
+    """The option that leaves a column out.
+
+    >>> drop_option("row id")
+    "--drop 'row id'"
+    """
+    return f"--drop {shlex.quote(name)}"
 
 
 def check_names(wanted: Iterable[str], names: Sequence[str], where: str, role: str = "") -> None:

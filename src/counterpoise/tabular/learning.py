@@ -12,7 +12,7 @@ import numpy as np
 from counterpoise.arguments import check_choice, check_whole
 from counterpoise.tabular.columns import MISSING, Columns
 from counterpoise.tabular.encoding import missing_masks, refuse_missing
-from counterpoise.tabular.errors import DataError, listed
+from counterpoise.tabular.errors import DataError, drop_option, listed
 from counterpoise.tabular.labels import check_whole_labels, group_labels, may_be_integers
 from counterpoise.tabular.roles import Roles, find_roles
 from counterpoise.tabular.table import Table, as_table
@@ -174,7 +174,7 @@ def _refuse(
 ) -> str:  # fmt: skip
     """Errors that only a whole pass can tell; what groups are called by."""
     problems = [
-        f"{name!r} has no value at all: leave it out with --drop {name}"
+        f"{name!r} has no value at all: leave it out with {drop_option(name)}"
         for name in roles.features
         if seen.missing[name] == seen.rows
     ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from counterpoise.tabular.cells import BOOLEAN, NOTHING, NUMBER, TIME, WORD, described, kind_of
-from counterpoise.tabular.errors import DataError, check_names, listed
+from counterpoise.tabular.errors import DataError, check_names, drop_option, listed
 from counterpoise.tabular.labels import check_group_type
 from counterpoise.tabular.table import Table
 from counterpoise.tabular.targets import check_target_type, check_weight_type
@@ -97,7 +97,7 @@ def _kinds(names: list[str], types: dict[str, Any], categorical: Sequence[str]) 
 
 
 def _remedy(name: str, kind: str) -> str:
-    leave = f"leave it out with --drop {name}"
+    leave = f"leave it out with {drop_option(name)}"
     if kind == TIME:
         return (
             "derive the month, the weekday, the hour or the days since a first day as columns of "

@@ -68,81 +68,93 @@ def sample_rows(
     as_sparse = columns.is_sparse(limit)
     pool: _Pool | None = None
     waiting: list[_Pool] = []
+    seen: set[Any] = set()
+    least = LEAST
     for start, stop, keep, batch in reader.batches():
         keys = rng.random(stop - start)[keep]
         labels = reader.labels(batch)
-        rows = _candidates(keys, labels[1], limit)
+        if labels[1] is not None:
+            seen.update(np.unique(labels[1]).tolist())
+            least = _least(len(seen), limit)
+        rows = _candidates(keys, labels[1], limit, least)
         if pool is not None and len(pool.keys) >= limit:
             groups = None if labels[1] is None else labels[1][rows]
-            rows = rows[_may_enter(pool, keys[rows], groups, limit)]
+            rows = rows[_may_enter(pool, keys[rows], groups, limit, least)]
         if len(rows):
             some = tuple(None if part is None else part[rows] for part in labels)
             X = reader.encode(batch.take(rows), as_sparse)
             waiting.append(_Pool(X, some, keys[rows], start + keep[rows]))  # type: ignore[arg-type]
         if sum(len(one.keys) for one in waiting) > limit:
-            pool = _pruned(pool, waiting, limit)
+            pool = _pruned(pool, waiting, limit, least)
             waiting = []
         if progress is not None:
             progress(stop, table.n_rows)
-    pool = _pruned(pool, waiting, limit)
+    pool = _pruned(pool, waiting, limit, least)
     if pool is None:
         raise DataError(f"every row of {table.where} misses a value; there is nothing to use")
-    chosen = pool.take(np.sort(_chosen(pool.keys, pool.labels[1], limit)))
-    chosen = chosen.take(np.argsort(chosen.kept))
+    rows = _chosen(pool.keys, pool.labels[1], limit, least)
+    chosen = pool.take(rows[np.argsort(pool.kept[rows])])
     y, groups, weights = chosen.labels
     return Rows(chosen.X, y, groups, weights, columns.names, chosen.kept)
 
 
-def _pruned(pool: _Pool | None, waiting: list[_Pool], limit: int) -> _Pool | None:
+def _least(n_groups: int, limit: int) -> int:
+    """Rows that every group keeps; none where there are more groups than rows may be."""
+    return min(LEAST, max(limit // (2 * n_groups), int(n_groups <= limit))) if n_groups else LEAST
+
+
+def _pruned(pool: _Pool | None, waiting: list[_Pool], limit: int, least: int) -> _Pool | None:
     pools = [*([] if pool is None else [pool]), *waiting]
     if not pools:
         return None
     found = _Pool.of(pools)
-    return found.take(_candidates(found.keys, found.labels[1], limit))
+    return found.take(_candidates(found.keys, found.labels[1], limit, least))
 
 
-def _candidates(keys: Array, groups: Array | None, limit: int) -> Array:
-    """Rows that can still be chosen when more come: the smallest keys, and those of each group."""
+def _candidates(keys: Array, groups: Array | None, limit: int, least: int) -> Array:
+    """Rows that can still be chosen when more come: the smallest keys, and those of each group.
+
+    More groups may come, so that each keeps fewer; never more."""
     first = np.argsort(keys)[:limit]
     if groups is None:
         return np.sort(first)
-    return np.union1d(first, _of_groups(keys, groups, limit))
+    return np.union1d(first, _of_groups(keys, groups, least))
 
 
-def _may_enter(pool: _Pool, keys: Array, groups: Array | None, limit: int) -> Array:
+def _may_enter(
+    pool: _Pool, keys: Array, groups: Array | None, limit: int, least: int
+) -> Array:  # fmt: skip
     """Which rows would take the place of another of the pool; others need not be encoded."""
     enter = keys < np.partition(pool.keys, limit - 1)[limit - 1]
     known = pool.labels[1]
-    if groups is None or known is None:
+    if groups is None or known is None or not least:
         return enter
     names, codes = np.unique(known, return_inverse=True)
-    least, order, place = _ranks(pool.keys, codes, len(names), limit)
-    bars = np.full(len(names), np.inf if least else -np.inf)
+    order, place = _ranks(pool.keys, codes)
+    bars = np.full(len(names), np.inf)
     last = order[place == least - 1]
     bars[codes[last]] = pool.keys[last]
     at = np.minimum(np.searchsorted(names, groups), len(names) - 1)
     return enter | (keys < np.where(names[at] == groups, bars[at], np.inf))
 
 
-def _chosen(keys: Array, groups: Array | None, limit: int) -> Array:
+def _chosen(keys: Array, groups: Array | None, limit: int, least: int) -> Array:
     """The rows of the smallest keys, after a few of every group."""
     order = np.argsort(keys)
     if groups is None:
         return order[:limit]
-    few = _of_groups(keys, groups, limit)
+    few = _of_groups(keys, groups, least)
     rest = order[~np.isin(order, few)]
     return np.concatenate([few, rest[: limit - len(few)]])
 
 
-def _of_groups(keys: Array, groups: Array, limit: int) -> Array:
+def _of_groups(keys: Array, groups: Array, least: int) -> Array:
     """Rows of the smallest keys of every group."""
-    names, codes = np.unique(groups, return_inverse=True)
-    least, order, place = _ranks(keys, codes, len(names), limit)
+    order, place = _ranks(keys, np.unique(groups, return_inverse=True)[1])
     return order[place < least]
 
 
-def _ranks(keys: Array, codes: Array, n_groups: int, limit: int) -> tuple[int, Array, Array]:
-    """Rows to keep of each group, rows in order of group and key, and their places within it."""
-    least = min(LEAST, max(limit // (2 * n_groups), int(n_groups <= limit)))
+def _ranks(keys: Array, codes: Array) -> tuple[Array, Array]:
+    """Rows in the order of group and key, and the place of each within its group."""
     order = np.lexsort((keys, codes))
-    return least, order, np.arange(len(order)) - np.searchsorted(codes[order], codes[order])
+    return order, np.arange(len(order)) - np.searchsorted(codes[order], codes[order])

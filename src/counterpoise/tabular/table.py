@@ -148,8 +148,8 @@ class ParquetTable(Table):
                 if isinstance(error, (FileNotFoundError, PermissionError)):
                     raise
                 raise DataError(
-                    f"{str(path)!r} cannot be read to its end ({short(error)}); it is cut off or damaged: "
-                    "write it anew"
+                    f"{str(path)!r} cannot be read to its end ({short(error)}); "
+                    "it is cut off or damaged: write it anew"
                 ) from None
 
 
@@ -194,6 +194,6 @@ def _unified(schemas: list[Any], path: Path) -> Any:
         return pa.unify_schemas(schemas, promote_options="permissive")
     except (pa.ArrowException, ValueError) as error:
         raise DataError(
-            f"the files in {str(path)!r} hold other kinds of values under the same name ({short(error)}); "
-            "write them alike"
+            f"the files in {str(path)!r} hold other kinds of values under the same name "
+            f"({short(error)}); write them alike"
         ) from None

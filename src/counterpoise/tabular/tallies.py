@@ -10,7 +10,7 @@ import numpy as np
 
 from counterpoise.tabular.cells import is_numeral, numbers, words
 from counterpoise.tabular.columns import NONE, Feature
-from counterpoise.tabular.errors import DataError
+from counterpoise.tabular.errors import DataError, drop_option
 
 
 @dataclass
@@ -90,11 +90,11 @@ class WordTally:
             if stray is not None:
                 return (
                     f"{self.name!r} has numbers and text, such as {stray!r}: leave these cells "
-                    f"empty, or leave the column out with --drop {self.name}"
+                    f"empty, or leave the column out with {drop_option(self.name)}"
                 )
         return (
-            f"{self.name!r} has more than {self.most} different values: leave it out with --drop "
-            f"{self.name} if it names rows, or allow more with --max-levels"
+            f"{self.name!r} has more than {self.most} different values: if it names rows, leave it "
+            f"out with {drop_option(self.name)}, else allow more with --max-levels"
         )
 
     def feature(self, missing: str) -> Feature:
