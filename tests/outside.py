@@ -91,10 +91,7 @@ def check_commands() -> None:
 def main() -> None:
     check_installed()
     check_fit()
-    from counterpoise.cli.main import cli
-
-    if "fit" in cli.modules:
-        check_commands()
+    check_commands()
     if "--times" in sys.argv:
         bare = seconds_of("pass")
         for code in ("import counterpoise", "from counterpoise import GroupDRONeuron"):

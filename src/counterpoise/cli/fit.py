@@ -37,6 +37,7 @@ NOT_CONVERGED = 5
 @click.option("--truncate", type=float, help="Clip labels to [-X, X] before the fit.")
 @click.option("--radius", type=float, help="Largest norm of the coefficients.")
 @click.option("--no-intercept", is_flag=True, help="Fit without an intercept.")
+@click.option("--no-polish", is_flag=True, help="Stop at Algorithm 1; for studies of it.")
 @click.option("--max-iter", type=int, default=1000, show_default=True)
 @click.option("--tol", type=float, default=1e-6, show_default=True)
 @click.option("--bare", is_flag=True, help="The fit alone: no held-out risks, no diagnosis.")
@@ -100,10 +101,14 @@ def _model(options: dict[str, Any], folds: int) -> Any:
     nu, cv, checkpoint = options.pop("nu"), options.pop("cv"), options.pop("checkpoint")
     truncate = options.pop("truncate")
     options["fit_intercept"] = not options.pop("no_intercept")
+    polish = not options.pop("no_polish")
     if not cv:
         return GroupDRONeuron(
-            **options, nu="auto" if nu is None else nu, truncate=truncate, checkpoint=checkpoint
-        )
+            **options, nu="auto" if nu is None else nu, truncate=truncate, checkpoint=checkpoint,
+            polish=polish,
+        )  # fmt: skip
+    if not polish:
+        raise click.UsageError("--no-polish does not go with --cv")
     for name, value in (("nu", nu), ("truncate", truncate), ("checkpoint", checkpoint)):
         if value is not None:
             raise click.UsageError(f"--cv chooses by itself; leave --{name} out, or --cv")

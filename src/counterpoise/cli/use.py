@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -89,7 +90,7 @@ def _writer(out: str | None) -> Iterator[Callable[[Any], None]]:
     import pyarrow.csv as csv
 
     if out is None:
-        stream: Any = click.get_binary_stream("stdout")
+        stream: Any = sys.stdout.buffer
         made: list[Any] = []
 
         def show(batch: Any) -> None:
