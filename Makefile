@@ -17,6 +17,9 @@ BROWSERS := chromium chromium-browser google-chrome
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/flights.py --out out
+	@echo "The same from the command line, and a report to open:"
+	$(BIN)/counterpoise fit out/flights.parquet --target air_time --group carrier --out out/fit
+	$(BIN)/counterpoise report out/fit
 
 # Fetches a small corpus of packages, trains two rules for about three minutes, draws what happened.
 demo-lm: $(VENV)/.lm $(VENV)/.plot

@@ -120,12 +120,13 @@ def test_readme_snippets_run(monkeypatch, tmp_path):
     (tmp_path / "flights").mkdir()
     frame.to_parquet("flights/january.parquet")
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
-    assert len(blocks) == 5
+    assert len(blocks) == 4
     for block in blocks:
         with contextlib.suppress(StopIteration):
             exec(block, scope)
     assert scope["steering"].reweighter.updates == 1
     assert scope["model"].group_risks_.shape == (3,)
+    assert counterpoise.load(tmp_path / "fit").groups_.tolist() == ["a", "b", "c"]
     assert (tmp_path / "frontier.png").stat().st_size > 0
 
 
