@@ -458,7 +458,7 @@ def advise(groups: list[GroupDiagnosis], size: int, *, linear: bool) -> list[str
             "so they cannot tell good coefficients from bad. leaky_relu and identity never are."
         )
     if not out:
-        out.append("leave it: nothing here speaks against worst-group training.")
+        out.append("go on: nothing here speaks against worst-group training.")
         if share > 0.9:
             out.append(f"expect little: {share:.0%} of the worst group's loss is noise already.")
     return out

@@ -105,7 +105,7 @@ def judge_by_folds(
     plain, plain_average = held_out_intervals(y, made["plain"], groups, sample_weight, level)
     ours, ours_average = held_out_intervals(y, made["ours"], groups, sample_weight, level)
     return Judged(
-        how=f"rows that were held out, in {folds} folds",
+        how=f"rows held out, in {folds} folds",
         held_out=True,
         plain=plain,
         ours=ours,
@@ -118,8 +118,7 @@ def judge_by_choice(model: GroupDRONeuronCV) -> Judged:
     """What the cross-validation that chose the fit has seen."""
     average = model.cv_results_["average_risk"]
     return Judged(
-        how="rows that were held out by the cross-validation that chose the fit, so they flatter "
-        "it a little",
+        how="rows held out by the cross-validation that chose the fit, which flatters it a little",
         held_out=True,
         plain=model.plain_intervals_,
         ours=model.intervals_,

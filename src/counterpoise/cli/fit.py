@@ -167,7 +167,10 @@ def told(made: Fitted) -> str:
     """The fit for people."""
     model, record = made.model, made.record
     data, judged = record.data, record.judged
-    lines = [f"{data.rows:,} rows, {data.encoded} features, {len(model.groups_)} group(s)."]
+    sizes = ((data.rows, "row"), (data.encoded, "feature"), (len(model.groups_), "group"))
+    lines = [", ".join(f"{n:,} {name}{'' if n == 1 else 's'}" for n, name in sizes) + "."]
+    if not data.group:
+        lines.append("Note: without --group all rows are one group, and this is the plain average.")
     lines += [f"Note: {note}." for note in data.notes]
     plain = record.plain_risks if judged is None else judged.plain.values
     ours = model.group_risks_ if judged is None else judged.ours.values
