@@ -28,7 +28,7 @@ table["carrier"] = flights["carrier"].astype(str)
 # %%
 # In memory first.
 
-memory = GroupDRONeuron("relu").fit(table[features], table["air_time"], groups=table["carrier"])
+memory = GroupDRONeuron("identity").fit(table[features], table["air_time"], groups=table["carrier"])
 
 # %%
 # Then from six files. ``Parquet`` takes a file, a folder or a list; features are all columns that
@@ -39,7 +39,7 @@ with TemporaryDirectory() as folder:
     for month, part in table.groupby(flights["month"]):
         part.to_parquet(Path(folder) / f"{month:02}.parquet", index=False)
     source = Parquet(folder, y="air_time", groups="carrier", chunk_rows=CHUNK)
-    chunked = GroupDRONeuron("relu").fit(source)
+    chunked = GroupDRONeuron("identity").fit(source)
 
 print(f"{len(table):,} rows, {chunked.n_passes_} reads of all files")
 print(f"a chunk is {CHUNK / len(table):.0%} of them")
@@ -64,7 +64,7 @@ right.plot(np.maximum(differs[order], precision), names, "o", ms=5, color="#1f6f
 right.axvline(memory.tol, color="#b3261e", ls="--", label="tolerance of the fit")
 right.axvline(precision, color="#444", ls=":", label="double precision")
 right.set(xscale="log", xlim=(1e-17, 1e-4), xlabel="difference of the risk, share of it")
-right.set_title("to the last digits", fontsize=11)
+right.set_title("by less than the fit was asked for", fontsize=11)
 for ax in (left, right):
     ax.legend(frameon=False)
     ax.spines[["top", "right"]].set_visible(False)
