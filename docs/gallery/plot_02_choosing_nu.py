@@ -2,10 +2,10 @@
 Choosing nu: wages by education
 ===============================
 
-``nu`` says how far the fit may lean towards the hardest group: 0 is the worst group alone, infinity
-the plain average. ``GroupDRONeuronCV`` tries a path of values, with and without clipped labels and
-reference risks, and lets held-out rows choose. Here are the wages of 3,000 men of the Mid-Atlantic
-states, one group per level of education.
+``nu`` says how far the fit may lean towards the hardest group: 0 is the worst group alone,
+infinity the plain average. ``GroupDRONeuronCV`` tries a path of values, with and without clipped
+labels and reference risks, and lets held-out rows choose. Here are the wages of 3,000 men of the
+Mid-Atlantic states, one group per level of education.
 """
 
 import matplotlib.pyplot as plt
@@ -28,8 +28,8 @@ model = GroupDRONeuronCV("identity").fit(X, wage, groups=education)
 print(model.verdict_)
 
 # %%
-# The frontier has every candidate: the average over rows across, the worst group up, both held out
-# and drawn as root mean squares. Along a line ``nu`` falls from infinity to zero.
+# The frontier has every candidate: the average over rows across, the worst group up, both held
+# out and drawn as root mean squares. Along a line ``nu`` falls from infinity to zero.
 
 front = model.frontier_
 families = np.array(front.family)
@@ -62,8 +62,9 @@ for i in np.flatnonzero(families == families[best]):
     print(f"{front.nu[i]:>8.4g}{worst[i]:>8.1f}{average[i]:>9.1f}{gain:>8.1f}{cost:>8.1f}{mark}")
 
 # %%
-# **What to take away.** Do not guess ``nu``. The frontier is steep at first and then flat: the first
-# steps away from least squares help the worst group and cost the average next to nothing, the last
-# ones cost more than they gain. The choice is made by the worst group alone; if the average matters
-# to you as well, take a point further up the line and hand its ``nu`` to ``GroupDRONeuron``. Had no
-# candidate been better than least squares, that would have been chosen, and the verdict would say so.
+# **What to take away.** Do not guess ``nu``. The frontier is steep at first and then flat: the
+# first steps away from least squares help the worst group and cost the average next to nothing,
+# the last ones cost more than they gain. The choice is made by the worst group alone; if the
+# average matters to you as well, take a point further up the line and hand its ``nu`` to
+# ``GroupDRONeuron``. Had no candidate been better than least squares, that would have been
+# chosen, and the verdict would say so.

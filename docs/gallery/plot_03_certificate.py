@@ -47,8 +47,8 @@ print(f"{moved[1]:.0f} hours away the lowest risk is {nearest:.6f} times the fit
 print(f"the proved floor is {floor / certificate.risk:.15f} times the fit's")
 
 # %%
-# Now the ReLU, which knows that nobody works less than no hours. Its certificate makes no claim of
-# global optimality. It gives a distance to any minimiser, which depends on the sharpness.
+# Now the ReLU, which knows that nobody works less than no hours. Its certificate makes no claim
+# of global optimality. It gives a distance to any minimiser, which depends on the sharpness.
 
 relu = GroupDRONeuron("relu").fit(X, hours, groups=groups)
 print(relu.certificate_)
@@ -76,6 +76,7 @@ for ax in (left, right):
 plt.show()
 
 # %%
-# **What to take away.** With the identity the certificate is a proof: the fit is the minimum, up to
-# rounding. With a ReLU compare the bound with the spread of the labels, as the certificate's last
-# sentence does: a bound above it is true and tells you little. Either way you know which you have.
+# **What to take away.** With the identity the certificate is a proof: the fit is the minimum, up
+# to rounding. With a ReLU compare the bound with the spread of the labels, as the certificate's
+# last sentence does: a bound above it is true and tells you little. Either way you know which you
+# have.

@@ -2,9 +2,9 @@
 When not to: delays of flights by carrier
 =========================================
 
-A worst-group fit follows its worst group wherever that leads, noise included. The delays of flights
-out of New York have heavy tails, and the timetable cannot foretell them. ``diagnose`` says so before
-anything is fitted; held-out flights agree with it.
+A worst-group fit follows its worst group wherever that leads, noise included. The delays of
+flights out of New York have heavy tails, and the timetable cannot foretell them. ``diagnose``
+says so beforehand; held-out flights agree with it.
 """
 
 import math
@@ -79,6 +79,7 @@ for ax in (left, right):
 plt.show()
 
 # %%
-# **What to take away.** Ask ``diagnose`` first. Where it says that labels have heavy tails, or that
-# the worst group's loss is all noise, ``nu = 0`` does harm; clipped labels, reference risks or the
-# plain average do not, and ``GroupDRONeuronCV`` finds out which.
+# **What to take away.** Ask ``diagnose`` first. Where it says that labels have heavy tails, or
+# that the worst group's loss is all noise, ``nu = 0`` can do harm, as it does here.
+# ``GroupDRONeuronCV`` tries clipped labels and reference risks beside it, and keeps the plain
+# average where none of them pays; the little it gains here is all there is to gain.

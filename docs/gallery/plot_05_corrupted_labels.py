@@ -4,8 +4,8 @@ Corrupted labels: prices in cents
 
 A worst-group fit has an enemy that least squares fears less: wrong labels. They make a group look
 hard, and the fit leans on it. We spoil the training prices of a share of the diamonds of one
-clarity, VS1, in two ways, and judge on clean ones. Prices that slipped into cents are absurd and can
-be clipped; prices that are wrong but look right cannot.
+clarity, VS1, in two ways, and judge on clean ones. Prices that slipped into cents are absurd and
+can be clipped; prices that are wrong but look right cannot.
 """
 
 import matplotlib.pyplot as plt
@@ -83,6 +83,6 @@ plt.show()
 # %%
 # **What to take away.** A few absurd labels ruin a worst-group fit sooner than least squares:
 # give ``truncate`` a level beyond which no label can be true, and it stands far more of them than
-# either. Against labels that are wrong but possible truncation does nothing: up to about a tenth of
-# the group the robust fit is still the better one, and beyond that it is led astray where least
-# squares is not. Robust to groups is not robust to a spoiled group.
+# either. Against labels that are wrong but possible truncation does nothing: up to about a tenth
+# of the group the robust fit is still the better one, and beyond that it is led astray where
+# least squares is not. Robust to groups is not robust to a spoiled group.

@@ -2,10 +2,10 @@
 Honest intervals: exams by school
 =================================
 
-The risk of a group with ten rows is a guess. ``risk_intervals`` gives each group's held-out risk with
-an interval that allows for few rows and for the skewness of squared errors, and one for the worst
-group that allows for having looked for it. Here: exam scores of 4,059 pupils in 65 London schools,
-from 2 to 198 pupils each.
+The risk of a group with ten rows is a guess. ``risk_intervals`` gives each group's held-out risk
+with an interval that allows for few rows and for the skewness of squared errors, and one for the
+worst group that allows for having looked for it. Here: exam scores of 4,059 pupils in 65 London
+schools, from 2 to 198 pupils each.
 """
 
 import matplotlib.pyplot as plt
@@ -22,8 +22,8 @@ score = pupils["normexam"].to_numpy()
 school = pupils["school"].to_numpy()
 
 # %%
-# Any model's predictions will do, as long as their rows were held out: here those of least squares,
-# each from a fit to the other nine tenths.
+# Any model's predictions will do, as long as their rows were held out: here those of least
+# squares, each from a fit to the other nine tenths.
 
 predicted = cross_val_predict(LinearRegression(), X, score, cv=10)
 found = risk_intervals(score, predicted, groups=school)
@@ -69,8 +69,8 @@ print(f"Estimates of schools with fewer than 30 pupils: {found.values[found.size
       f" to {found.values[found.sizes < 30].max():.2f}.")  # fmt: skip
 
 # %%
-# **What to take away.** A ranking by estimates has the smallest schools at both ends. The interval
-# for the worst school has no upper end, because of the one with two pupils nothing is known. Look
-# at intervals before training for the worst group: where that is a handful of rows, a min-max fit
-# may follow chance. ``GroupDRONeuronCV`` has such intervals for the fit
-# it chose, in ``intervals_``.
+# **What to take away.** A ranking by estimates has the smallest schools at both ends. The
+# interval for the worst school has no upper end, because of the one with two pupils nothing is
+# known. Look at intervals before training for the worst group: where that is a handful of rows, a
+# min-max fit may follow chance. ``GroupDRONeuronCV`` has such intervals for the fit it chose, in
+# ``intervals_``.

@@ -3,8 +3,9 @@ Reference risks: a group that cannot be helped
 ==============================================
 
 Incomes of people with a graduate degree vary far more than those of others, and age, year and
-occupation do not tell why. A worst-group fit sees the largest error and lets others pay for it. ``reference`` subtracts what a fit to the group alone would leave, so that groups are
-compared by what is avoidable. Incomes from the American General Social Survey.
+occupation do not tell why. A worst-group fit sees the largest error and lets others pay for it.
+``reference`` subtracts what a fit to the group alone would leave, so that groups are compared by
+what is avoidable. Incomes from the American General Social Survey.
 """
 
 import math
@@ -24,9 +25,12 @@ held = np.random.default_rng(0).random(len(income)) < 0.3
 train = X[~held], income[~held], education[~held]
 
 # %%
-# The diagnosis has each group's noise floor: the risk of a neuron of its own, freed of its optimism.
+# The diagnosis has each group's noise floor: the risk of a neuron of its own, freed of its
+# optimism.
 
-floors = {group.label: group.noise_floor for group in diagnose(*train, activation="identity").groups}
+floors = {
+    group.label: group.noise_floor for group in diagnose(*train, activation="identity").groups
+}
 fits = {
     "least squares": GroupDRONeuron("identity", nu=math.inf, prior="rows"),
     "group DRO": GroupDRONeuron("identity"),
@@ -45,8 +49,8 @@ for level in levels:
     print(f"{level:<24}{floors[level] ** 0.5:>8.1f}{shown}")
 
 # %%
-# The marks show what a fit to the group alone would leave. They were measured on the training rows,
-# so that held-out errors can lie on either side.
+# The marks show what a fit to the group alone would leave. They were measured on the training
+# rows, so that held-out errors can lie on either side.
 
 colours = ["#8a8f98", "#a9c9fb", "#1f6feb"]
 places = np.arange(len(levels))
@@ -72,7 +76,7 @@ for name in list(fits)[1:]:
     print(f"{name}: " + ", ".join(f"{group} {weight:.2f}" for group, weight in pairs))
 
 # %%
-# **What to take away.** The largest error is not the largest wrong. Without reference risks all the
-# weight goes to the graduates, whose error hardly moves, while that of others grows. With them the
-# weight is spread out, and least squares turns out to have been nearly right: here robustness has
-# little to give.
+# **What to take away.** The largest error is not the largest wrong. Without reference risks all
+# the weight goes to the graduates, whose error hardly moves, while that of others grows. With
+# them the weight is spread out, and least squares turns out to have been nearly right: here
+# robustness has little to give.

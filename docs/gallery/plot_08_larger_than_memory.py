@@ -2,9 +2,9 @@
 Larger than memory: flights from Parquet files
 ==============================================
 
-``fit`` takes files in place of arrays and reads them a chunk at a time, as often as it needs to. Here
-the flights out of New York in the first half of 2013 are written month by month to a temporary
-folder, and the fit from the files is held against the one in memory.
+``fit`` takes files in place of arrays and reads them a chunk at a time, as often as it needs to.
+Here the flights out of New York in the first half of 2013 are written month by month to a
+temporary folder, and the fit from the files is held against the one in memory.
 """
 
 from pathlib import Path
@@ -64,12 +64,13 @@ right.plot(np.maximum(differs[order], precision), names, "o", ms=5, color="#1f6f
 right.axvline(memory.tol, color="#b3261e", ls="--", label="tolerance of the fit")
 right.axvline(precision, color="#444", ls=":", label="double precision")
 right.set(xscale="log", xlim=(1e-17, 1e-4), xlabel="difference of the risk, share of it")
-right.set_title("by less than the fit was asked for", fontsize=11)
+right.set_title("Their difference stays below the tolerance", fontsize=11)
 for ax in (left, right):
     ax.legend(frameon=False)
     ax.spines[["top", "right"]].set_visible(False)
 plt.show()
 
 # %%
-# **What to take away.** Nothing changes but the first argument. Files cost time, not accuracy, and a
-# long fit can be stopped and resumed with ``checkpoint=``. Rows that fit in memory belong there.
+# **What to take away.** Nothing changes but the first argument. Files cost time, not accuracy,
+# and a long fit can be stopped and resumed with ``checkpoint=``. Rows that fit in memory belong
+# there.

@@ -2,10 +2,10 @@
 Weights along the iterations: KL and chi-squared
 ================================================
 
-The fit is a game: the neuron lowers the loss, the group weights move to where it is high. How they
-move is the divergence's doing. KL multiplies weights, so that none is ever zero; chi-squared adds to
-them and can drop a group altogether. ``history_`` has every step, here for the price of diamonds by
-clarity.
+The fit is a game: the neuron lowers the loss, the group weights move to where it is high. How
+they move is the divergence's doing. KL multiplies weights, so that none is ever zero; chi-squared
+adds to them and can drop a group altogether. ``history_`` has every step, here for the price of
+diamonds by clarity.
 """
 
 import matplotlib.pyplot as plt
@@ -20,9 +20,9 @@ price = stones["price"].to_numpy(dtype=float) / 1000
 clarity = stones["clarity"].to_numpy(dtype=str)
 
 # %%
-# ``polish=False`` leaves Algorithm 1 to itself, and a small ``tol`` makes it go on until the weights
-# have settled, so that the whole way can be seen; by default it stops early and a descent on the
-# risk itself does the rest.
+# ``polish=False`` leaves Algorithm 1 to itself, and a small ``tol`` makes it go on until the
+# weights have settled, so that the whole way can be seen; by default it stops early and a descent
+# on the risk itself does the rest.
 
 fits = {}
 for divergence in ("kl", "chi2"):
@@ -33,11 +33,13 @@ for divergence in ("kl", "chi2"):
 for (divergence, nu), model in fits.items():
     last = model.history_["weights"][-1]
     ends = last[[0, 1]].sum()  # I1 and IF, the first two in the order of names
-    print(f"{divergence:<5} nu = {nu:<4} {model.n_iter_:>4} iterations, {np.sum(last == 0)} weights are "
-          f"zero, I1 and IF have {ends:.1%}, worst error {1000 * model.group_risks_.max() ** 0.5:,.0f} $")  # fmt: skip
+    worst = 1000 * model.group_risks_.max() ** 0.5
+    print(f"{divergence:<5} nu = {nu:<4} {model.n_iter_:>4} iterations: I1 and IF have {ends:.1%}, "
+          f"{np.sum(last == 0)} weights are zero; worst error {worst:,.0f} $")  # fmt: skip
 
 # %%
-# Stacked, so that the height of a band is a weight. Clarities from the clearest to the least clear.
+# Stacked, so that the height of a band is a weight. Clarities from the clearest to the least
+# clear.
 
 grades = ["IF", "VVS1", "VVS2", "VS1", "VS2", "SI1", "SI2", "I1"]
 order = [list(model.groups_).index(grade) for grade in grades]
@@ -59,7 +61,7 @@ fig.legend(handles[::-1], labels[::-1], loc="outside right center", title="clari
 plt.show()
 
 # %%
-# **What to take away.** A smaller ``nu`` lets the weights go further from the uniform mixture: the two
-# grades at the ends of the scale, whose prices want to be different, take most of it. Chi-squared
-# holds them back more at the same ``nu``, and where it lets go it sets weights to zero; KL keeps a
-# little everywhere. The worst group's error differs little between the four.
+# **What to take away.** A smaller ``nu`` lets the weights go further from the uniform mixture:
+# the two grades at the ends of the scale, whose prices want to be different, take most of it.
+# Chi-squared holds them back more at the same ``nu``, and where it lets go it sets weights to
+# zero; KL keeps a little everywhere. The worst group's error differs little between the four.

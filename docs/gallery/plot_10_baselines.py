@@ -2,10 +2,10 @@
 Ours and others: one table, eight methods
 =========================================
 
-``counterpoise.baselines`` has what people use instead, as estimators with the same interface: GLMtron,
-GroupDRO by exponentiated gradient, primal extrapolation, tilted risk, CVaR over groups, chi-squared
-DRO over rows and more. Here they price the houses of Ames, Iowa, with the type of building as the
-group, over five splits.
+``counterpoise.baselines`` has what people use instead, as estimators with the same interface:
+GLMtron, GroupDRO by exponentiated gradient, primal extrapolation, tilted risk, CVaR over groups,
+chi-squared DRO over rows and more. Here they price the houses of Ames, Iowa, with the type of
+building as the group, over five splits.
 """
 
 import matplotlib.pyplot as plt
@@ -77,10 +77,18 @@ ax.spines[["top", "right"]].set_visible(False)
 plt.show()
 
 # %%
-# **What to take away.** Knowing the groups is what matters: all methods that use them bring the worst
-# type down, and they end close together, most of all those that minimise nearly the same thing.
-# Chi-squared DRO over rows, which does not know them, follows a few houses that fit no line, and
-# is worse for everybody. What ours adds on a small table like this is not a lower error but an
-# answer that needs no tuning, and a certificate:
+# Why does chi-squared DRO over rows do so badly? It leans on the rows that fit worst, and a few
+# houses of more than 4,000 square feet fit no line at all. Without them:
+
+usual = houses["Gr_Liv_Area"].to_numpy() < 4000
+for rows in (np.full(len(price), True), usual):
+    fit = RowChiSquareNeuron("identity").fit(X[rows], price[rows], groups=kind[rows])
+    error = np.mean((price[rows] - fit.predict(X[rows])) ** 2) ** 0.5
+    print(f"{rows.sum():,} houses: error of {error:.1f} thousand $ on the rows of the fit")
+
+# %%
+# **What to take away.** Knowing the groups is what matters: all methods that use them bring the
+# worst type down, and they end close together. What ours adds on so small a table is less a lower
+# error than a certificate:
 
 print(methods["group DRO (ours)"].certificate_)

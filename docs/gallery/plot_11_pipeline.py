@@ -2,9 +2,9 @@
 In a scikit-learn pipeline: categories, routing, scoring
 ========================================================
 
-``GroupDRONeuron`` is a scikit-learn regressor. Categories are one-hot encoded in front of it, ``groups``
-is routed to it as metadata, and ``worst_group_risk`` makes a scorer like any other. The prices of 2,930
-houses in Ames, Iowa, judged by type of building.
+``GroupDRONeuron`` is a scikit-learn regressor. Categories are one-hot encoded in front of it,
+``groups`` is routed to it as metadata, and ``worst_group_risk`` makes a scorer like any other.
+The prices of 2,930 houses in Ames, Iowa, judged by type of building.
 """
 
 import matplotlib.pyplot as plt
@@ -26,8 +26,8 @@ price = houses["Sale_Price"].to_numpy(dtype=float) / 1000  # thousands of dollar
 kind = houses["Bldg_Type"].to_numpy(dtype=str)
 
 # %%
-# Metadata routing has to be enabled. The estimator and the scorer then ask for ``groups``, and every
-# fold hands them those of its own rows.
+# Metadata routing has to be enabled. The estimator and the scorer then ask for ``groups``, and
+# every fold hands them those of its own rows.
 
 
 def prepare():
@@ -63,7 +63,9 @@ for (name, what), values in errors.items():
 # Fold by fold: a line joins the two models on the same fold.
 
 fig, axes = plt.subplots(1, 2, figsize=(9, 4.2), sharey=True, layout="constrained")
-for ax, (what, title) in zip(axes, {"worst": "Worst type", "all": "All houses"}.items(), strict=True):
+for ax, (what, title) in zip(
+    axes, {"worst": "Worst type", "all": "All houses"}.items(), strict=True
+):
     pair = [errors[name, what] for name in models]
     ax.plot([0, 1], pair, color="#c9ccd1", lw=1.5, zorder=1)
     for place, (values, colour) in enumerate(zip(pair, ("#8a8f98", "#1f6feb"), strict=True)):
@@ -78,7 +80,8 @@ axes[0].set_ylabel("held-out error, thousand $ (root mean square)")
 plt.show()
 
 # %%
-# **What to take away.** ``set_fit_request(groups=True)`` on the neuron, ``set_score_request(groups=True)``
-# on the scorer, ``params={"groups": ...}`` to ``cross_validate``: no other line is particular to groups.
-# Score the worst group on held-out folds, never on the rows of the fit; and look at single folds, since
-# the worst of a few small groups is a noisy number.
+# **What to take away.** ``set_fit_request(groups=True)`` on the neuron,
+# ``set_score_request(groups=True)`` on the scorer, ``params={"groups": ...}`` to
+# ``cross_validate``: no other line is particular to groups. Score the worst group on held-out
+# folds, never on the rows of the fit; and look at single folds, since the worst of a few small
+# groups is a noisy number.

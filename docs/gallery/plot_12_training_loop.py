@@ -3,9 +3,9 @@ In a PyTorch loop: digits with a rare eight
 ===========================================
 
 ``GroupDROLoss`` takes the losses of examples and their groups, and gives back one number to
-differentiate; its weights follow the groups' losses. Here a softmax regression reads the handwritten
-digits that come with scikit-learn, of which we leave only ten eights to train on. The other eights
-are for testing.
+differentiate; its weights follow the groups' losses. Here a softmax regression reads the
+handwritten digits that come with scikit-learn, of which we leave only ten eights to train on. The
+other eights are for testing.
 """
 
 import matplotlib.pyplot as plt
@@ -89,7 +89,7 @@ for ax in (left, right):
 plt.show()
 
 # %%
-# **What to take away.** One line in the loop changes, and the eights are read far better, at little
-# cost to the others. But most of that comes from counting groups alike, which needs no dual at all:
-# here the weights that move hardly differ from it. Try the static rule first; moving weights earn their place
-# where groups differ in difficulty and not only in size.
+# **What to take away.** One line in the loop changes, and the eights are read far better, at
+# little cost to the others. But most of that comes from counting groups alike, which needs no
+# dual at all: here the weights that move hardly differ from it. Try the static rule first; moving
+# weights earn their place where groups differ in difficulty and not only in size.
