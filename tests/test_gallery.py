@@ -86,9 +86,8 @@ def test_it_names_no_place_of_one_machine(path):
 
 
 @each_script
-def test_it_draws_in_the_house_colours_and_says_what_to_learn(path):
+def test_it_shows_a_figure_and_ends_with_what_to_learn(path):
     text = path.read_text()
-    assert "#1f6feb" in text
     assert "plt.show()" in text
     cells = text.split("\n# %%\n")
     assert cells[-1].startswith("# **What to take away.**")
