@@ -62,7 +62,7 @@ left.set_yticks(range(len(found)), list(found))
 left.set(xlim=(0, None), ylim=(-0.6, 3.6), xlabel="held-out error of least squares, $ a week")
 left.set_title("Regions differ little (95 % intervals)", fontsize=11)
 places = np.linspace(-0.15, 0.15, len(change))
-for k, what in enumerate(("on the rows of the fit", "on rows held out")):
+for k in (0, 1):
     right.scatter(k + places, change[:, k], color="#1f6feb", s=28, alpha=0.8)
     right.hlines(change[:, k].mean(), k - 0.25, k + 0.25, color="#1f6feb", lw=3)
 right.axhline(0, color="#8a8f98", lw=2, label="least squares")
