@@ -18,8 +18,8 @@ from lm_tokenizer import slow_bytes
 from tokenizers import Tokenizer as TokenizersTokenizer
 from tokenizers.models import WordLevel
 
+from counterpoise.disk import locked
 from counterpoise.lm import Corpus, Tokens, corpus, prepare
-from counterpoise.lm.disk import locked
 from counterpoise.lm.encoding import Task
 
 HERE = os.path.dirname(__file__)

@@ -10,7 +10,7 @@ import torch
 from lm_problems import small_llama
 from lm_tasks import byte_tokenizer, save_packages
 
-from counterpoise.lm.disk import locked
+from counterpoise.disk import locked
 from counterpoise.lm.downstream import harness
 from counterpoise.lm.downstream.task_data import prepare_tasks
 from counterpoise.lm.downstream.tasks import evaluate_tasks

@@ -10,7 +10,7 @@ import pytest
 from lm_packages import PROSE, bible, debian, program, put, tarred, wheel, zipped
 
 import counterpoise.lm as lm
-from counterpoise.lm.disk import locked
+from counterpoise.disk import locked
 from counterpoise.lm.sources import packages
 from counterpoise.lm.sources.packages import FetchError, Package
 from counterpoise.lm.sources.recipes import RECIPES

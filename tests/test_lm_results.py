@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lm_studies import curves, scores, study
 
-from counterpoise.lm import disk
+from counterpoise import disk
 from counterpoise.lm.study.results import LOSS_KINDS, Results, read_results, write_results
 from counterpoise.lm.study.scores import TASK_KINDS
 

@@ -13,8 +13,8 @@ import sys
 import pytest
 from lm_texts import documents, write
 
+from counterpoise.disk import read_json
 from counterpoise.lm import Corpus, corpus, prepare
-from counterpoise.lm.disk import read_json
 from counterpoise.progress import CorpusBar
 
 

@@ -107,7 +107,7 @@ class Npy(Source):
                 raise ValueError(
                     f"X has {rows.shape[0]} rows but {name} has {column.length} entries"
                 )
-        self.chunk_rows = _check_rows(chunk_rows) or _rows_per_chunk(rows.row_bytes)
+        self.chunk_rows = check_chunk_rows(chunk_rows) or rows_per_chunk(rows.row_bytes)
 
     def __iter__(self) -> Iterator[Chunk]:
         n = self.n_rows
@@ -177,7 +177,7 @@ def _let_go(array: Array) -> None:
 
 
 class Parquet(Source):
-    """Columns of Parquet files, read a batch of rows at a time (needs ``pyarrow``).
+    """Columns of Parquet files, read a batch of rows at a time.
 
     Parameters
     ----------
@@ -204,12 +204,12 @@ class Parquet(Source):
         chunk_rows: int | None = None,
     ) -> None:
         pq = _parquet()
-        self.paths = _parquet_files(path)
+        self.paths = parquet_files(path)
         self.y, self.groups, self.sample_weight = y, groups, sample_weight
         own = [c for c in (y, groups, sample_weight) if c is not None]
         if isinstance(features, str):
             raise TypeError(f"features must be a list of column names; got {features!r}")
-        schemas = [_schema(path) for path in self.paths]
+        schemas = [parquet_schema(path) for path in self.paths]
         names = schemas[0].names
         self.feature_names = [c for c in names if c not in own] if features is None else [*features]
         if not self.feature_names:
@@ -223,7 +223,7 @@ class Parquet(Source):
         dtypes = [_feature_dtype(self.feature_names, schema) for schema in schemas]
         self.dtype = np.result_type(*dtypes)
         row_bytes = np.dtype(self.dtype).itemsize * len(self.feature_names)
-        self.chunk_rows = _check_rows(chunk_rows) or _rows_per_chunk(row_bytes)
+        self.chunk_rows = check_chunk_rows(chunk_rows) or rows_per_chunk(row_bytes)
         self._sizes = [pq.read_metadata(p).num_rows for p in self.paths]
 
     def __iter__(self) -> Iterator[Chunk]:
@@ -257,13 +257,12 @@ def _parquet() -> Any:
     try:
         import pyarrow.parquet as pq
     except ImportError as error:
-        raise ImportError(
-            "reading Parquet files needs pyarrow: pip install 'counterpoise[parquet]'"
-        ) from error
+        raise ImportError("reading Parquet files needs pyarrow: pip install pyarrow") from error
     return pq
 
 
-def _parquet_files(path: PathLike | Sequence[PathLike]) -> list[Path]:
+def parquet_files(path: PathLike | Sequence[PathLike]) -> list[Path]:
+    """The files themselves, and those in the folders."""
     given = [path] if isinstance(path, (str, os.PathLike)) else list(path)
     files: list[Path] = []
     for item in map(Path, given):
@@ -278,7 +277,7 @@ def _parquet_files(path: PathLike | Sequence[PathLike]) -> list[Path]:
     return files
 
 
-def _schema(path: Path) -> Any:
+def parquet_schema(path: Path) -> Any:
     import pyarrow as pa
 
     try:
@@ -324,11 +323,11 @@ def _labels(column: Any) -> Array:
     return values.astype(str) if values.dtype == object else values
 
 
-def _rows_per_chunk(row_bytes: int) -> int:
+def rows_per_chunk(row_bytes: int) -> int:
     return max(1024, CHUNK_BYTES // max(1, row_bytes))
 
 
-def _check_rows(chunk_rows: Any) -> int | None:
+def check_chunk_rows(chunk_rows: Any) -> int | None:
     if chunk_rows is None:
         return None
     if not isinstance(chunk_rows, (int, np.integer)) or isinstance(chunk_rows, bool):

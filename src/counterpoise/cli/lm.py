@@ -153,7 +153,7 @@ def compare(
     Runs that have ended are not repeated, so a stopped comparison goes on when called again. What
     was found goes to small files, tables and figures in the folder results/ of the comparison.
     """
-    from counterpoise.lm.disk import locked
+    from counterpoise.disk import locked
     from counterpoise.lm.study.compare import RunsFailed, measure_all, run_all
     from counterpoise.lm.study.plan import plan
     from counterpoise.lm.study.report import Study, gather, headline, save_study

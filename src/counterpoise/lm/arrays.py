@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from counterpoise.disk import write_json
 from counterpoise.lm.corpus import check_domains
-from counterpoise.lm.disk import write_json
 from counterpoise.lm.tokens import (
     CORPUS,
     CORPUS_FORMAT,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from counterpoise.arguments import check_whole
-from counterpoise.lm.disk import locked, read_json, write_json
+from counterpoise.disk import locked, read_json, write_json
 from counterpoise.lm.documents import Documents, cut, find_parts, identify
 from counterpoise.lm.domain import Domain, Place, differences, identity_of
 from counterpoise.lm.encoding import Crew, Task, cores

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from counterpoise.lm.disk import sync_folder, write_json, write_text
+from counterpoise.disk import sync_folder, write_json, write_text
 from counterpoise.lm.encoding import Encoded
 from counterpoise.lm.tokens import INDEX, INDEX_FORMAT, VERSION, Tokens, read_index
 

@@ -125,9 +125,7 @@ class ParquetRows(File):
             import pyarrow as pa
             import pyarrow.parquet as pq
         except ImportError as error:
-            raise ImportError(
-                "reading Parquet files needs pyarrow: pip install 'counterpoise[parquet]'"
-            ) from error
+            raise ImportError("reading Parquet files needs pyarrow: pip install pyarrow") from error
         self._done = 0
         try:
             file = pq.ParquetFile(self.path)

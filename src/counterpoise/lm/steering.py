@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from counterpoise.lm.disk import write_text
+from counterpoise.disk import write_text
 from counterpoise.lm.logs import get_logs
 from counterpoise.lm.mixture import MixtureDataset
 from counterpoise.reweight import Reweighter

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from counterpoise.lm.disk import probed, read_json
+from counterpoise.disk import probed, read_json
 
 Array = np.ndarray
 PathLike = str | os.PathLike[str]

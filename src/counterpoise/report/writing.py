@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from counterpoise.lm.disk import write_text
+from counterpoise.disk import write_text
 
 REPORT = "report.html"
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from counterpoise.lm.disk import locked, read_json, write_json, write_text
+from counterpoise.disk import locked, read_json, write_json, write_text
 from counterpoise.lm.downstream.tasks import PAPER_TASKS, TASKS
 from counterpoise.lm.sources.archives import members
 from counterpoise.lm.sources.packages import Package, fetch
@@ -182,7 +182,7 @@ def _arrow(path: Path) -> list[Row]:
     try:
         import pyarrow as pa
     except ImportError as error:
-        raise ImportError("these files need pyarrow: pip install 'counterpoise[tasks]'") from error
+        raise ImportError("these files need pyarrow: pip install pyarrow") from error
     with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as reader:
         rows: list[Row] = reader.read_all().to_pylist()
         return rows

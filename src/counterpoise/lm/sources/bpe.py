@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from counterpoise.arguments import check_whole
+from counterpoise.disk import write_text
 from counterpoise.lm.corpus import check_columns, check_domains, parts_of
-from counterpoise.lm.disk import write_text
 from counterpoise.lm.documents import Documents, beginning
 from counterpoise.lm.tokenizers import END_NAMES
 from counterpoise.lm.tokens import PathLike

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from counterpoise.arguments import check_whole
-from counterpoise.lm.disk import locked, read_json, sync_folder, write_json
+from counterpoise.disk import locked, read_json, sync_folder, write_json
 from counterpoise.lm.documents import cut
 from counterpoise.lm.sources.packages import FetchError, Package, read
 from counterpoise.lm.sources.recipes import RECIPES, RECIPES_VERSION, Recipe

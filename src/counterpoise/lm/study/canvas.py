@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from counterpoise.lm.disk import write_bytes
+from counterpoise.disk import write_bytes
 
 Array = np.ndarray
 # Okabe and Ito's colours, told apart by colour-blind readers too, without the yellow; when they

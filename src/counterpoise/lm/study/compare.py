@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from counterpoise.arguments import check_whole
-from counterpoise.lm.disk import write_text
+from counterpoise.disk import write_text
 from counterpoise.lm.study.plan import Planned, plan
 from counterpoise.lm.training.references import inputs_of
 from counterpoise.lm.training.settings import Settings

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from counterpoise.lm.disk import read_json, write_json, write_text
+from counterpoise.disk import read_json, write_json, write_text
 from counterpoise.lm.downstream.tasks import PAPER_TASKS
 from counterpoise.lm.study.markdown import aligned, interval, markdown_table, ratio
 from counterpoise.lm.study.plan import plan

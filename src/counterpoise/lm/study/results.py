@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from counterpoise.arguments import one_each
-from counterpoise.lm.disk import write_text
+from counterpoise.disk import write_text
 from counterpoise.lm.study.columns import as_columns, csv_text, read_csv
 from counterpoise.lm.study.runs import Run, find_runs, read_finals, read_runs, read_scores
 from counterpoise.lm.study.scores import TASK_AVERAGE, TASK_KINDS, Tasks, is_task

@@ -20,7 +20,7 @@ from torch.distributed.checkpoint.state_dict import (
     set_state_dict,
 )
 
-from counterpoise.lm.disk import sync_folder
+from counterpoise.disk import sync_folder
 from counterpoise.lm.training.place import Place
 from counterpoise.lm.training.references import OPTIMIZER
 

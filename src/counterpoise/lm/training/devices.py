@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
+
+from counterpoise.machine import memory
 
 GB = 10**9
 
@@ -59,16 +60,8 @@ def get_device(device: str | Device) -> Device:
     if isinstance(device, Device):
         return device
     if device == CPU:
-        return Device(CPU, _memory(), shared=True)
+        return Device(CPU, memory(), shared=True)
     if device not in DEVICES:
         names = ", ".join(map(repr, (*DEVICES, CPU)))
         raise ValueError(f"device={device!r} is not known; use one of {names}, or a Device")
     return DEVICES[device]
-
-
-def _memory() -> float | None:
-    """Bytes of this machine; None where the system does not tell."""
-    try:
-        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (AttributeError, ValueError, OSError):
-        return None

@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from counterpoise.lm.disk import write_json, write_text
+from counterpoise.disk import write_json, write_text
 from counterpoise.lm.logs import JsonLines
 from counterpoise.lm.training.settings import Settings
 from counterpoise.tables import build, read_toml, to_toml

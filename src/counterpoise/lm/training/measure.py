@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from counterpoise.lm.disk import locked
+from counterpoise.disk import locked
 from counterpoise.lm.downstream.harness import check_installed
 from counterpoise.lm.downstream.task_data import task_files
 from counterpoise.lm.downstream.tasks import (

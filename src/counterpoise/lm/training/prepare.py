@@ -7,8 +7,8 @@ import logging
 from pathlib import Path
 from typing import Any
 
+from counterpoise.disk import write_json, write_text
 from counterpoise.lm.corpus import prepare
-from counterpoise.lm.disk import write_json, write_text
 from counterpoise.lm.sources.bpe import TOKENIZER, train_tokenizer
 from counterpoise.lm.sources.folders import folder_sources, redpajama_sources
 from counterpoise.lm.sources.registry import fetch_registry

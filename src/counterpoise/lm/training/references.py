@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from counterpoise.lm.disk import probed, read_json, write_json
+from counterpoise.disk import probed, read_json, write_json
 from counterpoise.lm.tokens import Corpus
 from counterpoise.lm.training.domains import domains_of
 from counterpoise.lm.training.settings import Settings

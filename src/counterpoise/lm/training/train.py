@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from counterpoise.lm.disk import locked
+from counterpoise.disk import locked
 from counterpoise.lm.evaluate import domain_losses, held_out
 from counterpoise.lm.mixture import MixtureDataset
 from counterpoise.lm.steering import Steering

@@ -1,0 +1,53 @@
+"""Tables from files, and their columns as numbers.
+
+Names are imported when they are first used: pyarrow is, too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from counterpoise.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from counterpoise.tabular.columns import Columns, Feature
+    from counterpoise.tabular.errors import DataError
+    from counterpoise.tabular.learning import Learned, learn_columns
+    from counterpoise.tabular.opening import open_table
+    from counterpoise.tabular.rows import Rows, RowSource, fits_in_memory, read_rows
+    from counterpoise.tabular.sampling import sample_rows
+    from counterpoise.tabular.table import Table, as_table
+
+_MODULES = {
+    "Columns": "columns",
+    "DataError": "errors",
+    "Feature": "columns",
+    "Learned": "learning",
+    "RowSource": "rows",
+    "Rows": "rows",
+    "Table": "table",
+    "as_table": "table",
+    "fits_in_memory": "rows",
+    "learn_columns": "learning",
+    "open_table": "opening",
+    "read_rows": "rows",
+    "sample_rows": "sampling",
+}
+
+__all__ = [
+    "Columns",
+    "DataError",
+    "Feature",
+    "Learned",
+    "RowSource",
+    "Rows",
+    "Table",
+    "as_table",
+    "fits_in_memory",
+    "learn_columns",
+    "open_table",
+    "read_rows",
+    "sample_rows",
+]
+
+__getattr__, __dir__ = lazy_names(__name__, _MODULES)

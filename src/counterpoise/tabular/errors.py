@@ -1,0 +1,65 @@
+"""Data that cannot be used, told by column and with the remedy."""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+from collections.abc import Iterable, Sequence
+
+# Names that a message lists at most.
+LISTED = 20
+
+
+class DataError(ValueError):
+    """A file, a column or a value that cannot be used; the message says what to do about it."""
+
+
+def listed(names: Iterable[object], most: int = LISTED) -> str:
+    """
+    >>> listed(["a", "b", "c"], most=2)
+    "'a', 'b' and 1 more"
+    """
+    shown = [repr(name) for name in names]
+    more = len(shown) - most
+    return ", ".join(shown[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def short(error: BaseException) -> str:
+    """What an error of another library says, in one line."""
+    text = " ".join(str(error).split())
+    return text if len(text) <= 200 else f"{text[:200]}..."
+
+
+def drop_option(name: str) -> str:
+    """The option that leaves a column out.
+
+    >>> drop_option("row id")
+    "--drop 'row id'"
+    """
+    return f"--drop {shlex.quote(name)}"
+
+
+def check_names(wanted: Iterable[str], names: Sequence[str], where: str, role: str = "") -> None:
+    """All of them are columns; else the error lists the close matches and the columns.
+
+    >>> check_names(["prise"], ["price", "town"], "'a.csv'")
+    Traceback (most recent call last):
+        ...
+    counterpoise.tabular.errors.DataError: 'a.csv' has no column 'prise'; did you mean 'price'? \
+It has 'price', 'town'
+    """
+    absent = [name for name in dict.fromkeys(wanted) if name not in set(names)]
+    if not absent:
+        return
+    close = {name: None for one in absent for name in _close(one, names)}
+    meant = f"did you mean {listed(close, 3)}? It has" if close else "it has"
+    kind = f"{role} column" if role else "column"
+    raise DataError(
+        f"{where} has no {kind}{'s' * (len(absent) > 1)} {listed(absent)}; {meant} {listed(names)}"
+    )
+
+
+def _close(name: str, names: Sequence[str]) -> list[str]:
+    plain = {other.strip().casefold(): other for other in names}
+    found = difflib.get_close_matches(name.strip().casefold(), plain, 3)
+    return [plain[one] for one in found]

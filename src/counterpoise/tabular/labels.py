@@ -1,0 +1,92 @@
+"""The labels of groups, from one column or several that are crossed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow.types as kinds
+
+from counterpoise.tabular.cells import BOOLEAN, NUMBER, WORD, described, kind_of, numbers, words
+from counterpoise.tabular.columns import NONE
+from counterpoise.tabular.errors import DataError
+
+Array = np.ndarray
+
+BETWEEN = " | "
+# Above it, floats do not tell whole numbers apart.
+LARGEST_WHOLE = 2.0**53
+
+
+def check_group_type(name: str, kind: Any) -> None:
+    """Text, whole numbers, booleans or categories."""
+    if kind_of(kind) not in (WORD, NUMBER, BOOLEAN):
+        remedy = (
+            "use a text column, such as one of months or years made from it"
+            if kinds.is_temporal(kind)
+            else "use a column of text or whole numbers"
+        )
+        raise DataError(f"group column {name!r} holds {described(kind)}; {remedy}")
+
+
+def group_labels(batch: Any, group: Sequence[str], labels: str = "text") -> Array | None:
+    """A label for every row, ``"(missing)"`` where there is none; None without columns.
+
+    Integers if asked for, unless a row has something else.
+    """
+    if not group:
+        return None
+    if labels == "integer":
+        found = _integers(batch.column(group[0]), group[0])
+        if found is not None:
+            return found
+    parts = [_texts(batch.column(name), name, len(group) > 1) for name in group]
+    codes, values = parts[0]
+    for more, others in parts[1:]:
+        crossed = codes * len(others) + more
+        there, codes = np.unique(crossed, return_inverse=True)
+        values = [
+            f"{values[at // len(others)]}{BETWEEN}{others[at % len(others)]}"
+            for at in there.tolist()
+        ]
+    return np.array(values, dtype=str)[codes.reshape(-1)]
+
+
+def check_whole_labels(column: Any, name: str) -> None:
+    """Numbers that name groups must be whole."""
+    if kinds.is_floating(column.type) or kinds.is_decimal(column.type):
+        found = numbers(column, name)
+        wrong = found[~np.isnan(found) & ((found != np.rint(found)) | (abs(found) > LARGEST_WHOLE))]
+        if len(wrong):
+            raise DataError(
+                f"group column {name!r} holds numbers that are not whole, such as {wrong[0]:g}; "
+                "groups are few and have names: put them into bins first (for example "
+                f"'{name}_bin' with 'low', 'middle', 'high'), or give another column"
+            )
+
+
+def may_be_integers(kind: Any) -> bool:
+    """Whether the numbers of a column may be labels by themselves."""
+    return kind_of(kind) == NUMBER and not kinds.is_uint64(kind)
+
+
+def _integers(column: Any, name: str) -> Array | None:
+    if column.null_count or not may_be_integers(column.type):
+        return None
+    if kinds.is_integer(column.type):
+        return column.to_numpy(zero_copy_only=False).astype(np.int64)
+    found = numbers(column, name)
+    whole = (found == np.rint(found)).all() and (abs(found) <= LARGEST_WHOLE).all()
+    return found.astype(np.int64) if whole else None
+
+
+def _texts(column: Any, name: str, crossed: bool) -> tuple[Array, list[str]]:
+    codes, values = words(column)
+    clash = next((value for value in values if BETWEEN in value), None) if crossed else None
+    if clash is not None:
+        raise DataError(
+            f"group column {name!r} has the value {clash!r}; crossed groups are written with "
+            f"{BETWEEN!r} between their parts, so replace it there"
+        )
+    return np.where(codes < 0, len(values), codes), [*values, NONE]

@@ -1,0 +1,108 @@
+"""Which column does what, told by names and types alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from counterpoise.tabular.cells import BOOLEAN, NOTHING, NUMBER, TIME, WORD, described, kind_of
+from counterpoise.tabular.errors import DataError, check_names, drop_option, listed
+from counterpoise.tabular.labels import check_group_type
+from counterpoise.tabular.table import Table
+from counterpoise.tabular.targets import check_target_type, check_weight_type
+
+KINDS = {NUMBER: "number", BOOLEAN: "boolean", WORD: "category"}
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Columns by what they are for; ``features`` tells the kind of each."""
+
+    target: str
+    group: tuple[str, ...]
+    weight: str | None
+    features: dict[str, str]
+    notes: tuple[str, ...]
+
+    @property
+    def used(self) -> tuple[str, ...]:
+        own = (self.target, *self.group, *(() if self.weight is None else (self.weight,)))
+        return tuple(dict.fromkeys((*self.features, *own)))
+
+
+def find_roles(
+    table: Table,
+    target: str,
+    group: str | Sequence[str],
+    weight: str | None,
+    features: Sequence[str] | None,
+    drop: Sequence[str],
+    categorical: Sequence[str],
+) -> Roles:
+    """Roles as asked for; all columns that have none are features, unless these are named."""
+    groups = tuple(dict.fromkeys([group] if isinstance(group, str) else group))
+    given = {"features": features or (), "drop": drop, "categorical": categorical}
+    for argument, names in given.items():
+        if isinstance(names, str):
+            raise TypeError(f"{argument} must be a list of column names; got {names!r}")
+    weights = () if weight is None else (weight,)
+    own = (target, *groups, *weights)
+    for names, role in (((target,), "target"), (groups, "group"), (weights, "weight")):
+        check_names(names, table.names, table.where, role)
+    for argument, names in given.items():
+        role = "feature" if argument == "features" else ""
+        check_names(names, table.names, table.where, role)
+    if target == weight:
+        raise DataError(f"column {target!r} cannot be target and weight at once; give another")
+    types = {field.name: field.type for field in table.schema}
+    check_target_type(target, types[target])
+    if weight is not None:
+        check_weight_type(weight, types[weight])
+    for name in groups:
+        check_group_type(name, types[name])
+    notes = []
+    if features is None:
+        chosen = [name for name in table.names if name not in (*own, *drop)]
+        if "" in chosen:
+            chosen.remove("")
+            notes.append("a column without a name, row numbers most likely, is left out")
+    else:
+        chosen = [name for name in dict.fromkeys(features) if name not in drop]
+        taken = [name for name in chosen if name in (target, weight)]
+        if taken:
+            raise DataError(
+                f"column {taken[0]!r} is named as a feature and as the target or weight; "
+                "leave it out of the features"
+            )
+    if not chosen:
+        raise DataError(
+            f"{table.where} has no feature column left beside {listed(own)}; name some with "
+            "--features, or drop fewer"
+        )
+    return Roles(target, groups, weight, _kinds(chosen, types, categorical), tuple(notes))
+
+
+def _kinds(names: list[str], types: dict[str, Any], categorical: Sequence[str]) -> dict[str, str]:
+    found, problems = {}, []
+    for name in names:
+        kind = kind_of(types[name])
+        if kind in KINDS:
+            found[name] = "category" if name in categorical else KINDS[kind]
+        else:
+            problems.append(f"{name!r} holds {described(types[name])}: {_remedy(name, kind)}")
+    if problems:
+        raise DataError("columns cannot be features:\n  " + "\n  ".join(problems))
+    return found
+
+
+def _remedy(name: str, kind: str) -> str:
+    leave = f"leave it out with {drop_option(name)}"
+    if kind == TIME:
+        return (
+            "derive the month, the weekday, the hour or the days since a first day as columns of "
+            f"their own, or {leave}"
+        )
+    if kind == NOTHING:
+        return leave
+    return f"split it into columns of numbers or text, or {leave}"

@@ -1,0 +1,199 @@
+"""Tables: named columns, read again and again by runs of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from counterpoise.disk import probed
+from counterpoise.sources import parquet_schema
+from counterpoise.tabular.errors import DataError, check_names, listed, short
+
+# Rows that are read together, unless the reader says.
+ROWS = 1 << 16
+
+
+@dataclass(frozen=True)
+class Table:
+    """Named columns.
+
+    Attributes
+    ----------
+    path : Path or None
+        As given; None for columns that were in memory.
+    format : str, "csv", "parquet", "arrow", "npz" or "memory"
+    schema : pyarrow.Schema
+    n_rows : int
+    files : tuple of Path
+    """
+
+    path: Path | None
+    format: str
+    schema: Any
+    n_rows: int
+    files: tuple[Path, ...]
+
+    def __post_init__(self) -> None:
+        names = self.schema.names
+        twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+        if twice:
+            raise DataError(
+                f"{self.where} has several columns called {listed(twice)}; give each its own name"
+            )
+        if not self.n_rows:
+            raise DataError(f"{self.where} has no rows; give a table with at least one")
+
+    @property
+    def where(self) -> str:
+        """The table, in messages."""
+        return "the table" if self.path is None else repr(str(self.path))
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.schema.names)
+
+    @property
+    def types(self) -> dict[str, str]:
+        """The Arrow type of every column."""
+        return {field.name: str(field.type) for field in self.schema}
+
+    @cached_property
+    def nbytes(self) -> int:
+        """Bytes on disk."""
+        return sum(file.stat().st_size for file in self.files)
+
+    @cached_property
+    def digest(self) -> str:
+        """Tells the files from others; of nothing on disk, empty."""
+        return probed(self.files) if self.files else ""
+
+    def batches(self, columns: Sequence[str] | None = None, rows: int = ROWS) -> Iterator[Any]:
+        """The rows in order, as record batches of at most so many, of these columns."""
+        wanted = self.names if columns is None else list(dict.fromkeys(columns))
+        check_names(wanted, self.names, self.where)
+        return self._batches(wanted, rows)
+
+    def _batches(self, columns: list[str], rows: int) -> Iterator[Any]:
+        raise NotImplementedError(type(self).__name__)
+
+
+@dataclass(frozen=True)
+class HeldTable(Table):
+    """Columns in memory, or mapped into it."""
+
+    data: Any
+
+    @classmethod
+    def of(cls, data: Any, path: Path | None = None, format: str = "memory") -> HeldTable:
+        files = () if path is None else (path,)
+        return cls(path, format, data.schema, data.num_rows, files, data)
+
+    def _batches(self, columns: list[str], rows: int) -> Iterator[Any]:
+        data = self.data.select(columns)
+        for start in range(0, self.n_rows, rows):
+            part = data.slice(start, rows)
+            arrays = [_joined(part.column(name)) for name in columns]
+            yield pa.RecordBatch.from_arrays(arrays, names=columns)
+
+
+@dataclass(frozen=True)
+class ParquetTable(Table):
+    """Columns of Parquet files, never read whole."""
+
+    @classmethod
+    def of(cls, path: Path, files: Sequence[Path]) -> ParquetTable:
+        import pyarrow.parquet as pq
+
+        schemas, n_rows = [], 0
+        for file in files:
+            if not file.stat().st_size:
+                raise DataError(f"{str(file)!r} is empty; write it anew, or take it away")
+            try:
+                schemas.append(parquet_schema(file).remove_metadata())
+                n_rows += pq.read_metadata(file).num_rows
+            except (ValueError, OSError, pa.ArrowException) as error:
+                if isinstance(error, PermissionError):
+                    raise
+                raise DataError(f"{short(error)}; write it anew, or give another file") from None
+        for file, schema in zip(files, schemas, strict=True):
+            other = set(schema.names) ^ set(schemas[0].names)
+            if other:
+                raise DataError(
+                    f"{str(file)!r} and {str(files[0])!r} differ in the columns {listed(other)}; "
+                    "files of one table must have the same ones"
+                )
+        return cls(path, "parquet", _unified(schemas, path), n_rows, tuple(files))
+
+    def _batches(self, columns: list[str], rows: int) -> Iterator[Any]:
+        import pyarrow.parquet as pq
+
+        types = [self.schema.field(name).type for name in columns]
+        for path in self.files:
+            try:
+                with pq.ParquetFile(path) as file:
+                    for batch in file.iter_batches(rows, columns=columns):
+                        arrays = [
+                            array if array.type == kind else array.cast(kind)
+                            for array, kind in zip(
+                                map(batch.column, columns), types, strict=True
+                            )
+                        ]  # fmt: skip
+                        yield pa.RecordBatch.from_arrays(arrays, names=columns)
+            except (OSError, pa.ArrowException) as error:
+                if isinstance(error, (FileNotFoundError, PermissionError)):
+                    raise
+                raise DataError(
+                    f"{str(path)!r} cannot be read to its end ({short(error)}); "
+                    "it is cut off or damaged: write it anew"
+                ) from None
+
+
+def as_table(data: Any) -> Table:
+    """A table from one, from an Arrow table or batch, a pandas or polars frame, or a mapping from
+    names to columns."""
+    if isinstance(data, Table):
+        return data
+    try:
+        if isinstance(data, pa.RecordBatch):
+            return HeldTable.of(pa.Table.from_batches([data]))
+        if isinstance(data, pa.Table):
+            return HeldTable.of(data)
+        if type(data).__module__.split(".")[0] == "pandas":
+            return HeldTable.of(pa.Table.from_pandas(data, preserve_index=False))
+        if hasattr(data, "to_arrow"):
+            return HeldTable.of(data.to_arrow())
+        if hasattr(data, "__arrow_c_stream__"):
+            return HeldTable.of(pa.table(data))
+        if isinstance(data, Mapping):
+            return HeldTable.of(pa.table(dict(data)))
+    except pa.ArrowException as error:
+        raise DataError(
+            f"the columns cannot be read ({short(error)}); each must hold values of one kind"
+        ) from None
+    raise TypeError(
+        "rows must come as a Table, an Arrow table, a pandas or polars DataFrame or a mapping from "
+        f"names to columns; got {type(data).__name__}"
+    )
+
+
+def _joined(column: Any) -> Any:
+    found = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    return pa.concat_arrays(found.chunks) if isinstance(found, pa.ChunkedArray) else found
+
+
+def _unified(schemas: list[Any], path: Path) -> Any:
+    """One type for each column; files may differ as integers do from floats."""
+    if len(schemas) == 1:
+        return schemas[0]
+    try:
+        return pa.unify_schemas(schemas, promote_options="permissive")
+    except (pa.ArrowException, ValueError) as error:
+        raise DataError(
+            f"the files in {str(path)!r} hold other kinds of values under the same name "
+            f"({short(error)}); write them alike"
+        ) from None
