@@ -32,10 +32,10 @@ def chromium():
         from playwright.sync_api import sync_playwright
     except ImportError:
         lacking("there is no Playwright: pip install playwright")
-    path = find_chromium()
-    if path is None:
-        lacking("there is no Chromium: apt install chromium, or set CHROMIUM to its path")
     with sync_playwright() as playwright:
+        path = find_chromium() or playwright.chromium.executable_path  # of Playwright's own
+        if not os.path.exists(path):
+            lacking("there is no Chromium: apt install chromium, or set CHROMIUM to its path")
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield browser
         browser.close()

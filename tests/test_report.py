@@ -17,6 +17,7 @@ from counterpoise.report import fit_page, page, write_report
 from counterpoise.report.blocks import plain
 from counterpoise.report.curves import CURVES, POINTS, foremost, thin, wide
 from counterpoise.report.page import json_text
+from counterpoise.saving import save
 
 CSS = (Path(page.__file__).parent / "page.css").read_text()
 
@@ -326,6 +327,30 @@ def test_a_folder_of_nothing_is_an_error(tmp_path):
     with pytest.raises(FileNotFoundError, match="neither a fit"):
         write_report(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("cv", [False, True])
+def test_a_stored_fit_has_the_page_of_the_fit_itself(tmp_path, cv):
+    model, record = fitted(HOSTILE, cv=cv)
+    save(model, tmp_path / "fit", record)
+    file = write_report(tmp_path / "fit")
+    assert file == tmp_path / "fit" / "report.html"
+    data = data_of(file.read_text(encoding="utf-8"))
+    assert data == data_of(fit_page(model, record))
+    assert by_id(data, "group-risks")["series"][0]["y"][-1] > 0
+
+
+def test_a_file_that_stands_there_stays_whole(tmp_path):
+    """What cannot be written leaves the report of before, and nothing beside it."""
+    model, record = fitted()
+    save(model, tmp_path / "fit", record)
+    write_report(tmp_path / "fit")
+    before = sorted(path.name for path in (tmp_path / "fit").iterdir())
+    (tmp_path / "fit" / "record.json").write_text("{")
+    with pytest.raises(ValueError, match=r"record\.json"):
+        write_report(tmp_path / "fit")
+    assert sorted(path.name for path in (tmp_path / "fit").iterdir()) == before
+    assert data_of((tmp_path / "fit" / "report.html").read_text(encoding="utf-8"))
 
 
 def test_without_plotly_the_error_says_what_to_install(monkeypatch):

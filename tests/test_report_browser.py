@@ -37,8 +37,8 @@ def test_all_charts_are_drawn_when_they_come_near(visit, html):  # noqa: F811
     opened = visit(html)
     opened.locator("#chart-risks svg.main-svg").first.wait_for()
     assert opened.locator("#chart-residuals svg").count() == 0
-    assert opened.draw_all() == 5
-    for name in ("risks", "progress", "weights", "frontier", "residuals"):
+    assert opened.draw_all() == 6
+    for name in ("risks", "progress", "weights", "group-risks", "frontier", "residuals"):
         assert opened.chart(name, "gd.data.length") >= 2
         assert opened.chart(name, "gd.querySelectorAll('svg.main-svg').length") >= 1
     assert opened.title().endswith("· Counterpoise")
@@ -260,5 +260,5 @@ def test_a_thousand_groups_and_ten_thousand_iterations(visit):  # noqa: F811
 
 def test_one_group_alone(visit):  # noqa: F811
     opened = visit(fit_page(*fitted(["only"], judged=False)), width=375)
-    assert opened.draw_all() == 4
+    assert opened.draw_all() == 5
     assert "nothing to balance" in opened.locator("h1").inner_text()
