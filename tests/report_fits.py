@@ -56,7 +56,7 @@ def record_of(model, X, y, groups, *, judged=True, diagnosed=True, **changes):
         options=model.get_params(),
         data=data,
         plain_risks=plain.group_risks_,
-        judged=Judged(how="on rows that were held out", held_out=True, **risks, **means)
+        judged=Judged(how="rows held out, in 5 folds", held_out=True, **risks, **means)
         if judged
         else None,
         residuals=Residuals(labels=model.groups_, levels=QUANTILES, **quantiles),

@@ -71,8 +71,8 @@ def _lead(model: Any, record: FitRecord, seen: Judgement) -> list[str]:
     unit = getattr(model.activation_, "name", None) or "custom"
     first = (
         f"A neuron with the activation {unit} was fitted to {count(data.rows, 'row')} of "
-        f"{data.path}, in {count(len(seen.names), 'group')}. Judged {seen.how}, the risk (mean "
-        f"squared error) of the worst group is {figure(after.worst)} "
+        f"{data.path}, in {count(len(seen.names), 'group')}. Risks are mean squared errors of "
+        f"{seen.how}. That of the worst group is {figure(after.worst)} "
         f"({seen.names[after.hardest]}) in place of {figure(before.worst)} "
         f"({seen.names[before.hardest]}) for least squares, {change(before.worst, after.worst)}"
     )

@@ -37,7 +37,7 @@ def risk_section(seen: Judgement, record: FitRecord) -> Block:
             f" Bars are {100 * seen.level:g}% intervals, each for its group alone; those that "
             "leave the picture go on."
         )
-    caption = f"Mean squared error in squared units of {record.data.target}, {seen.how}.{bounds}"
+    caption = f"Mean squared error in squared units of {record.data.target}, of {seen.how}.{bounds}"
     if len(seen.names) > len(at):
         caption += f" The {len(at)} hardest of {len(seen.names):,} groups; the table has all."
     picture = b.chart(

@@ -80,7 +80,7 @@ class Judgement:
                     name=BEFORE, values=plain, average=_mean(plain, rows if known else None)
                 ),
                 after=Side(name=AFTER, values=ours, average=_mean(ours, rows if known else None)),
-                how="on the rows of the fit themselves",
+                how="the rows of the fit themselves",
                 held_out=False,
                 level=None,
             )
