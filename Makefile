@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 # there is one, and no other package pulls in another.
 TORCH ?= torch==2.13.0
 
-.PHONY: demo demo-lm test check bench bench-quick theory clean
+.PHONY: demo demo-lm docs test check bench bench-quick theory clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/flights.py --out out
@@ -20,7 +20,12 @@ demo-lm: $(VENV)/.lm $(VENV)/.plot
 	$(BIN)/counterpoise lm prepare configs/demo-lm.toml
 	$(BIN)/counterpoise lm compare configs/demo-lm.toml --jobs 2
 
-test: $(VENV)/.test check
+# The site, in out/site: pages, reference, and a gallery that is run; warnings are errors.
+docs: $(VENV)/.docs
+	$(BIN)/python -m sphinx -q -W --keep-going -d out/doctrees docs out/site
+	@echo "open out/site/index.html"
+
+test: $(VENV)/.test $(VENV)/.docs check
 	$(BIN)/python -m pytest -n auto --dist loadgroup
 
 check: $(VENV)/.test
@@ -54,7 +59,7 @@ $(BIN)/python:
 		{ echo "Python 3.11 or newer is needed; set PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.test $(VENV)/.bench $(VENV)/.lm: $(VENV)/.torch
+$(VENV)/.test $(VENV)/.docs $(VENV)/.bench $(VENV)/.lm: $(VENV)/.torch
 
 $(VENV)/.torch: | $(BIN)/python
 	$(PIP) install "$(TORCH)"
@@ -66,4 +71,4 @@ $(VENV)/.%: pyproject.toml | $(BIN)/python
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-bench out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-bench out build dist docs/auto_gallery docs/generated docs/sg_execution_times.rst .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,9 +1,9 @@
-"""Snippets of the pages, run in order; what they print is on the page: ``python docs/pages.py start.md``.
+"""Snippets of the pages, run in order, and what they print: ``python docs/pages.py start.md``.
 
-A ``python`` block is executed, all blocks of a page in one namespace. If a ``text`` block follows, it
-holds what was printed. In a ``console`` block the lines ``$ counterpoise ...`` are run; lines after one
-are its output (``...``: not shown). A block after ``<!-- not run: why -->`` is left alone, and so are
-the commands of ``counterpoise lm``, which want corpora and time.
+A ``python`` block is executed, all blocks of a page in one namespace. If a ``text`` block follows,
+it holds what was printed. In a ``console`` block the lines ``$ counterpoise ...`` are run; lines
+after one are its output (``...``: not shown). A block after ``<!-- not run: why -->`` is left alone,
+and so are the commands of ``counterpoise lm``, which want corpora and time.
 """
 
 from __future__ import annotations

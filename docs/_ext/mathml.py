@@ -1,4 +1,4 @@
-"""Formulas as MathML, which browsers draw themselves: no script, and no connection to read a page."""
+"""Formulas as MathML, which browsers draw themselves: no script, no connection."""
 
 from __future__ import annotations
 
