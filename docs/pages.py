@@ -1,9 +1,10 @@
 """Snippets of the pages, run in order, and what they print: ``python docs/pages.py start.md``.
 
-A ``python`` block is executed, all blocks of a page in one namespace. If a ``text`` block follows,
-it holds what was printed. In a ``console`` block the lines ``$ counterpoise ...`` are run; lines
-after one are its output (``...``: not shown). A block after ``<!-- not run: why -->`` is left alone,
-and so are the commands of ``counterpoise lm``, which want corpora and time.
+A ``python`` block is executed, all blocks of a page in one namespace. If an ``output`` or ``text``
+block follows, it holds what was printed (``text`` for sentences, which the site wraps). In a
+``console`` block the lines ``$ counterpoise ...`` are run; lines after one are its output
+(``...``: not shown). A block after ``<!-- not run: why -->`` is left alone, and so are the commands
+of ``counterpoise lm``, which want corpora and time.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from typing import Any
 
 HERE = Path(__file__).parent
 BLOCK = re.compile(
-    r"(?P<skip><!-- not run: [^\n]*-->\n)?^```(?P<kind>python|console|text)\n(?P<body>.*?)^```$",
+    r"(?P<skip><!-- not run: [^\n]*-->\n)?"
+    r"^```(?P<kind>python|console|text|output)\n(?P<body>.*?)^```$",
     re.S | re.M,
 )
 NUMBER = re.compile(r"[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:e[-+]?\d+)?")
@@ -40,7 +42,7 @@ def filled(text: str, names: dict[str, Any], *, commands: bool = True) -> str:
     for block in BLOCK.finditer(text):
         between = text[end : block.start()]
         kind, body = block["kind"], block["body"]
-        if kind == "text":
+        if kind in ("text", "output"):
             follows = printed is not None and not between.strip()
             body = printed + "\n" if follows and printed else body
             printed = None
