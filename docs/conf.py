@@ -85,5 +85,5 @@ sphinx_gallery_conf = {
     "plot_gallery": True,
     "image_srcset": ["2x"],
     "within_subsection_order": "FileNameSortKey",
-    "parallel": False,
+    "write_computation_times": False,
 }

@@ -16,7 +16,7 @@ from counterpoise.cli.main import cli
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("counterpoise", "counterpoise.baselines", "counterpoise.torch", "counterpoise.lm")
-MADE = shutil.ignore_patterns("auto_gallery", "generated", "__pycache__", "sg_execution_times.rst")
+MADE = shutil.ignore_patterns("auto_gallery", "generated", "__pycache__")
 
 pytestmark = pytest.mark.xdist_group("site")
 
