@@ -13,7 +13,7 @@ from counterpoise.arguments import check_choice, check_whole
 from counterpoise.tabular.columns import MISSING, Columns
 from counterpoise.tabular.encoding import missing_masks, refuse_missing
 from counterpoise.tabular.errors import DataError, drop_option, listed
-from counterpoise.tabular.labels import check_whole_labels, group_labels, may_be_integers
+from counterpoise.tabular.labels import check_whole_labels, group_codes, may_be_integers
 from counterpoise.tabular.roles import Roles, find_roles
 from counterpoise.tabular.table import Table, as_table
 from counterpoise.tabular.tallies import NumberTally, WordTally
@@ -154,11 +154,12 @@ def _scan(
             weight_numbers(batch, roles.weight)
         for name in roles.group:
             check_whole_labels(batch.column(name), name)
-        labels = group_labels(batch, roles.group, "integer" if seen.whole else "text")
-        if labels is not None:
+        if roles.group:
+            labels, codes = group_codes(batch, roles.group, "integer" if seen.whole else "text")
             seen.whole &= labels.dtype.kind == "i"
-            values, counts = np.unique(labels, return_counts=True)
-            seen.groups.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
+            counts = np.bincount(codes, minlength=len(labels)).tolist()
+            found = zip(labels.tolist(), counts, strict=True)
+            seen.groups.update({label: count for label, count in found if count})
         if progress is not None:
             progress(seen.rows, table.n_rows)
     if not seen.whole:  # a later batch may have shown that they are not integers alone
