@@ -124,6 +124,14 @@ def test_groups_that_cannot_be_are_told(values, told):
         labels({"g": values, "x": [1, 2], "y": [1, 2]}, "g")
 
 
+def test_fractions_in_csv_are_labels_unless_they_are_many(tmp_path):
+    few = csv(tmp_path, "g,x,y\n1.1,1,1\n1.10,2,2\n2.0,3,3\n")
+    assert labels(open_table(few, text=["g"]), "g").tolist() == ["1.1", "1.10", "2.0"]
+    many = csv(tmp_path, "g,x,y\n" + "".join(f"{i}.5,{i},{i}\n" for i in range(101)))
+    with pytest.raises(DataError, match=r"'g' holds numbers that are not whole.*bins"):
+        labels(open_table(many, text=["g"]), "g")
+
+
 def test_a_missing_group_is_refused_left_out_or_its_own():
     data = {"g": ["a", None, "b"], "x": [1, 2, 3], "y": [1, 2, 3]}
     with pytest.raises(DataError, match=r"'g' \(1\);.*--missing drop"):

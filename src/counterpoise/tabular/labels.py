@@ -65,11 +65,15 @@ def check_whole_labels(column: Any, name: str) -> None:
         found = numbers(column, name)
         wrong = found[~np.isnan(found) & ((found != np.rint(found)) | (abs(found) > LARGEST_WHOLE))]
         if len(wrong):
-            raise DataError(
-                f"group column {name!r} holds numbers that are not whole, such as {wrong[0]:g}; "
-                "groups are few and have names: put them into bins first (for example "
-                f"'{name}_bin' with 'low', 'middle', 'high'), or give another column"
-            )
+            raise not_whole(name, f"{wrong[0]:g}")
+
+
+def not_whole(name: str, example: str) -> DataError:
+    return DataError(
+        f"group column {name!r} holds numbers that are not whole, such as {example}; groups are "
+        f"few and have names: put them into bins first (for example '{name}_bin' with 'low', "
+        "'middle', 'high'), or give another column"
+    )
 
 
 def may_be_integers(kind: Any) -> bool:
