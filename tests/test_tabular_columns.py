@@ -355,7 +355,7 @@ def test_names_in_hints_are_written_for_a_shell():
     [
         (["01/02/2020", "13/2/21"], "'c' holds dates, such as '01/02/2020': derive the month"),
         (["2020/1/2 10:30", "2020/1/3"], "'c' holds dates.*--drop c, or say --categorical c"),
-        (["1,5", "2"], r"'c' holds numbers such as '1,5': write 1234.5.*--decimal ,.*--drop c"),
+        (["1,5", "2"], r"'c' holds numbers such as '1,5': write 1234.5.*--decimal ','.*--drop c"),
         (["1,000", "12,345.5"], "'c' holds numbers such as '1,000'"),
     ],
 )
@@ -370,7 +370,7 @@ def test_other_spellings_of_dates_and_numbers_are_found(values, told):
 
 def test_decimal_commas_can_be_read(tmp_path):
     path = csv(tmp_path, "x;g;y\n1,5;a;2,5\n-2,25;b;3\n")
-    with pytest.raises(DataError, match=r"'y' holds text, such as '2,5'.*--decimal ,"):
+    with pytest.raises(DataError, match=r"'y' holds text, such as '2,5'.*--decimal ','"):
         learn(open_table(path))
     table = open_table(path, decimal=",")
     got = read_rows(table, learn(table, group="g").columns)
@@ -448,10 +448,13 @@ def test_at_most_twenty_names_are_listed():
 @pytest.mark.parametrize(
     ("values", "told"),
     [
-        (["yes", "no"], "target column 'y' holds text, such as '(yes|no)'; .*as 0 and 1"),
-        (["1", "?", "2.5"], "target column 'y' holds text, such as '.'; leave a cell empty .*drop"),
-        (["1,5", "2", "3"], "target column 'y' holds text, such as '1,5'; .*--decimal ,"),
-        (["1", "2"], "target column 'y' holds text, such as '.'; save them as numbers"),
+        (["yes", "no"], "target column 'y' holds text, such as 'yes'; .*as 0 and 1"),
+        (
+            ["1", "?", "2.5"],
+            "target column 'y' holds text, such as '[?]'; leave a cell empty .*drop",
+        ),
+        (["1,5", "2", "3"], "target column 'y' holds text, such as '1,5'; .*--decimal ','"),
+        (["1", "2"], "target column 'y' holds text, such as '1'; save them as numbers"),
         ([DAY, DAY], "target column 'y' holds dates with times; .*days since"),
         ([[1], [2]], "target column 'y' holds list.*; give a column of numbers"),
         ([None, None], "target column 'y' holds no value"),

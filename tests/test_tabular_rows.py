@@ -132,6 +132,11 @@ def test_fractions_in_csv_are_labels_unless_they_are_many(tmp_path):
         labels(open_table(many, text=["g"]), "g")
 
 
+def test_whole_numbers_written_as_text_may_be_many_groups():
+    data = {"g": [str(i) for i in range(150)], "x": list(range(150)), "y": list(range(150))}
+    assert len(set(labels(data, "g"))) == 150
+
+
 def test_a_missing_group_is_refused_left_out_or_its_own():
     data = {"g": ["a", None, "b"], "x": [1, 2, 3], "y": [1, 2, 3]}
     with pytest.raises(DataError, match=r"'g' \(1\);.*--missing drop"):

@@ -185,8 +185,10 @@ def _refuse(
     problems += [found for tally in tallies if (found := tally.problem())]
     if problems:
         raise DataError("columns cannot be features:\n  " + "\n  ".join(problems))
-    if len(seen.groups) > most and meant(map(str, seen.groups))[0] == "numbers" and not seen.whole:
-        raise not_whole(roles.group[0], next(iter(seen.groups)))
+    if len(seen.groups) > most and meant(map(str, seen.groups))[0] == "numbers":
+        fraction = next((label for label in seen.groups if not float(label).is_integer()), None)
+        if fraction is not None:
+            raise not_whole(roles.group[0], fraction)
     if missing == "refuse":
         refuse_missing(
             dict(seen.missing),
@@ -199,9 +201,9 @@ def _refuse(
             "labels and weights are not imputed: leave such rows out with --missing drop",
         )
     if seen.dropped == seen.rows:
-        most = [name for name, _ in seen.missing.most_common(3)]
+        holes = [name for name, _ in seen.missing.most_common(3)]
         raise DataError(
-            f"every row of {table.where} misses a value; most are missing in {listed(most)}: leave "
+            f"every row of {table.where} misses a value; most are missing in {listed(holes)}: leave "
             "these columns out with --drop, or use --missing impute"
         )
 

@@ -44,11 +44,13 @@ def check_target(table: Table, name: str) -> None:
     raise DataError(f"{text}; {remedy}")
 
 
-def _some_words(table: Table, name: str, most: int = 1000) -> set[str]:
-    found: set[str] = set()
+def _some_words(table: Table, name: str, most: int = 1000) -> list[str]:
+    found: dict[str, None] = {}
     for batch in table.batches([name]):
-        found.update(words(batch.column(name))[1][:most])
-    return found
+        found.update(dict.fromkeys(words(batch.column(name))[1]))
+        if len(found) > most:
+            break
+    return list(found)
 
 
 def check_weight_type(name: str, kind: Any) -> None:
