@@ -235,6 +235,9 @@ def test_rows_that_are_left_out_are_told():
         got = read_rows(data, found.columns, labelled=labelled)
         np.testing.assert_array_equal(got.kept, np.flatnonzero(whole))
         assert len(got.X) == len(got.y) == len(got) == found.used
+    unknown = read_rows({**data, "y": pa.nulls(100, pa.float64())}, found.columns, labelled=False)
+    np.testing.assert_array_equal(unknown.kept, np.flatnonzero(whole))
+    assert np.isnan(unknown.y).all()
     with pytest.raises(DataError, match="nothing to use"):
         read_rows({**data, "y": pa.nulls(100, pa.float64())}, found.columns)
 

@@ -203,8 +203,8 @@ def _refuse(
     if seen.dropped == seen.rows:
         holes = [name for name, _ in seen.missing.most_common(3)]
         raise DataError(
-            f"every row of {table.where} misses a value; most are missing in {listed(holes)}: leave "
-            "these columns out with --drop, or use --missing impute"
+            f"every row of {table.where} misses a value; most are missing in {listed(holes)}: "
+            "leave these columns out with --drop, or use --missing impute"
         )
 
 
