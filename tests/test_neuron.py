@@ -67,9 +67,10 @@ def test_fitted_attributes(data):
     assert m.risk_ == pytest.approx(risk(m.group_risks_, 0.1))
     weights = np.exp(m.group_risks_ / 0.1)
     np.testing.assert_allclose(m.group_weights_, weights / weights.sum(), rtol=1e-6)
-    assert set(m.history_) == {"risk", "worst", "step", "slack", "weights"}
+    assert set(m.history_) == {"risk", "worst", "step", "slack", "weights", "group_risks"}
     assert {len(v) for v in m.history_.values()} == {m.n_iter_}
     assert m.history_["weights"].shape == (m.n_iter_, 4)
+    np.testing.assert_array_equal(m.history_["group_risks"].max(axis=1), m.history_["worst"])
     assert m.n_passes_ > m.n_iter_
     assert m.status_.startswith("Converged")
     assert isinstance(m.certificate_, Certificate)

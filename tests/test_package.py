@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import importlib.util
 import re
@@ -26,17 +27,32 @@ def printed(code):
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def test_import_is_light():
-    """Heavy or optional packages are imported when they are needed, not before.
+# Prints packages that were imported after a point, but those of Python itself.
+FOREIGN = (
+    "print(sorted({m.split('.')[0] for m in set(sys.modules) - before} "
+    "- {*sys.stdlib_module_names, 'counterpoise'}))"
+)
 
-    What scikit-learn imports by itself does not count.
-    """
+
+def test_import_is_light():
+    """Importing the package imports no other; the estimator brings scikit-learn and what that
+    imports by itself, and no heavy or optional package beside it."""
+    assert printed(f"import sys; before = set(sys.modules); import counterpoise; {FOREIGN}") == "[]"
     code = (
-        "import sys, sklearn.base; before = set(sys.modules); import counterpoise; "
-        "print([m for m in ('torch', 'dask', 'matplotlib', 'pandas', 'polars', 'numba', 'cvxpy') "
-        "if m in sys.modules and m not in before])"
+        "import sys, sklearn.base; before = set(sys.modules); "
+        f"from counterpoise import GroupDRONeuron, GroupDRONeuronCV; {FOREIGN}"
     )
-    assert printed(code) == "[]"
+    heavy = {"cvxpy", "dask", "matplotlib", "numba", "onnx", "pandas", "polars", "pyarrow", "torch"}
+    assert heavy.isdisjoint(ast.literal_eval(printed(code)))
+
+
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_the_command_answers_without_numpy(option):
+    code = (
+        "import sys; before = set(sys.modules); from counterpoise.cli.main import main; "
+        f"main([{option!r}]); {FOREIGN}"
+    )
+    assert printed(code).splitlines()[-1] == "['click']"
 
 
 @pytest.mark.parametrize("module", ["counterpoise.reweight", "counterpoise.lm.corpus"])
@@ -104,12 +120,13 @@ def test_readme_snippets_run(monkeypatch, tmp_path):
     (tmp_path / "flights").mkdir()
     frame.to_parquet("flights/january.parquet")
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
-    assert len(blocks) == 5
+    assert len(blocks) == 4
     for block in blocks:
         with contextlib.suppress(StopIteration):
             exec(block, scope)
     assert scope["steering"].reweighter.updates == 1
     assert scope["model"].group_risks_.shape == (3,)
+    assert counterpoise.load(tmp_path / "fit").groups_.tolist() == ["a", "b", "c"]
     assert (tmp_path / "frontier.png").stat().st_size > 0
 
 

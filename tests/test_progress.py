@@ -18,7 +18,7 @@ from problems import neuron_data
 from counterpoise import Chunks, GroupDRONeuron, Npy, solve
 from counterpoise.engines import compilation
 from counterpoise.engines.compilation import MESSAGE, ready
-from counterpoise.progress import WIDTH, PassBar, TrainBar
+from counterpoise.progress import WIDTH, PassBar, StatusHandler, TrainBar, stage
 
 
 class Terminal(io.StringIO):
@@ -318,3 +318,45 @@ class TestTrainBar:
                 now[0] = 20.0 * step
                 bar(100 * step, 4.0)
         assert len(caplog.records) == 3
+
+
+@pytest.fixture
+def handled():
+    """The library's log, shown by a handler on a made-up terminal."""
+    logger = logging.getLogger("counterpoise")
+    before, level = logger.handlers, logger.level
+    handler = StatusHandler(Terminal(), least=logging.WARNING)
+    handler.line.every = 0.0
+    logger.handlers = [handler]
+    logger.setLevel(logging.DEBUG)
+    yield logger, handler
+    handler.close()
+    logger.handlers = before
+    logger.setLevel(level)
+
+
+def test_what_is_under_way_shows_on_one_line(handled):
+    logger, handler = handled
+    stream = handler.line.stream
+    stage("fold 2 of 4", 0.25)
+    logger.debug("iteration %d", 7)
+    assert stream.getvalue().split("\r")[-1] == (
+        "[######..................]  25 %  fold 2 of 4  iteration 7\x1b[K"
+    )
+    logger.warning("look out")
+    assert stream.getvalue().endswith("\r\x1b[Klook out\n")  # above the line, which is cleared
+    logger.debug("iteration 8")
+    stage(None)
+    assert stream.getvalue().endswith("\r\x1b[K")
+    logger.debug("iteration 9")  # of no stage
+    assert stream.getvalue().split("\r")[-1] == "iteration 9\x1b[K"
+
+
+def test_elsewhere_only_messages_are_written(handled):
+    logger, handler = handled
+    plain = io.StringIO()
+    handler.line.stream = plain
+    stage("fold 1 of 4", 0.0)
+    logger.debug("iteration 1")
+    logger.warning("look out")
+    assert plain.getvalue() == "look out\n"

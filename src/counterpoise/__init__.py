@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from counterpoise.neuron import GroupDRONeuron
     from counterpoise.reweight import Reweighter, ReweightWarning
     from counterpoise.rules import OnlineDataMixing, Rule, Temperature
+    from counterpoise.saving import load
     from counterpoise.schedules import AdaptiveSteps, PaperSteps
     from counterpoise.selection import GroupDRONeuronCV
     from counterpoise.solution import Solution, Start
@@ -73,6 +74,7 @@ __all__ = [
     "huber_relu",
     "identity",
     "leaky_relu",
+    "load",
     "relu",
     "risk",
     "risk_intervals",
@@ -120,6 +122,7 @@ _MODULES = {
     "huber_relu": "activations",
     "identity": "activations",
     "leaky_relu": "activations",
+    "load": "saving",
     "relu": "activations",
     "risk": "divergences",
     "risk_intervals": "intervals",

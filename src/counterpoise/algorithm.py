@@ -114,7 +114,8 @@ def primal_dual(
     unit, curvature = 1.0, 0.0
     best, best_eval, best_risk = u, ev, problem.risk(ev.loss_K)
     milestones: list[tuple[Array, Array]] = []
-    log: dict[str, list] = {"risk": [], "worst": [], "step": [], "slack": [], "weights": []}
+    names = ("risk", "worst", "step", "slack", "weights", "group_risks")
+    log: dict[str, list] = {name: [] for name in names}
     idle, converged = 0, False
     behind = dual.weights @ ev.grad_KD  # the gradient one iteration ago
 
@@ -166,6 +167,7 @@ def primal_dual(
         log["step"].append(account.in_first_unit(step, unit))
         log["slack"].append(account.in_first_unit(account.slack, unit))
         log["weights"].append(dual.weights)
+        log["group_risks"].append(ev.loss_K)
         if callback is not None:
             worst, slack = log["worst"][-1], log["slack"][-1]
             callback(Progress(t, risk, worst, log["step"][-1], slack, dual.weights))

@@ -179,6 +179,7 @@ def diagnose(
     epsilon: float | None = None,
     delta: float = 0.05,
     random_state: int = 0,
+    feature_names: Sequence[str] | None = None,
 ) -> Diagnosis:
     """Estimate the theory's constants for every group, and say what to make of them.
 
@@ -198,6 +199,9 @@ def diagnose(
     random_state : int, default=0
         For the directions looked along and the sample (that of rows in chunks, on a cluster or on
         a device is the one their engine keeps, whatever the seed).
+    feature_names : sequence of str, optional
+        What columns of an array are called in the report; those of a data frame or source have
+        names.
 
     Examples
     --------
@@ -220,7 +224,13 @@ def diagnose(
     if epsilon is not None and not (is_number(epsilon) and 0 < epsilon < math.inf):
         raise ValueError(f"epsilon must be a positive number; got {epsilon!r}")
     sample = _sampled(X, y, groups, sample_weight, options, int(random_state))
-    names = _feature_names(X, sample.X.shape[1])
+    count = sample.X.shape[1]
+    if feature_names is not None and len(feature_names) != count:
+        raise ValueError(
+            f"feature_names must hold a name for each of the {count} features; got "
+            f"{len(feature_names)}"
+        )
+    names = _feature_names(X, count) if feature_names is None else list(feature_names)
     return diagnose_sample(
         sample, options, epsilon=epsilon, delta=delta, names=names, seed=int(random_state)
     )

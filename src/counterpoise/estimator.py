@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_array
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from counterpoise.activations import Activation, get_activation
@@ -29,6 +32,7 @@ class Neuron(RegressorMixin, BaseEstimator):
     coef_: Array
     intercept_: float
     group_weights_: Array
+    columns_: Any
 
     def _check_flags(self, *names: str) -> None:
         for name in names:
@@ -60,6 +64,7 @@ class Neuron(RegressorMixin, BaseEstimator):
 
     def _keep(self, X: Any, others: tuple[Any, ...], found: Outcome) -> None:
         """Set the attributes of a fit; a warning if it did not converge."""
+        self.__dict__.pop("columns_", None)  # of a table that an earlier fit was made from
         self._note_features(X, others, len(found.coef))
         self.activation_ = get_activation(self.activation)
         self.coef_ = found.coef
@@ -81,9 +86,13 @@ class Neuron(RegressorMixin, BaseEstimator):
     def predict(self, X: Any) -> Any:
         """``sigma(X @ coef_ + intercept_)``.
 
-        An array; for a Dask collection a lazy Dask array, for a tensor a tensor on its device.
+        An array; for a Dask collection a lazy Dask array, for a tensor a tensor on its device. A
+        model that was fitted to a table (``counterpoise fit``) takes frames with its columns as
+        well, and encodes them as it did then.
         """
         check_is_fitted(self)
+        if hasattr(self, "columns_") and kind_of(X) == "memory":
+            return self._scores(self._encoded(X))
         kind = kind_of(X)
         if kind == "source":
             return np.concatenate([self._scores(self._wide_enough(chunk[0])) for chunk in X])
@@ -100,6 +109,12 @@ class Neuron(RegressorMixin, BaseEstimator):
         X = validate_data(self, X, accept_sparse="csr", dtype=FLOATS, reset=False)
         return self._scores(X)
 
+    def _encoded(self, X: Any) -> Any:
+        """Rows of a table as numbers; numbers as they are."""
+        if hasattr(X, "columns") or hasattr(X, "schema"):
+            return self.columns_.encode(X)
+        return self._wide_enough(check_array(X, accept_sparse="csr", dtype=FLOATS))
+
     def _wide_enough(self, X: Any) -> Any:
         """``X``, if it has as many features as the fit had."""
         shape = np.shape(X)
@@ -114,6 +129,15 @@ class Neuron(RegressorMixin, BaseEstimator):
 
     def _scores(self, X: Any) -> Array:
         return self.activation_.value(X @ self.coef_ + self.intercept_)
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Store the fitted model in a folder; :func:`counterpoise.load` brings it back.
+
+        JSON and .npz, without pickle, versioned and with checksums.
+        """
+        from counterpoise.saving import save
+
+        return save(self, folder)
 
     def worst_group_risk(self, X: Any, y: Any, groups: Any, sample_weight: Any = None) -> float:
         """Mean squared error of the worst group among the given rows."""

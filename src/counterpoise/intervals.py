@@ -134,12 +134,19 @@ def loss_intervals(
         raise ValueError("there are no rows to judge by")
     if not np.isfinite(losses).all():
         raise ValueError("losses must be finite; labels or predictions hold NaN or infinity")
-    K, tail = len(labels), 0.5 * (1.0 - level)
     # In units of the largest, so that neither squares nor cubes leave the range of doubles.
     unit = float(losses.max()) or 1.0
-    moments = group_moments(losses / unit, codes, K, weights)
+    moments = group_moments(losses / unit, codes, len(labels), weights)
+    return intervals_of(moments, labels, level, unit)
+
+
+def intervals_of(
+    moments: GroupMoments, labels: Array, level: float, unit: float = 1.0
+) -> RiskIntervals:
+    """The same from moments of losses, which are in so many units."""
+    tail = 0.5 * (1.0 - level)
     low, high = (unit * bound for bound in moments.bounds(tail))
-    careful = unit * moments.bounds(tail / K)[0]
+    careful = unit * moments.bounds(tail / len(labels))[0]
     values = unit * moments.mean
     worst = Interval(float(np.nanmax(values)), float(careful.max()), float(high.max()))
     return RiskIntervals(labels, moments.size, values, low, high, worst, float(level))
@@ -173,28 +180,63 @@ class GroupMoments(NamedTuple):
         return np.where(known, np.clip(low, 0.0, mean), 0.0), np.fmax(high, mean)
 
 
+class GroupSums(NamedTuple):
+    """Weights, squared weights, means, and sums of squared and cubed deviations from these, of
+    every group's losses: of two runs of rows, from those of each."""
+
+    mass: Array
+    squares: Array
+    mean: Array
+    second: Array
+    third: Array
+
+    @classmethod
+    def of(cls, losses: Array, codes: Array, K: int, weights: Array | None) -> GroupSums:
+        w = np.ones(len(losses)) if weights is None else weights
+
+        def total(values: Array) -> Array:
+            return np.bincount(codes, weights=values, minlength=K)
+
+        mass = total(w)
+        mean = total(w * losses) / np.where(mass > 0, mass, 1.0)
+        gap = losses - mean[codes]
+        return cls(mass, total(w * w), mean, total(w * gap * gap), total(w * gap**3))
+
+    def merge(self, other: GroupSums) -> GroupSums:
+        mass = self.mass + other.mass
+        whole = np.where(mass > 0, mass, 1.0)
+        p, q = self.mass / whole, other.mass / whole
+        gap = other.mean - self.mean
+        cross = 3.0 * gap * (p * other.second - q * self.second)
+        return GroupSums(
+            mass,
+            self.squares + other.squares,
+            p * self.mean + q * other.mean,
+            self.second + other.second + mass * p * q * gap**2,
+            self.third + other.third + mass * p * q * (p - q) * gap**3 + cross,
+        )
+
+    def moments(self) -> GroupMoments:
+        there = self.mass > 0
+        mass = np.where(there, self.mass, 1.0)
+        size = np.where(there, mass**2 / np.where(there, self.squares, 1.0), 0.0)
+        # Losses that are all the same are still a sample: another row may differ.
+        least = self.mean / np.maximum(size, 1.0)
+        spread = np.maximum(self.second / mass, least**2)
+        skew = np.divide(
+            self.third / mass, spread**1.5, out=np.zeros(len(mass)), where=spread > 1e-100
+        )
+        # Few rows hide their skewness: the usual correction, and some rows' worth of normal errors.
+        skew *= np.sqrt(size * np.maximum(size - 1.0, 0.0)) / np.maximum(size - 2.0, 1.0)
+        skew = (size * skew + BELIEVED_ROWS * NORMAL_SKEW) / (size + BELIEVED_ROWS)
+        error = np.sqrt(spread / np.maximum(size - 1.0, 1e-9))
+        return GroupMoments(size, np.where(there, self.mean, np.nan), error, skew)
+
+
 def group_moments(losses: Array, codes: Array, K: int, weights: Array | None) -> GroupMoments:
     """Moments of every group, rows counting by their weights."""
-    w = np.ones(len(losses)) if weights is None else weights / (float(weights.max()) or 1.0)
-
-    def total(values: Array) -> Array:
-        return np.bincount(codes, weights=values, minlength=K)
-
-    mass = total(w)
-    there = mass > 0
-    mass = np.where(there, mass, 1.0)
-    size = np.where(there, mass**2 / np.where(there, total(w * w), 1.0), 0.0)
-    mean = total(w * losses) / mass
-    gap = losses - mean[codes]
-    # Losses that are all the same are still a sample: another row may differ.
-    least = mean / np.maximum(size, 1.0)
-    spread = np.maximum(total(w * gap * gap) / mass, least**2)
-    skew = np.divide(total(w * gap**3) / mass, spread**1.5, out=np.zeros(K), where=spread > 1e-100)
-    # Few rows hide their skewness: the usual correction, and some rows' worth of normal errors.
-    skew *= np.sqrt(size * np.maximum(size - 1.0, 0.0)) / np.maximum(size - 2.0, 1.0)
-    skew = (size * skew + BELIEVED_ROWS * NORMAL_SKEW) / (size + BELIEVED_ROWS)
-    error = np.sqrt(spread / np.maximum(size - 1.0, 1e-9))
-    return GroupMoments(size, np.where(there, mean, np.nan), error, skew)
+    w = None if weights is None else weights / (float(weights.max()) or 1.0)
+    return GroupSums.of(losses, codes, K, w).moments()
 
 
 def _unbend(x: Array, bend: Array) -> Array:

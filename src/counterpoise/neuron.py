@@ -100,7 +100,8 @@ class GroupDRONeuron(Neuron):
     status_ : str
         How the fit ended, as a sentence.
     history_ : dict of arrays
-        "risk", "worst", "step", "slack" (running) and "weights" (T, K), one entry per iteration.
+        "risk", "worst", "step", "slack" (running), "weights" and "group_risks" (both (T, K)), one
+        entry per iteration of Algorithm 1.
     certificate_ : Certificate
         What was proved about this fit; prints as a paragraph.
     diagnose_ : Diagnosis

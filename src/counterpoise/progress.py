@@ -12,6 +12,56 @@ logger = logging.getLogger("counterpoise")
 WIDTH = 24
 
 
+def stage(text: str | None, share: float | None = None) -> None:
+    """Say what is under way, and how much of it is done; None when it has ended.
+
+    Only a :class:`StatusHandler` shows it, in front of what iterations tell.
+    """
+    logger.debug(text or "", extra={"stage": text, "share": share})
+
+
+class StatusHandler(logging.Handler):
+    """The library's log for people: messages one under the other and, on a terminal, one line that
+    is redrawn, of what is under way.
+
+    Parameters
+    ----------
+    stream : text stream, default standard error
+    least : int
+        The level from which on messages stay; those below show only in the line.
+    """
+
+    def __init__(self, stream: TextIO | None = None, least: int = logging.INFO) -> None:
+        super().__init__()
+        self.line = StatusLine(stream)
+        self.least = least
+        self._stage, self._share = "", None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        staged = hasattr(record, "stage")
+        if staged:
+            self._stage, self._share = record.stage or "", record.share  # type: ignore[attr-defined]
+        if record.levelno >= self.least:
+            self.line.close()
+            self.line.stream.write(record.getMessage() + "\n")
+            self.line.stream.flush()
+        elif not self.line.live or (staged and not self._stage):
+            self.line.close()
+        elif self.line.due():
+            self.line.draw(self.text("" if staged else record.getMessage()))
+
+    def text(self, message: str) -> str:
+        """What the line shows."""
+        shown = [self._stage, message]
+        if self._share is not None:
+            shown.insert(0, bar(self._share))
+        return "  ".join(part for part in shown if part)
+
+    def close(self) -> None:
+        self.line.close()
+        super().close()
+
+
 class StatusLine:
     """One line of a terminal, redrawn; elsewhere nothing is written."""
 

@@ -19,6 +19,7 @@ from counterpoise.floors import filled, large_enough, noise_floors
 from counterpoise.groups import GroupedData, label_list
 from counterpoise.heldout import HeldOut, stratified_folds
 from counterpoise.intervals import RiskIntervals, loss_intervals
+from counterpoise.progress import stage
 from counterpoise.solver import prepare, running
 from counterpoise.task import Task
 
@@ -96,7 +97,9 @@ class Search:
     def run(self) -> HeldOut:
         """Fit and judge; the coefficients are kept in ``coefs``."""
         sums, totals, K = [], [], self.data.n_groups
-        for train, test in self.splits:
+        for fold, (train, test) in enumerate(self.splits):
+            stage(f"cross-validation, fold {fold + 1} of {len(self.splits)}",
+                  fold / len(self.splits))  # fmt: skip
             self.coefs.append(self._fits(train))
             codes, weights = self.codes[test], self.weights[test]
             added = np.zeros((len(self.candidates), K))
@@ -105,6 +108,7 @@ class Search:
                     added[c] += np.bincount(codes[part], weights[part] * column, K)
             sums.append(added)
             totals.append(np.bincount(codes, weights, K))
+        stage(None)
         floor = FLOOR * float(np.average(self.data.y**2, weights=self.weights))
         return HeldOut(np.array(sums), np.array(totals), self.repeats, floor)
 

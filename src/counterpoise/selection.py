@@ -81,6 +81,8 @@ class GroupDRONeuronCV(Neuron):
         Held-out risk of every group, and of the worst, for the chosen way to fit. It was chosen on
         these rows, so its risks err a little downwards; and it was fitted to fewer rows than
         ``best_estimator_``.
+    plain_intervals_ : RiskIntervals
+        The same of the plain average over rows, to compare with.
     frontier_ : Frontier
         Average against worst-group risk of all candidates; prints as a table, plots.
     cv_results_ : dict of arrays
@@ -170,6 +172,7 @@ class GroupDRONeuronCV(Neuron):
         self._adopt(self.best_estimator_)
         self.robust_ = not chosen.pooled
         self.intervals_ = search.intervals(choice.chosen, self.level)
+        self.plain_intervals_ = search.intervals(0, self.level)
         self.cv_results_ = _results(search.candidates, heldout, search.unit)
         self.frontier_ = Frontier.of(self.cv_results_, choice.chosen)
         self.verdict_ = " ".join(_sentences(self.cv_results_, choice, search.data))

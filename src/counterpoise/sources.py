@@ -177,7 +177,7 @@ def _let_go(array: Array) -> None:
 
 
 class Parquet(Source):
-    """Columns of Parquet files, read a batch of rows at a time (needs ``pyarrow``).
+    """Columns of Parquet files, read a batch of rows at a time.
 
     Parameters
     ----------
@@ -256,9 +256,7 @@ def _parquet() -> Any:
     try:
         import pyarrow.parquet as pq
     except ImportError as error:
-        raise ImportError(
-            "reading Parquet files needs pyarrow: pip install 'counterpoise[parquet]'"
-        ) from error
+        raise ImportError("reading Parquet files needs pyarrow: pip install pyarrow") from error
     return pq
 
 

@@ -60,7 +60,7 @@ class Frontier:
             )
         return "\n".join([*lines, "* chosen"])
 
-    def _near(self) -> Array:
+    def near(self) -> Array:
         """Which candidates are worth a place in a picture: no worse than twice what matters."""
         matters = [i for i, name in enumerate(self.family) if name in ("average", "plain")]
         matters.append(self.chosen)
@@ -85,7 +85,7 @@ class Frontier:
             ) from error
         if ax is None:
             ax = Figure(figsize=(7, 4.8), layout="constrained").subplots()
-        near = self._near()
+        near = self.near()
         hidden = []
         for name in dict.fromkeys(self.family):
             at = [i for i, family in enumerate(self.family) if family == name and near[i]]

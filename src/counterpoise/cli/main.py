@@ -10,6 +10,7 @@ import click
 
 from counterpoise import __version__
 from counterpoise.lm.training.stopping import STOPPED, Stopped
+from counterpoise.progress import StatusHandler
 
 # What users can put right: an argument, a file, a package that is missing.
 EXPECTED = (ValueError, TypeError, ImportError, RuntimeError, OSError, FloatingPointError)
@@ -41,31 +42,55 @@ class Family(click.Group):
 
 @click.group(
     cls=Family,
-    modules={"lm": ("counterpoise.cli.lm", "Language models: prepare, train, compare.")},
+    modules={
+        "fit": ("counterpoise.cli.fit", "Fit a table, store the model, say what it is worth."),
+        "predict": ("counterpoise.cli.use", "Predict rows of a table with a stored model."),
+        "report": ("counterpoise.cli.use", "A page about a fit or a language-model run."),
+        "diagnose": ("counterpoise.cli.explore", "Is worst-group training wise on these rows?"),
+        "frontier": ("counterpoise.cli.explore", "What robustness costs and gains, held out."),
+        "compare": ("counterpoise.cli.explore", "Against least squares and other methods."),
+        "show": ("counterpoise.cli.use", "What a stored model is."),
+        "export": ("counterpoise.cli.use", "A stored model as ONNX, for serving."),
+        "lm": ("counterpoise.cli.lm", "Language models: prepare, train, compare."),
+        "completion": ("counterpoise.cli.completion", "Completion for bash, zsh or fish."),
+    },
     context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 done; 1 an error; 2 a wrong call; 3 data that cannot be used; 4 a stored "
+    "model that cannot be used; 5 the fit did not converge (and is stored all the same); 75 "
+    "stopped, and can go on; 130 interrupted.",
 )
 @click.version_option(__version__, prog_name="counterpoise")
-@click.option("--quiet", "-q", is_flag=True, help="Say nothing but errors.")
+@click.option("--quiet", "-q", is_flag=True, help="Print results and errors alone.")
+@click.option("--verbose", "-v", is_flag=True, help="Tell of every pass over the rows.")
 @click.option("--debug", is_flag=True, help="Show where an error arose.")
 @click.pass_context
-def cli(ctx: click.Context, quiet: bool, debug: bool) -> None:
-    """Learning that holds up on the worst group."""
-    ctx.obj = {"progress": not quiet, "debug": debug}
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(message)s"))
+def cli(ctx: click.Context, quiet: bool, verbose: bool, debug: bool) -> None:
+    """Learning that holds up on the worst group.
+
+    \b
+    counterpoise fit flights.csv --target air_time --group carrier --out fit
+    counterpoise report fit
+    counterpoise predict fit new.csv > predictions.csv
+    """
+    ctx.obj = {**(ctx.obj or {}), "progress": not quiet, "debug": debug}
+    # Of fits to tables only warnings stay, and what is under way shows on a line; the commands for
+    # language models tell more.
+    told = logging.INFO if verbose or ctx.invoked_subcommand == "lm" else logging.WARNING
+    handler = StatusHandler(least=logging.ERROR if quiet else told)
     logger = logging.getLogger("counterpoise")
     logger.handlers = [handler]
-    logger.setLevel(logging.ERROR if quiet else logging.INFO)
+    live = handler.line.live and not quiet
+    logger.setLevel(logging.DEBUG if live else handler.least)
 
 
 def main(args: list[str] | None = None) -> int:
-    """Run the command; returns 0, or 1 after an error, 2 after a wrong call, 75 if it was stopped
-    and can go on."""
+    """Run the command; returns its exit code (see ``counterpoise --help``)."""
     debug = "--debug" in (sys.argv[1:] if args is None else args)
     logger = logging.getLogger("counterpoise")
     before = logger.handlers, logger.level
     try:
-        return cli.main(args, standalone_mode=False) or 0
+        given = {"args": sys.argv[1:] if args is None else list(args)}
+        return cli.main(args, "counterpoise", standalone_mode=False, obj=given) or 0
     except click.ClickException as error:
         error.show()
         return error.exit_code
@@ -79,10 +104,23 @@ def main(args: list[str] | None = None) -> int:
         if debug or not isinstance(error, EXPECTED):
             raise
         click.echo(f"error: {error}", err=True)
-        return 1
+        return exit_code(error)
     finally:  # who calls this from Python has logging of their own
+        for handler in logger.handlers:
+            if handler not in before[0]:
+                handler.close()
         logger.handlers = before[0]
         logger.setLevel(before[1])
+
+
+def exit_code(error: Exception) -> int:
+    """How the command ends after an error of the user's."""
+    from counterpoise.saving import ModelFileError
+    from counterpoise.tabular.errors import DataError
+
+    if isinstance(error, DataError):
+        return 3
+    return 4 if isinstance(error, ModelFileError) else 1
 
 
 def script() -> None:

@@ -182,7 +182,7 @@ def _arrow(path: Path) -> list[Row]:
     try:
         import pyarrow as pa
     except ImportError as error:
-        raise ImportError("these files need pyarrow: pip install 'counterpoise[tasks]'") from error
+        raise ImportError("these files need pyarrow: pip install pyarrow") from error
     with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as reader:
         rows: list[Row] = reader.read_all().to_pylist()
         return rows

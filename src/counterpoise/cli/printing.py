@@ -1,0 +1,89 @@
+"""What commands print: tables for people, JSON for machines."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import shutil
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+import numpy as np
+
+# Groups that are printed at most; a report or --json has all.
+SHOWN = 30
+
+
+def show_json(value: Any) -> None:
+    click.echo(as_text(value))
+
+
+def as_text(value: Any) -> str:
+    """Anything as text of JSON."""
+    return json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def plain(value: Any) -> Any:
+    """Anything as JSON has it; numbers that are not finite are null."""
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = [field.name for field in dataclasses.fields(value)]
+        return {name: plain(getattr(value, name)) for name in names}
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if hasattr(value, "_asdict"):
+        return plain(value._asdict())
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return str(value)
+
+
+def columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table of text: the first column to the left, the others to the right.
+
+    >>> print(columns(["group", "risk"], [["north", "1.5"], ["s", "12"]]))
+    group  risk
+    north   1.5
+    s        12
+    """
+    table = [list(head), *map(list, rows)]
+    widths = [max(len(row[j]) for row in table) for j in range(len(head))]
+    lines = []
+    for row in table:
+        cells = [row[0].ljust(widths[0])]
+        cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def number(value: float) -> str:
+    """Four digits, or a dash where nothing is known.
+
+    >>> number(1234.5), number(float("nan"))
+    ('1234', '-')
+    """
+    return "-" if math.isnan(value) else f"{value:.4g}"
+
+
+def clipped(text: str, width: int = 28) -> str:
+    """A name that does not break a table; line ends are shown as spaces.
+
+    >>> clipped("a name that nobody could ever want to read whole")
+    'a name that nobody could ...'
+    """
+    text = " ".join(text.split())
+    return text if len(text) <= width else f"{text[: width - 3]}..."
+
+
+def wrapped(text: str) -> str:
+    """A paragraph as wide as the terminal, or as is good to read."""
+    return click.wrap_text(text, width=min(shutil.get_terminal_size().columns, 100))
