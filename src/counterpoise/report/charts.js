@@ -10,7 +10,7 @@
   const lines = (...parts) => parts.filter(Boolean).join("<br>");
 
   function layout(width, height, more) {
-    const axis = { gridcolor: colour("grid"), zerolinecolor: colour("line"), linecolor: colour("line"), tickcolor: colour("line"), automargin: true, hoverformat: ".4g" };
+    const axis = { gridcolor: colour("grid"), zerolinecolor: colour("line"), linecolor: colour("line"), tickcolor: colour("line"), automargin: true };
     const { xaxis, yaxis, ...rest } = more;
     return {
       width, height, autosize: false, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
@@ -91,7 +91,7 @@
       return [band, line];
     });
     return { data, layout: layout(width, width < NARROW ? 300 : 360, {
-      xaxis: { title: safe(block.x), type: block.logx ? "log" : "linear", zeroline: false, dtick: few ? 1 : undefined },
+      xaxis: { title: safe(block.x), type: block.logx ? "log" : "linear", zeroline: false, dtick: few || block.logx ? 1 : undefined, tickformat: block.logx ? ",d" : undefined },
       yaxis: { title: safe(block.y), type: block.logy ? "log" : "linear", tickformat: block.percent ? ".0%" : undefined, zeroline: false, rangemode: block.percent ? "tozero" : "normal" },
       showlegend: !block.choice && block.series.length > 1, hovermode: "closest" }) };
   }

@@ -47,7 +47,6 @@ def fit_page(model: Any, record: FitRecord) -> str:
         kind="fit",
         title=_title(record, seen),
         lead=_lead(model, record, seen),
-        tone=_tone(seen.before.worst, seen.after.worst),
         figures=_figures(model, record, seen),
         sections=sections,
         made=record.made,

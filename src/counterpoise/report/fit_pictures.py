@@ -6,17 +6,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from counterpoise.groups import label_list
 from counterpoise.record import FitRecord
 from counterpoise.report import blocks as b
 from counterpoise.report.blocks import Block
 from counterpoise.report.curves import CURVES, SHOWN, curve, foremost, thinned, wide
 from counterpoise.report.judgement import AFTER, BEFORE, Judgement, Side
-from counterpoise.report.words import count, figure, listed, names_of
+from counterpoise.report.words import count, figure, listed
 
 Array = np.ndarray
 
 # Groups that a chart with a row for each has room for.
-ROWS, BOXES = 60, 40
+ROWS = 40
 COLOURS = {BEFORE: "plain", AFTER: "ours"}
 
 
@@ -262,9 +263,10 @@ def residual_section(seen: Judgement, record: FitRecord) -> Block:
     if found is None:
         words = "No residuals were kept with this fit."
         return b.section("residuals", "Residuals by group", b.text(words))
-    place = {name: i for i, name in enumerate(names_of(found.labels))}
-    at = [place[seen.names[i]] for i in seen.order if seen.names[i] in place][:BOXES]
-    names = [names_of(found.labels)[i] for i in at]
+    place = {label: i for i, label in enumerate(label_list(found.labels))}
+    shown = [i for i in seen.order if seen.labels[i] in place][:ROWS]
+    at = [place[seen.labels[i]] for i in shown]
+    names = [seen.names[i] for i in shown]
     middle = len(found.levels) // 2
     worst = at[0]
     few = "" if len(at) == len(place) else f" The {len(at)} hardest of {len(place):,} groups."

@@ -41,7 +41,7 @@ class Judgement:
 
     Attributes
     ----------
-    names : list of str, of the K groups
+    labels, names : lists, of the K groups, as they are and as text
     rows : array of shape (K,) or None, rows that judge each
     weights : array of shape (K,), the mixture that the fit found
     before, after : Side
@@ -50,6 +50,7 @@ class Judgement:
     level : float or None, of the intervals
     """
 
+    labels: list[Any]
     names: list[str]
     rows: Array | None
     weights: Array
@@ -71,6 +72,7 @@ class Judgement:
             # Weighted rows do not count as one each.
             known = rows is not None and record.data.weight is None
             return cls(
+                labels=labels,
                 names=names,
                 rows=rows,
                 weights=weights,
@@ -96,6 +98,7 @@ class Judgement:
             sides[name] = Side(name=name, values=values, low=low, high=high, average=average)
         sizes = dict(zip(judged.ours, judged.ours.sizes, strict=True))
         return cls(
+            labels=labels,
             names=names,
             rows=np.array([float(sizes.get(label, 0.0)) for label in labels]),
             weights=weights,

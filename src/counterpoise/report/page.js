@@ -53,7 +53,7 @@ const report = (() => {
     }
     if (kind === "interval") {
       const [middle, bounds] = interval(value);
-      return make("td", { class: "right" }, middle, bounds ? make("span", { class: "bounds" }, bounds) : null);
+      return make("td", { class: "right" }, middle, bounds ? make("span", { class: "bounds" }, ` ${bounds}`) : null);
     }
     if (kind === "text") return make("td", { dir: "auto" }, value === null ? "–" : value);
     return make("td", { class: "right" }, kind === "share" ? share(value) : kind === "change" ? change(value) : number(value));

@@ -26,7 +26,6 @@ class Page:
     ----------
     kind : str, what it is about: "fit", "run" or "study"
     title, lead : str, what and with which outcome
-    tone : str, "good", "bad" or "" for neither
     figures : key figures
     sections : sections
     made : str, when the fit or run was made
@@ -35,7 +34,6 @@ class Page:
     kind: str
     title: str
     lead: Sequence[str]
-    tone: str
     figures: Sequence[Block]
     sections: Sequence[Block]
     made: str = ""

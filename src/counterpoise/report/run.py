@@ -39,7 +39,6 @@ def run_page(run_folder: str | os.PathLike[str] | RunFolder) -> str:
         kind="run",
         title=f"{folder.path.resolve().name}: {_outcome(track)}",
         lead=_lead(folder, track),
-        tone="",
         figures=_figures(track),
         sections=[
             loss_section(track, folder),

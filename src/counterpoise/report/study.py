@@ -15,7 +15,7 @@ from counterpoise.report import blocks as b
 from counterpoise.report.blocks import Block
 from counterpoise.report.curves import CURVES, SHOWN, thin
 from counterpoise.report.page import Page
-from counterpoise.report.words import count, figure, settings
+from counterpoise.report.words import count, figure, listed, settings
 
 UNIT = "nats per token"
 
@@ -34,7 +34,6 @@ def study_page(folder: str | os.PathLike[str]) -> str:
         kind="comparison",
         title=_title(study),
         lead=_lead(study),
-        tone="",
         figures=[_best(metric, ends) for metric, ends in found.items()],
         sections=[
             _curves(study),
@@ -54,21 +53,22 @@ def _title(study: Study) -> str:
 def _lead(study: Study) -> list[str]:
     """Every run of the first group against the baseline, counted."""
     first = next(iter(study.groups))
-    out = []
+    against = study.groups[first]["against"]
+    said = []
     for metric in study.metrics:
         found = study.differences(metric, first)
         lower = [d.run for d in found if d.high < 0]
         higher = [d.run for d in found if d.low > 0]
-        out.append(
-            f"{metric} loss: of {count(len(found), 'run')} compared with "
-            f"{study.groups[first]['against']}, {len(lower)} end lower and {len(higher)} higher, "
-            f"by 95% intervals{_named(lower)}."
+        said.append(
+            f"{metric} loss: lower for {listed(lower, most=8) or 'none'}; higher for "
+            f"{listed(higher, most=8) or 'none'}."
         )
-    return [" ".join(words[:1].upper() + words[1:] for words in out)]
-
-
-def _named(runs: list[str]) -> str:
-    return f" (lower: {', '.join(runs)})" if runs else ""
+    seeds = {len(study.results.seeds(run)) for run in study.results.runs}
+    return [
+        f"Runs whose final loss differs from that of {against}, by 95% intervals of paired "
+        f"differences over {' or '.join(map(str, sorted(seeds)))} seeds. "
+        + " ".join(words[:1].upper() + words[1:] for words in said)
+    ]
 
 
 def _ends(study: Study, metric: str) -> dict[str, float]:
@@ -81,7 +81,9 @@ def _ends(study: Study, metric: str) -> dict[str, float]:
 
 def _best(metric: str, ends: dict[str, float]) -> Block:
     run = min(ends, key=lambda name: ends[name])
-    return b.key_figure(f"Lowest {metric} loss", figure(ends[run]), f"{UNIT}, {run}; mean of seeds")
+    return b.key_figure(
+        f"Lowest {metric} loss", figure(ends[run]), f"{UNIT}, {run}; of {count(len(ends), 'run')}"
+    )
 
 
 def _curves(study: Study) -> Block:
