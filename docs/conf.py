@@ -9,7 +9,7 @@ sys.path.insert(0, str(HERE / "_ext"))
 
 from counterpoise import __version__  # noqa: E402
 
-logging.getLogger("counterpoise").setLevel(logging.WARNING)  # what examples show is their own
+logging.getLogger("counterpoise").setLevel(logging.ERROR)  # what examples show is their own
 
 project = "Counterpoise"
 author = "The Counterpoise developers"

@@ -8,7 +8,13 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-PACKAGES = ("counterpoise", "counterpoise.baselines", "counterpoise.torch", "counterpoise.lm")
+PACKAGES = (
+    "counterpoise",
+    "counterpoise.baselines",
+    "counterpoise.tabular",
+    "counterpoise.torch",
+    "counterpoise.lm",
+)
 
 
 def public_path(target: str) -> str | None:
