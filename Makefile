@@ -13,7 +13,7 @@ TORCH ?= torch==2.13.0
 # Names of a browser that is here already, for the tests of reports.
 BROWSERS := chromium chromium-browser google-chrome
 
-.PHONY: demo demo-lm test check package bench bench-quick theory clean
+.PHONY: demo demo-lm docs test check package bench bench-quick theory clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/flights.py --out out
@@ -26,7 +26,12 @@ demo-lm: $(VENV)/.lm $(VENV)/.plot
 	$(BIN)/counterpoise lm prepare configs/demo-lm.toml
 	$(BIN)/counterpoise lm compare configs/demo-lm.toml --jobs 2
 
-test: $(VENV)/.test $(VENV)/.browser check package
+# The site, in out/site: pages, reference, and a gallery that is run; warnings are errors.
+docs: $(VENV)/.docs
+	$(BIN)/python -m sphinx -q -W --keep-going -d out/doctrees docs out/site
+	@echo "open out/site/index.html"
+
+test: $(VENV)/.test $(VENV)/.docs $(VENV)/.browser check package
 	$(BIN)/python -m pytest -n auto --dist loadgroup
 
 check: $(VENV)/.test
@@ -72,7 +77,7 @@ $(BIN)/python:
 		{ echo "Python 3.11 or newer is needed; set PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.test $(VENV)/.bench $(VENV)/.lm: $(VENV)/.torch
+$(VENV)/.test $(VENV)/.docs $(VENV)/.bench $(VENV)/.lm: $(VENV)/.torch
 
 $(VENV)/.torch: | $(BIN)/python
 	$(PIP) install "$(TORCH)"
@@ -95,4 +100,4 @@ $(VENV)/.%: pyproject.toml | $(BIN)/python
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-bench out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-bench out build dist docs/auto_gallery docs/generated .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,4 +1,4 @@
-"""Snippets of the docs run as they stand."""
+"""Snippets of the docs run as they stand, and print what the pages say they do."""
 
 import json
 import re
@@ -12,11 +12,24 @@ import numpy as np
 import pytest
 import torch
 from lm_problems import lightning_llama, small_llama
+from problems import neuron_data
 
+import counterpoise
 from counterpoise.lm.training.settings import Settings
 from counterpoise.tables import build
 
 DOCS = Path(__file__).parents[1] / "docs"
+sys.path.insert(0, str(DOCS))
+
+import pages  # noqa: E402
+
+# Pages whose snippets have tests of their own, below.
+OWN = ("training-loops.md", "rules.md")
+RUN = sorted(
+    path.name
+    for path in DOCS.glob("*.md")
+    if path.name not in OWN and pages.runs(path.read_text(encoding="utf-8"))
+)
 WORDS = {
     "web": [
         "the",
@@ -70,6 +83,81 @@ WORDS = {
 
 def snippets(page):
     return re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.S)
+
+
+def given(page):
+    """What the reader of a page has already."""
+    if page == "choosing.md":
+        X, y, groups = neuron_data(K=3, n=120, d=3)
+        return {"X": X, "y": y, "groups": groups}
+    if page == "coming-from.md":
+        names = classifier()
+        return names | {"net": names["model"]}
+    return {}
+
+
+@pytest.mark.parametrize("page", RUN)
+def test_pages_run_and_print_what_they_show(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = (DOCS / page).read_text(encoding="utf-8")
+    now = pages.filled(text, given(page))
+    for shown, printed in zip(*map(pages.BLOCK.finditer, (text, now)), strict=True):
+        assert pages.alike(shown["body"], printed["body"]), printed["body"]
+
+
+def test_only_what_cannot_run_here_is_left_out():
+    left = {
+        (path.name, block["skip"].split(": ", 1)[1].split(" -->")[0])
+        for path in DOCS.glob("*.md")
+        for block in pages.BLOCK.finditer(path.read_text(encoding="utf-8"))
+        if block["skip"]
+    }
+    peers = {"fairlearn", "dro", "group_DRO", "LLM-Shearing"}
+    assert left == {("coming-from.md", peer) for peer in peers} | {
+        ("cluster.md", "fetches a model from the hub")
+    }
+
+
+PAGE = """Text.
+
+```python
+print("seen", 2 / 3)
+```
+
+```text
+seen 0.1
+```
+
+<!-- not run: a peer -->
+```python
+raise ValueError
+```
+
+```python
+print("no output shown")
+```
+"""
+
+
+def test_output_on_a_page_is_what_was_printed():
+    now = pages.filled(PAGE, {})
+    assert "```text\nseen 0.6666666666666666\n```" in now
+    assert now == pages.filled(now, {})
+    assert not pages.alike(PAGE, now)
+    assert pages.alike(now, now.replace("0.66666", "0.66777"))
+    assert not pages.alike(now, now.replace("seen", "saw"))
+    with pytest.raises(ValueError):
+        pages.filled(PAGE.replace("<!-- not run: a peer -->\n", ""), {})
+
+
+def test_commands_on_a_page_are_run():
+    page = "```console\n$ make x\nas is\n$ counterpoise --version\nold\n$ counterpoise -h\n...\n```"
+    now = pages.filled(page, {})
+    assert "as is" in now
+    assert f"counterpoise, version {counterpoise.__version__}" in now
+    assert now.endswith("$ counterpoise -h\n...\n```")
+    with pytest.raises(RuntimeError, match="ended with 2"):
+        pages.filled("```console\n$ counterpoise nonsense\n```", {})
 
 
 def documents(name, count, rng):
@@ -173,6 +261,17 @@ def test_snippets_of_rules_run(folder):
     assert names["reweighter"].reference.min() > 0
 
 
+def test_every_snippet_of_python_is_run():
+    """Those of pages with tests of their own are all of the plain kind."""
+    for page in OWN:
+        text = (DOCS / page).read_text(encoding="utf-8")
+        assert len(snippets(page)) == len(re.findall(r"^ *`{3,}python", text, re.M))
+    for page in RUN:
+        text = (DOCS / page).read_text(encoding="utf-8")
+        found = [b for b in pages.BLOCK.finditer(text) if b["kind"] == "python"]
+        assert len(found) == len(re.findall(r"^ *`{3,}python", text, re.M)), page
+
+
 def test_configurations_in_the_docs_are_ones():
     found = 0
     for page in DOCS.glob("*.md"):
@@ -185,5 +284,5 @@ def test_configurations_in_the_docs_are_ones():
 
 def test_pages_that_are_linked_exist():
     for page in [*DOCS.glob("*.md"), DOCS.parent / "README.md"]:
-        for target in re.findall(r"\]\((?!http|#)([^)#]+)", page.read_text()):
+        for target in re.findall(r"\]\((?!http|#|auto_gallery)([^)#]+)", page.read_text()):
             assert (page.parent / target).exists(), (page.name, target)

@@ -331,6 +331,15 @@ def test_a_parquet_file(tmp_path):
                 np.testing.assert_array_equal(got, t[name].to_numpy())
 
 
+def test_a_parquet_file_is_never_held_whole(tmp_path):
+    t = pa.table({k: np.random.default_rng(0).normal(size=200_000) for k in "xy"})
+    path = write(tmp_path / "t.parquet", t, row_group_size=10_000, use_dictionary=False)
+    source = Parquet(path, y="y", chunk_rows=2000)
+    before = pa.total_allocated_bytes()
+    most = max(pa.total_allocated_bytes() - before for _ in source)
+    assert most < path.stat().st_size / 4
+
+
 def test_a_folder_is_its_files_in_order(tmp_path):
     parts = [table(20, seed) for seed in range(3)]
     for i in (2, 0, 1):

@@ -350,6 +350,35 @@ def test_names_in_hints_are_written_for_a_shell():
         learn({"the day": [DAY] * 2, "x": [1, 2], "y": [1, 2]})
 
 
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        (["01/02/2020", "13/2/21"], "'c' holds dates, such as '01/02/2020': derive the month"),
+        (["2020/1/2 10:30", "2020/1/3"], "'c' holds dates.*--drop c, or say --categorical c"),
+        (["1,5", "2"], r"'c' holds numbers such as '1,5': write 1234.5.*--decimal ','.*--drop c"),
+        (["1,000", "12,345.5"], "'c' holds numbers such as '1,000'"),
+    ],
+)
+def test_other_spellings_of_dates_and_numbers_are_found(values, told):
+    data = {"c": values, "x": [1, 2], "y": [1, 2]}
+    with pytest.raises(DataError, match=told):
+        learn(data)
+    assert len(learn(data, categorical=["c"]).columns.names) == 2
+    words = {**data, "c": ["1.2.3", "2020"]}
+    assert learn(words).columns.width == 2, "neither dates nor numbers"
+
+
+def test_decimal_commas_can_be_read(tmp_path):
+    path = csv(tmp_path, "x;g;y\n1,5;a;2,5\n-2,25;b;3\n")
+    with pytest.raises(DataError, match=r"'y' holds text, such as '2,5'.*--decimal ','"):
+        learn(open_table(path))
+    table = open_table(path, decimal=",")
+    got = read_rows(table, learn(table, group="g").columns)
+    assert (got.X.tolist(), got.y.tolist()) == ([[1.5], [-2.25]], [2.5, 3.0])
+    with pytest.raises(ValueError, match="decimal must be one character; got ''"):
+        open_table(path, decimal="")
+
+
 def test_too_many_levels_are_refused():
     data = {"id": [f"row {i}" for i in range(101)], "x": range(101), "y": range(101)}
     with pytest.raises(DataError, match=r"'id' has more than 100 .*--drop id, .*--max-levels"):
@@ -360,6 +389,9 @@ def test_too_many_levels_are_refused():
              "y": list(range(101))}  # fmt: skip
     with pytest.raises(DataError, match=r"'n' has numbers and text, such as '\?': leave these"):
         learn(mixed, max_levels=10)
+    text = {**mixed, "n": [str(i / 4) for i in range(101)]}
+    with pytest.raises(DataError, match=r"'n' holds numbers as text: save them as numbers"):
+        learn(text)
 
 
 def test_features_that_would_be_called_alike_are_refused():
@@ -416,7 +448,13 @@ def test_at_most_twenty_names_are_listed():
 @pytest.mark.parametrize(
     ("values", "told"),
     [
-        (["yes", "no"], "target column 'y' holds text; write numbers instead, such as 0 and 1"),
+        (["yes", "no"], "target column 'y' holds text, such as 'yes'; .*as 0 and 1"),
+        (
+            ["1", "?", "2.5"],
+            "target column 'y' holds text, such as '[?]'; leave a cell empty .*drop",
+        ),
+        (["1,5", "2", "3"], "target column 'y' holds text, such as '1,5'; .*--decimal ','"),
+        (["1", "2"], "target column 'y' holds text, such as '1'; save them as numbers"),
         ([DAY, DAY], "target column 'y' holds dates with times; .*days since"),
         ([[1], [2]], "target column 'y' holds list.*; give a column of numbers"),
         ([None, None], "target column 'y' holds no value"),
@@ -424,7 +462,7 @@ def test_at_most_twenty_names_are_listed():
 )
 def test_targets_are_numbers(values, told):
     with pytest.raises(DataError, match=told):
-        learn({"x": [1, 2], "y": values})
+        learn({"x": [1, 2, 3][: len(values)], "y": values})
 
 
 def test_targets_may_be_booleans_and_decimals():

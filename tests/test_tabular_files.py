@@ -94,6 +94,17 @@ def test_batches_are_of_the_columns_and_rows_asked_for(kind, tmp_path):
         table.batches(["prise"])
 
 
+def test_parquet_is_never_held_whole(tmp_path):
+    data = pa.table({name: np.random.default_rng(0).normal(size=200_000) for name in "xy"})
+    path = tmp_path / "a.parquet"
+    pq.write_table(data, path, row_group_size=10_000, use_dictionary=False)
+    del data
+    before = pa.total_allocated_bytes()
+    batches = open_table(path).batches(rows=2000)
+    most = max(pa.total_allocated_bytes() - before for _ in batches)
+    assert most < path.stat().st_size / 4
+
+
 def test_the_digest_tells_files_apart(tmp_path):
     first = open_table(csv(tmp_path, "a,b\n1,2\n", "one.csv"))
     again = open_table(csv(tmp_path, "a,b\n1,2\n", "two.csv"))

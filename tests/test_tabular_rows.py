@@ -124,6 +124,19 @@ def test_groups_that_cannot_be_are_told(values, told):
         labels({"g": values, "x": [1, 2], "y": [1, 2]}, "g")
 
 
+def test_fractions_in_csv_are_labels_unless_they_are_many(tmp_path):
+    few = csv(tmp_path, "g,x,y\n1.1,1,1\n1.10,2,2\n2.0,3,3\n")
+    assert labels(open_table(few, text=["g"]), "g").tolist() == ["1.1", "1.10", "2.0"]
+    many = csv(tmp_path, "g,x,y\n" + "".join(f"{i}.5,{i},{i}\n" for i in range(101)))
+    with pytest.raises(DataError, match=r"'g' holds numbers that are not whole.*bins"):
+        labels(open_table(many, text=["g"]), "g")
+
+
+def test_whole_numbers_written_as_text_may_be_many_groups():
+    data = {"g": [str(i) for i in range(150)], "x": list(range(150)), "y": list(range(150))}
+    assert len(set(labels(data, "g"))) == 150
+
+
 def test_a_missing_group_is_refused_left_out_or_its_own():
     data = {"g": ["a", None, "b"], "x": [1, 2, 3], "y": [1, 2, 3]}
     with pytest.raises(DataError, match=r"'g' \(1\);.*--missing drop"):
@@ -222,6 +235,9 @@ def test_rows_that_are_left_out_are_told():
         got = read_rows(data, found.columns, labelled=labelled)
         np.testing.assert_array_equal(got.kept, np.flatnonzero(whole))
         assert len(got.X) == len(got.y) == len(got) == found.used
+    unknown = read_rows({**data, "y": pa.nulls(100, pa.float64())}, found.columns, labelled=False)
+    np.testing.assert_array_equal(unknown.kept, np.flatnonzero(whole))
+    assert np.isnan(unknown.y).all()
     with pytest.raises(DataError, match="nothing to use"):
         read_rows({**data, "y": pa.nulls(100, pa.float64())}, found.columns)
 

@@ -68,9 +68,16 @@ class Solution(Outcome):
 
     Attributes
     ----------
-    coef, intercept, losses, weights, risk, n_iter, n_passes, converged, status, history, labels :
-        As in :class:`Outcome`; iterations are those of Algorithm 1, ``slack`` in their history is
-        the running sum, and passes include polish and certificate.
+    coef, intercept : the neuron ``sigma(coef.x + intercept)``
+    losses : array of shape (K,), mean squared loss of every group (of truncated labels, if any)
+    weights : array of shape (K,), the group weights
+    risk : float
+    n_iter : iterations of Algorithm 1
+    n_passes : reads of the rows, measurements, polish and certificate included
+    converged : bool
+    status : a sentence
+    history : arrays of equal length, one entry per iteration; "slack" is the running sum
+    labels : array of shape (K,), the group labels
     nu, radius, truncation : the values used
     certificate : Certificate
     start : Start, for a like problem to start from

@@ -227,11 +227,10 @@ class Parquet(Source):
         self._sizes = [pq.read_metadata(p).num_rows for p in self.paths]
 
     def __iter__(self) -> Iterator[Chunk]:
-        pq = _parquet()
         own = [c for c in (self.y, self.groups, self.sample_weight) if c is not None]
         columns = list(dict.fromkeys([*self.feature_names, *own]))  # type: ignore[misc]
         for path in self.paths:
-            with pq.ParquetFile(path) as file:
+            with open_parquet(path) as file:
                 for batch in file.iter_batches(self.chunk_rows, columns=columns):
                     yield self._chunk(batch)
 
@@ -261,6 +260,11 @@ def _parquet() -> Any:
     return pq
 
 
+def open_parquet(path: Path) -> Any:
+    """A file to be read batch by batch; by default Arrow would fetch all of it at the first."""
+    return _parquet().ParquetFile(path, pre_buffer=False)
+
+
 def parquet_files(path: PathLike | Sequence[PathLike]) -> list[Path]:
     """The files themselves, and those in the folders."""
     given = [path] if isinstance(path, (str, os.PathLike)) else list(path)
@@ -278,10 +282,12 @@ def parquet_files(path: PathLike | Sequence[PathLike]) -> list[Path]:
 
 
 def parquet_schema(path: Path) -> Any:
+    """The names and types of a file's columns; what is no Parquet file is named."""
+    pq = _parquet()
     import pyarrow as pa
 
     try:
-        return _parquet().read_schema(path)
+        return pq.read_schema(path)
     except pa.ArrowInvalid as error:
         raise ValueError(f"{str(path)!r} is not a Parquet file ({error})") from None
 

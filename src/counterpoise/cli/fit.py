@@ -9,6 +9,7 @@ import click
 import numpy as np
 
 from counterpoise.cli.options import (
+    FILE,
     Strength,
     as_json,
     command_line,
@@ -89,7 +90,7 @@ def fit(ctx: click.Context, as_json: bool, **options: Any) -> None:
 
 TABLE = (
     "data", "target", "group", "weight", "features", "drop", "categorical", "missing",
-    "max_levels", "format",
+    "max_levels", *FILE,
 )  # fmt: skip
 
 

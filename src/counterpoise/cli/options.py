@@ -50,6 +50,20 @@ def _stacked(*options: Callable[..., Any]) -> Callable[..., Any]:
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines.")
 
+# How the file is written.
+file_options = _stacked(
+    click.option(
+        "--format", type=click.Choice(["csv", "parquet", "arrow", "npz"]),
+        help="Of the file, where its suffix does not tell.",
+    ),
+    click.option("--delimiter", metavar="CHARACTER", help="Of CSV; found out by default."),
+    click.option(
+        "--decimal", metavar="CHARACTER", default=".", show_default=True,
+        help="Of numbers in CSV.",
+    ),
+)  # fmt: skip
+FILE = ("format", "delimiter", "decimal")
+
 # Which columns are what.
 table_options = _stacked(
     click.argument("data", type=click.Path()),
@@ -79,10 +93,7 @@ table_options = _stacked(
         "--max-levels", type=click.IntRange(1), default=100, show_default=True,
         help="Most categories of a column.",
     ),
-    click.option(
-        "--format", type=click.Choice(["csv", "parquet", "arrow", "npz"]),
-        help="Of the file, where its suffix does not tell.",
-    ),
+    file_options,
 )  # fmt: skip
 
 # How the neuron is fitted.
@@ -114,7 +125,8 @@ def read_table(options: dict[str, Any]) -> Asked:
     group, categorical = options.pop("group"), options.pop("categorical")
     path = options.pop("data")
     stage(f"reading {path}")
-    table = open_table(path, format=options.pop("format"), text=group, words=categorical)
+    written = {name: options.pop(name) for name in FILE}
+    table = open_table(path, **written, text=group, words=categorical)
     features = options.pop("features")
     learned = learn_columns(
         table,

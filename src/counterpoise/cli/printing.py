@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -86,4 +87,5 @@ def clipped(text: str, width: int = 28) -> str:
 
 def wrapped(text: str) -> str:
     """A paragraph as wide as the terminal, or as is good to read."""
-    return click.wrap_text(text, width=min(shutil.get_terminal_size().columns, 100))
+    wide = shutil.get_terminal_size().columns if sys.stdout.isatty() else 80
+    return click.wrap_text(text, width=min(wide, 100))

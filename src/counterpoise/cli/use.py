@@ -11,7 +11,7 @@ from typing import Any
 import click
 import numpy as np
 
-from counterpoise.cli.options import as_json
+from counterpoise.cli.options import as_json, file_options
 from counterpoise.cli.printing import SHOWN, clipped, columns, number, show_json, wrapped
 
 PREDICTION = "prediction"
@@ -29,12 +29,11 @@ PREDICTION = "prediction"
               "level in their place.")  # fmt: skip
 @click.option("--score", is_flag=True,
               help="The data have the target too: print risks by group instead.")  # fmt: skip
-@click.option("--format", type=click.Choice(["csv", "parquet", "arrow", "npz"]),
-              help="Of the data, where the suffix does not tell.")  # fmt: skip
+@file_options
 @as_json
 def predict(
     model: str, data: str, out: str | None, extra: tuple[str, ...], unseen: str, score: bool,
-    format: str | None, as_json: bool,
+    as_json: bool, **written: Any,
 ) -> None:  # fmt: skip
     """Predict rows of a table with a stored model.
 
@@ -51,7 +50,7 @@ def predict(
 
     fitted = load(model)
     found = _columns(fitted, model)
-    table = open_table(data, format=format, text=found.text, words=found.words)
+    table = open_table(data, **written, text=found.text, words=found.words)
     if score:
         if out is not None or extra:
             raise click.UsageError("--score prints risks alone; leave --out and --with out")
@@ -62,17 +61,17 @@ def predict(
     from counterpoise.tabular.predicting import predictions
 
     batches = predictions(fitted, table, extra=extra, unseen=unseen, name=PREDICTION)
-    written, without = 0, 0
+    count, without = 0, 0
     with _writer(out) as write:
         for batch in batches:
             write(batch)
-            written += batch.num_rows
+            count += batch.num_rows
             without += batch.column(PREDICTION).null_count
     if without:
-        click.echo(f"{without:,} of {written:,} rows miss a feature and have no prediction",
+        click.echo(f"{without:,} of {count:,} rows miss a feature and have no prediction",
                    err=True)  # fmt: skip
     if out is not None:
-        click.echo(f"{written:,} predictions: {out}")
+        click.echo(f"{count:,} predictions: {out}")
 
 
 def _columns(fitted: Any, folder: str) -> Any:

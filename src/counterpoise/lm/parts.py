@@ -15,6 +15,8 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
+from counterpoise.sources import open_parquet, parquet_schema
+
 LINES = (".jsonl", ".json", ".ndjson")
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 # Rows of a table that are decoded together.
@@ -121,17 +123,9 @@ class ParquetRows(File):
     """One column of a Parquet file."""
 
     def rows(self, skip: int) -> Iterator[str]:
-        try:
-            import pyarrow as pa
-            import pyarrow.parquet as pq
-        except ImportError as error:
-            raise ImportError("reading Parquet files needs pyarrow: pip install pyarrow") from error
         self._done = 0
-        try:
-            file = pq.ParquetFile(self.path)
-        except pa.ArrowInvalid as error:
-            raise ValueError(f"{self.name!r} is not a Parquet file ({error})") from None
-        with file:
+        parquet_schema(self.path)  # tells of a file that is none
+        with open_parquet(self.path) as file:
             schema, meta = file.schema_arrow, file.metadata
             if self.text not in schema.names:
                 raise ValueError(missing(self.text, schema.names, repr(self.name)))

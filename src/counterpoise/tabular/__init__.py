@@ -12,6 +12,7 @@ from counterpoise.lazy import lazy_names
 if TYPE_CHECKING:
     from counterpoise.tabular.columns import Columns, Feature
     from counterpoise.tabular.errors import DataError
+    from counterpoise.tabular.fitting import Fitted, fit_table
     from counterpoise.tabular.learning import Learned, learn_columns
     from counterpoise.tabular.opening import open_table
     from counterpoise.tabular.rows import Rows, RowSource, fits_in_memory, read_rows
@@ -22,11 +23,13 @@ _MODULES = {
     "Columns": "columns",
     "DataError": "errors",
     "Feature": "columns",
+    "Fitted": "fitting",
     "Learned": "learning",
     "RowSource": "rows",
     "Rows": "rows",
     "Table": "table",
     "as_table": "table",
+    "fit_table": "fitting",
     "fits_in_memory": "rows",
     "learn_columns": "learning",
     "open_table": "opening",
@@ -38,11 +41,13 @@ __all__ = [
     "Columns",
     "DataError",
     "Feature",
+    "Fitted",
     "Learned",
     "RowSource",
     "Rows",
     "Table",
     "as_table",
+    "fit_table",
     "fits_in_memory",
     "learn_columns",
     "open_table",

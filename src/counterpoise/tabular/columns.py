@@ -85,7 +85,7 @@ class Columns:
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """Columns of the labels: target, groups and weights."""
+        """The columns of target, groups and weights."""
         return (self.target, *self.group, *(() if self.weight is None else (self.weight,)))
 
     @property

@@ -20,7 +20,9 @@ HEAD = 1 << 20
 WHOLE = r"^(0|-?[1-9][0-9]{0,17})$"
 
 
-def read_csv(file: Path, text: Sequence[str], words: Sequence[str], delimiter: str | None) -> Any:
+def read_csv(
+    file: Path, text: Sequence[str], words: Sequence[str], delimiter: str | None, decimal: str
+) -> Any:
     """See :func:`counterpoise.tabular.open_table`."""
     head = _head(file)
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
@@ -28,6 +30,7 @@ def read_csv(file: Path, text: Sequence[str], words: Sequence[str], delimiter: s
     options = pacsv.ConvertOptions(
         column_types=dict.fromkeys((*text, *words), pa.string()),
         strings_can_be_null=False,  # told below, for each column by itself
+        decimal_point=decimal,
     )
     if delimiter is None:
         delimiter = "\t" if ".tsv" in file.suffixes else sniffed(head)

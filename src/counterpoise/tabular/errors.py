@@ -30,6 +30,15 @@ def short(error: BaseException) -> str:
     return text if len(text) <= 200 else f"{text[:200]}..."
 
 
+DERIVE = (
+    "derive the month, the weekday, the hour or the days since a first day as columns of their own"
+)
+POINTS = (
+    "write 1234.5 and no commas, or read a CSV file whose decimal mark is a comma with "
+    "--decimal ','"
+)
+
+
 def drop_option(name: str) -> str:
     """The option that leaves a column out.
 

@@ -31,16 +31,22 @@ def check_group_type(name: str, kind: Any) -> None:
 
 
 def group_labels(batch: Any, group: Sequence[str], labels: str = "text") -> Array | None:
-    """A label for every row, ``"(missing)"`` where there is none; None without columns.
+    """A label for every row, ``"(missing)"`` where there is none; None without columns."""
+    if not group:
+        return None
+    values, codes = group_codes(batch, group, labels)
+    return values[codes]
+
+
+def group_codes(batch: Any, group: Sequence[str], labels: str = "text") -> tuple[Array, Array]:
+    """Labels, and for every row the number of its own; labels may have no row.
 
     Integers if asked for, unless a row has something else.
     """
-    if not group:
-        return None
     if labels == "integer":
         found = _integers(batch.column(group[0]), group[0])
         if found is not None:
-            return found
+            return np.unique(found, return_inverse=True)
     parts = [_texts(batch.column(name), name, len(group) > 1) for name in group]
     codes, values = parts[0]
     for more, others in parts[1:]:
@@ -50,7 +56,7 @@ def group_labels(batch: Any, group: Sequence[str], labels: str = "text") -> Arra
             f"{values[at // len(others)]}{BETWEEN}{others[at % len(others)]}"
             for at in there.tolist()
         ]
-    return np.array(values, dtype=str)[codes.reshape(-1)]
+    return np.array(values, dtype=str), codes.reshape(-1)
 
 
 def check_whole_labels(column: Any, name: str) -> None:
@@ -59,11 +65,15 @@ def check_whole_labels(column: Any, name: str) -> None:
         found = numbers(column, name)
         wrong = found[~np.isnan(found) & ((found != np.rint(found)) | (abs(found) > LARGEST_WHOLE))]
         if len(wrong):
-            raise DataError(
-                f"group column {name!r} holds numbers that are not whole, such as {wrong[0]:g}; "
-                "groups are few and have names: put them into bins first (for example "
-                f"'{name}_bin' with 'low', 'middle', 'high'), or give another column"
-            )
+            raise not_whole(name, f"{wrong[0]:g}")
+
+
+def not_whole(name: str, example: str) -> DataError:
+    return DataError(
+        f"group column {name!r} holds numbers that are not whole, such as {example}; groups are "
+        f"few and have names: put them into bins first (for example '{name}_bin' with 'low', "
+        "'middle', 'high'), or give another column"
+    )
 
 
 def may_be_integers(kind: Any) -> bool:

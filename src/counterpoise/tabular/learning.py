@@ -13,8 +13,9 @@ from counterpoise.arguments import check_choice, check_whole
 from counterpoise.tabular.columns import MISSING, Columns
 from counterpoise.tabular.encoding import missing_masks, refuse_missing
 from counterpoise.tabular.errors import DataError, drop_option, listed
-from counterpoise.tabular.labels import check_whole_labels, group_labels, may_be_integers
+from counterpoise.tabular.labels import check_whole_labels, group_codes, may_be_integers, not_whole
 from counterpoise.tabular.roles import Roles, find_roles
+from counterpoise.tabular.spelling import meant
 from counterpoise.tabular.table import Table, as_table
 from counterpoise.tabular.tallies import NumberTally, WordTally
 from counterpoise.tabular.targets import target_numbers, weight_numbers
@@ -105,18 +106,20 @@ def learn_columns(
     table = as_table(table)
     roles = find_roles(table, target, group, weight, features, drop, categorical)
     tallies: list[Tally] = [
-        WordTally(name, max_levels) if kind == "category" else NumberTally(name, kind)
+        WordTally(name, max_levels, name in categorical)
+        if kind == "category"
+        else NumberTally(name, kind)
         for name, kind in roles.features.items()
     ]
     seen = _scan(table, roles, tallies, missing, progress)
-    labels = _refuse(table, roles, tallies, missing, seen)
+    _refuse(table, roles, tallies, missing, seen, max_levels)
     found = Columns(
         target=roles.target,
         group=roles.group,
         weight=roles.weight,
         features=tuple(tally.feature(missing) for tally in tallies),
         missing=missing,
-        labels=labels,
+        labels="integer" if seen.whole else "text",
     )
     _check_names(found)
     filled = dict(seen.missing) if missing == "impute" else {}
@@ -154,11 +157,12 @@ def _scan(
             weight_numbers(batch, roles.weight)
         for name in roles.group:
             check_whole_labels(batch.column(name), name)
-        labels = group_labels(batch, roles.group, "integer" if seen.whole else "text")
-        if labels is not None:
+        if roles.group:
+            labels, codes = group_codes(batch, roles.group, "integer" if seen.whole else "text")
             seen.whole &= labels.dtype.kind == "i"
-            values, counts = np.unique(labels, return_counts=True)
-            seen.groups.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
+            counts = np.bincount(codes, minlength=len(labels)).tolist()
+            found = zip(labels.tolist(), counts, strict=True)
+            seen.groups.update({label: count for label, count in found if count})
         if progress is not None:
             progress(seen.rows, table.n_rows)
     if not seen.whole:  # a later batch may have shown that they are not integers alone
@@ -170,9 +174,9 @@ def _scan(
 
 
 def _refuse(
-    table: Table, roles: Roles, tallies: list[Tally], missing: str, seen: _Seen
-) -> str:  # fmt: skip
-    """Errors that only a whole pass can tell; what groups are called by."""
+    table: Table, roles: Roles, tallies: list[Tally], missing: str, seen: _Seen, most: int
+) -> None:
+    """Errors that only a whole pass can tell."""
     problems = [
         f"{name!r} has no value at all: leave it out with {drop_option(name)}"
         for name in roles.features
@@ -181,6 +185,10 @@ def _refuse(
     problems += [found for tally in tallies if (found := tally.problem())]
     if problems:
         raise DataError("columns cannot be features:\n  " + "\n  ".join(problems))
+    if len(seen.groups) > most and meant(map(str, seen.groups))[0] == "numbers":
+        fraction = next((label for label in seen.groups if not float(label).is_integer()), None)
+        if fraction is not None:
+            raise not_whole(roles.group[0], fraction)
     if missing == "refuse":
         refuse_missing(
             dict(seen.missing),
@@ -193,12 +201,11 @@ def _refuse(
             "labels and weights are not imputed: leave such rows out with --missing drop",
         )
     if seen.dropped == seen.rows:
-        most = [name for name, _ in seen.missing.most_common(3)]
+        holes = [name for name, _ in seen.missing.most_common(3)]
         raise DataError(
-            f"every row of {table.where} misses a value; most are missing in {listed(most)}: leave "
-            "these columns out with --drop, or use --missing impute"
+            f"every row of {table.where} misses a value; most are missing in {listed(holes)}: "
+            "leave these columns out with --drop, or use --missing impute"
         )
-    return "integer" if seen.whole else "text"
 
 
 def _check_names(columns: Columns) -> None:

@@ -38,6 +38,7 @@ def open_table(
     text: Sequence[str] = (),
     words: Sequence[str] = (),
     delimiter: str | None = None,
+    decimal: str = ".",
 ) -> Table:
     """The table in a file.
 
@@ -57,12 +58,17 @@ def open_table(
         Columns of a CSV file to read as text in which ``NA`` and its like are missing.
     delimiter : str, optional
         Of a CSV file; by default the comma, semicolon, tab or bar that its first line has most.
+    decimal : str
+        The decimal mark of a CSV file.
 
     Returns
     -------
     Table
         Parquet is read as it is iterated, the others when they are opened.
     """
+    for name, mark in (("delimiter", delimiter), ("decimal", decimal)):
+        if mark is not None and len(mark) != 1:
+            raise ValueError(f"{name} must be one character; got {mark!r}")
     file = Path(path)
     if not file.exists():
         raise FileNotFoundError(f"there is no file or folder {str(file)!r}; check the path")
@@ -79,7 +85,7 @@ def open_table(
         if kind == "csv":
             from counterpoise.tabular.csv import read_csv
 
-            return HeldTable.of(read_csv(file, text, words, delimiter), file, kind)
+            return HeldTable.of(read_csv(file, text, words, delimiter, decimal), file, kind)
         if kind == "npz":
             from counterpoise.tabular.npz import read_npz
 

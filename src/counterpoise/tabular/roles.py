@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from counterpoise.tabular.cells import BOOLEAN, NOTHING, NUMBER, TIME, WORD, described, kind_of
-from counterpoise.tabular.errors import DataError, check_names, drop_option, listed
+from counterpoise.tabular.errors import DERIVE, DataError, check_names, drop_option, listed
 from counterpoise.tabular.labels import check_group_type
 from counterpoise.tabular.table import Table
-from counterpoise.tabular.targets import check_target_type, check_weight_type
+from counterpoise.tabular.targets import check_target, check_weight_type
 
 KINDS = {NUMBER: "number", BOOLEAN: "boolean", WORD: "category"}
 
@@ -56,7 +56,7 @@ def find_roles(
     if target == weight:
         raise DataError(f"column {target!r} cannot be target and weight at once; give another")
     types = {field.name: field.type for field in table.schema}
-    check_target_type(target, types[target])
+    check_target(table, target)
     if weight is not None:
         check_weight_type(weight, types[weight])
     for name in groups:
@@ -99,10 +99,7 @@ def _kinds(names: list[str], types: dict[str, Any], categorical: Sequence[str]) 
 def _remedy(name: str, kind: str) -> str:
     leave = f"leave it out with {drop_option(name)}"
     if kind == TIME:
-        return (
-            "derive the month, the weekday, the hour or the days since a first day as columns of "
-            f"their own, or {leave}"
-        )
+        return f"{DERIVE}, or {leave}"
     if kind == NOTHING:
         return leave
     return f"split it into columns of numbers or text, or {leave}"

@@ -11,6 +11,7 @@ from scipy import sparse
 from counterpoise.arguments import check_whole
 from counterpoise.tabular.columns import Columns
 from counterpoise.tabular.errors import DataError
+from counterpoise.tabular.labels import group_codes
 from counterpoise.tabular.learning import RowProgress
 from counterpoise.tabular.reader import Reader, joined
 from counterpoise.tabular.rows import Rows
@@ -29,23 +30,49 @@ class _Pool:
     X: Any
     labels: tuple[Array | None, Array | None, Array | None]
     keys: Array
+    codes: Array
     kept: Array
 
     def take(self, rows: Array) -> _Pool:
-        labels = tuple(None if part is None else part[rows] for part in self.labels)
-        return _Pool(self.X[rows], labels, self.keys[rows], self.kept[rows])  # type: ignore[arg-type]
+        y, groups, weights = (None if part is None else part[rows] for part in self.labels)
+        X, own = self.X[rows], (part[rows] for part in (self.keys, self.codes, self.kept))
+        return _Pool(X, (y, groups, weights), *own)
 
     @classmethod
     def of(cls, pools: list[_Pool]) -> _Pool:
-        matrices = [pool.X for pool in pools]
-        X = (
-            sparse.vstack(matrices).tocsr()
-            if sparse.issparse(matrices[0])
-            else np.concatenate(matrices)
+        X = [pool.X for pool in pools]
+        wide = sparse.issparse(X[0])
+        y, groups, weights = map(joined, zip(*(pool.labels for pool in pools), strict=True))
+        own = (
+            np.concatenate([getattr(pool, name) for pool in pools])
+            for name in ("keys", "codes", "kept")
         )
-        labels = tuple(joined(part) for part in zip(*(pool.labels for pool in pools), strict=True))
-        keys, kept = (np.concatenate([getattr(p, n) for p in pools]) for n in ("keys", "kept"))
-        return cls(X, labels, keys, kept)  # type: ignore[arg-type]
+        rows = sparse.vstack(X).tocsr() if wide else np.concatenate(X)
+        return cls(rows, (y, groups, weights), *own)
+
+
+class _Groups:
+    """Numbers for the groups that have been seen."""
+
+    def __init__(self, columns: Columns, limit: int) -> None:
+        self.columns, self.limit = columns, limit
+        self.number: dict[str, int] = {}
+
+    def codes(self, batch: Any) -> Array:
+        if not self.columns.group:
+            return np.zeros(batch.num_rows, dtype=np.int64)
+        labels, codes = group_codes(batch, self.columns.group, self.columns.labels)
+        there = np.bincount(codes, minlength=len(labels)) > 0
+        place = np.zeros(len(labels), dtype=np.int64)
+        for at in np.flatnonzero(there).tolist():
+            place[at] = self.number.setdefault(str(labels[at]), len(self.number))
+        return place[codes]
+
+    @property
+    def least(self) -> int:
+        """Rows that every group keeps; none where there are more groups than rows may be."""
+        groups = max(1, len(self.number))
+        return min(LEAST, max(self.limit // (2 * groups), int(groups <= self.limit)))
 
 
 def sample_rows(
@@ -58,49 +85,36 @@ def sample_rows(
 ) -> Rows:
     """At most so many rows, drawn uniformly; in the order of the table.
 
-    Every group keeps a few rows, up to 16, if half of the limit suffices for that. The same seed
-    draws the same rows, wherever the table is cut into batches.
+    Every group keeps a few rows, up to 16, if half of the limit suffices for that, and one where
+    the limit allows it. The same seed draws the same rows, wherever the table is cut into batches.
     """
     check_whole("limit", limit, 1)
     table = as_table(table)
     reader = Reader(table, columns, True, "refuse")
     rng = np.random.default_rng(seed)
     as_sparse = columns.is_sparse(limit)
+    groups = _Groups(columns, limit)
     pool: _Pool | None = None
     waiting: list[_Pool] = []
-    seen: set[Any] = set()
-    least = LEAST
     for start, stop, keep, batch in reader.batches():
-        keys = rng.random(stop - start)[keep]
-        labels = reader.labels(batch)
-        if labels[1] is not None:
-            seen.update(np.unique(labels[1]).tolist())
-            least = _least(len(seen), limit)
-        rows = _candidates(keys, labels[1], limit, least)
+        keys, codes = rng.random(stop - start)[keep], groups.codes(batch)
+        rows = _candidates(keys, codes, limit, groups.least)
         if pool is not None and len(pool.keys) >= limit:
-            groups = None if labels[1] is None else labels[1][rows]
-            rows = rows[_may_enter(pool, keys[rows], groups, limit, least)]
+            rows = rows[_may_enter(pool, keys[rows], codes[rows], limit, groups)]
         if len(rows):
-            some = tuple(None if part is None else part[rows] for part in labels)
-            X = reader.encode(batch.take(rows), as_sparse)
-            waiting.append(_Pool(X, some, keys[rows], start + keep[rows]))  # type: ignore[arg-type]
+            some = batch.take(rows)
+            X, labels = reader.encode(some, as_sparse), reader.labels(some)
+            waiting.append(_Pool(X, labels, keys[rows], codes[rows], start + keep[rows]))
         if sum(len(one.keys) for one in waiting) > limit:
-            pool = _pruned(pool, waiting, limit, least)
-            waiting = []
+            pool, waiting = _pruned(pool, waiting, limit, groups.least), []
         if progress is not None:
             progress(stop, table.n_rows)
-    pool = _pruned(pool, waiting, limit, least)
+    pool = _pruned(pool, waiting, limit, groups.least)
     if pool is None:
         raise DataError(f"every row of {table.where} misses a value; there is nothing to use")
-    rows = _chosen(pool.keys, pool.labels[1], limit, least)
+    rows = _chosen(pool.keys, pool.codes, limit, groups.least)
     chosen = pool.take(rows[np.argsort(pool.kept[rows])])
-    y, groups, weights = chosen.labels
-    return Rows(chosen.X, y, groups, weights, columns.names, chosen.kept)
-
-
-def _least(n_groups: int, limit: int) -> int:
-    """Rows that every group keeps; none where there are more groups than rows may be."""
-    return min(LEAST, max(limit // (2 * n_groups), int(n_groups <= limit))) if n_groups else LEAST
+    return Rows(chosen.X, *chosen.labels, columns.names, chosen.kept)
 
 
 def _pruned(pool: _Pool | None, waiting: list[_Pool], limit: int, least: int) -> _Pool | None:
@@ -108,49 +122,42 @@ def _pruned(pool: _Pool | None, waiting: list[_Pool], limit: int, least: int) ->
     if not pools:
         return None
     found = _Pool.of(pools)
-    return found.take(_candidates(found.keys, found.labels[1], limit, least))
+    return found.take(_candidates(found.keys, found.codes, limit, least))
 
 
-def _candidates(keys: Array, groups: Array | None, limit: int, least: int) -> Array:
+def _candidates(keys: Array, codes: Array, limit: int, least: int) -> Array:
     """Rows that can still be chosen when more come: the smallest keys, and those of each group.
 
-    More groups may come, so that each keeps fewer; never more."""
-    first = np.argsort(keys)[:limit]
-    if groups is None:
-        return np.sort(first)
-    return np.union1d(first, _of_groups(keys, groups, least))
+    When more groups come each keeps fewer rows, never more.
+    """
+    if len(keys) <= limit:
+        return np.arange(len(keys))
+    first = np.argpartition(keys, limit - 1)[:limit]
+    return np.union1d(first, _of_groups(keys, codes, least))
 
 
 def _may_enter(
-    pool: _Pool, keys: Array, groups: Array | None, limit: int, least: int
+    pool: _Pool, keys: Array, codes: Array, limit: int, groups: _Groups
 ) -> Array:  # fmt: skip
     """Which rows would take the place of another of the pool; others need not be encoded."""
-    enter = keys < np.partition(pool.keys, limit - 1)[limit - 1]
-    known = pool.labels[1]
-    if groups is None or known is None or not least:
-        return enter
-    names, codes = np.unique(known, return_inverse=True)
-    order, place = _ranks(pool.keys, codes)
-    bars = np.full(len(names), np.inf)
-    last = order[place == least - 1]
-    bars[codes[last]] = pool.keys[last]
-    at = np.minimum(np.searchsorted(names, groups), len(names) - 1)
-    return enter | (keys < np.where(names[at] == groups, bars[at], np.inf))
+    bars = np.full(max(1, len(groups.number)), np.inf)  # groups with fewer rows take any
+    order, place = _ranks(pool.keys, pool.codes)
+    last = order[place == groups.least - 1]
+    bars[pool.codes[last]] = pool.keys[last]
+    smallest = keys < np.partition(pool.keys, limit - 1)[limit - 1]
+    return smallest | ((keys < bars[codes]) & (groups.least > 0))
 
 
-def _chosen(keys: Array, groups: Array | None, limit: int, least: int) -> Array:
+def _chosen(keys: Array, codes: Array, limit: int, least: int) -> Array:
     """The rows of the smallest keys, after a few of every group."""
-    order = np.argsort(keys)
-    if groups is None:
-        return order[:limit]
-    few = _of_groups(keys, groups, least)
+    order, few = np.argsort(keys), _of_groups(keys, codes, least)
     rest = order[~np.isin(order, few)]
     return np.concatenate([few, rest[: limit - len(few)]])
 
 
-def _of_groups(keys: Array, groups: Array, least: int) -> Array:
+def _of_groups(keys: Array, codes: Array, least: int) -> Array:
     """Rows of the smallest keys of every group."""
-    order, place = _ranks(keys, np.unique(groups, return_inverse=True)[1])
+    order, place = _ranks(keys, codes)
     return order[place < least]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from counterpoise.disk import probed
-from counterpoise.sources import parquet_schema
+from counterpoise.sources import open_parquet, parquet_schema
 from counterpoise.tabular.errors import DataError, check_names, listed, short
 
 # Rows that are read together, unless the reader says.
@@ -130,12 +130,10 @@ class ParquetTable(Table):
         return cls(path, "parquet", _unified(schemas, path), n_rows, tuple(files))
 
     def _batches(self, columns: list[str], rows: int) -> Iterator[Any]:
-        import pyarrow.parquet as pq
-
         types = [self.schema.field(name).type for name in columns]
         for path in self.files:
             try:
-                with pq.ParquetFile(path) as file:
+                with open_parquet(path) as file:
                     for batch in file.iter_batches(rows, columns=columns):
                         arrays = [
                             array if array.type == kind else array.cast(kind)

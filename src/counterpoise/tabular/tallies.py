@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +11,8 @@ import numpy as np
 
 from counterpoise.tabular.cells import is_numeral, numbers, words
 from counterpoise.tabular.columns import NONE, Feature
-from counterpoise.tabular.errors import DataError, drop_option
+from counterpoise.tabular.errors import DERIVE, POINTS, DataError, drop_option
+from counterpoise.tabular.spelling import meant
 
 
 @dataclass
@@ -61,6 +63,7 @@ class WordTally:
 
     name: str
     most: int
+    named: bool = False  # as a category, whatever its values look like
     count: int = 0
     missing: int = 0
     levels: Counter[str] = field(default_factory=Counter)
@@ -82,20 +85,27 @@ class WordTally:
         return None
 
     def problem(self) -> str | None:
-        if len(self.levels) <= self.most:
-            return None
-        numerals = [level for level in self.levels if is_numeral(level)]
-        if 2 * len(numerals) > len(self.levels):
-            stray = next((level for level in self.levels if not is_numeral(level)), None)
-            if stray is not None:
-                return (
-                    f"{self.name!r} has numbers and text, such as {stray!r}: leave these cells "
-                    f"empty, or leave the column out with {drop_option(self.name)}"
-                )
-        return (
-            f"{self.name!r} has more than {self.most} different values: if it names rows, leave it "
-            f"out with {drop_option(self.name)}, else allow more with --max-levels"
-        )
+        many = len(self.levels) > self.most
+        kind, example = ("text", "") if self.named else meant(self.levels)
+        leave = f"leave it out with {drop_option(self.name)}"
+        names = f"say --categorical {shlex.quote(self.name)} if these are names"
+        if kind == "dates":
+            return f"{self.name!r} holds dates, such as {example!r}: {DERIVE}, {leave}, or {names}"
+        if kind == "commas":
+            return f"{self.name!r} holds numbers such as {example!r}: {POINTS}, {leave}, or {names}"
+        if kind == "mixed" and many:
+            return (
+                f"{self.name!r} has numbers and text, such as {example!r}: leave these cells "
+                f"empty, or {leave}"
+            )
+        if kind == "numbers" and many:
+            return f"{self.name!r} holds numbers as text: save them as numbers, or {leave}"
+        if many:
+            return (
+                f"{self.name!r} has more than {self.most} different values: if it names rows, "
+                f"{leave}, else allow more with --max-levels"
+            )
+        return None
 
     def feature(self, missing: str) -> Feature:
         levels = sorted(self.levels, key=_order)

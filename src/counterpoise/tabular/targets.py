@@ -6,21 +6,51 @@ from typing import Any
 
 import numpy as np
 
-from counterpoise.tabular.cells import BOOLEAN, NUMBER, TIME, WORD, described, kind_of, numbers
-from counterpoise.tabular.errors import DataError
+from counterpoise.tabular.cells import (
+    BOOLEAN,
+    NUMBER,
+    TIME,
+    WORD,
+    described,
+    kind_of,
+    numbers,
+    words,
+)
+from counterpoise.tabular.errors import POINTS, DataError
+from counterpoise.tabular.spelling import meant
+from counterpoise.tabular.table import Table
 
 Array = np.ndarray
 
 
-def check_target_type(name: str, kind: Any) -> None:
+def check_target(table: Table, name: str) -> None:
+    """Numbers or booleans; of text, the error says what it seems to be."""
+    kind = table.schema.field(name).type
     found = kind_of(kind)
     if found in (NUMBER, BOOLEAN):
         return
-    remedy = {
-        WORD: "write numbers instead, such as 0 and 1 for two classes",
-        TIME: "write numbers instead, such as days since the first one",
-    }.get(found, "give a column of numbers")
-    raise DataError(f"target column {name!r} holds {described(kind)}; {remedy}")
+    text = f"target column {name!r} holds {described(kind)}"
+    remedy = "give a column of numbers"
+    if found == TIME:
+        remedy = "write numbers instead, such as days since the first one"
+    if found == WORD:
+        seems, example = meant(_some_words(table, name))
+        text += f", such as {example!r}"
+        remedy = {
+            "commas": POINTS,
+            "mixed": "leave a cell empty where there is no number, and use --missing drop",
+            "numbers": "save them as numbers",
+        }.get(seems, "write numbers instead, such as 0 and 1 for two classes")
+    raise DataError(f"{text}; {remedy}")
+
+
+def _some_words(table: Table, name: str, most: int = 1000) -> list[str]:
+    found: dict[str, None] = {}
+    for batch in table.batches([name]):
+        found.update(dict.fromkeys(words(batch.column(name))[1]))
+        if len(found) > most:
+            break
+    return list(found)
 
 
 def check_weight_type(name: str, kind: Any) -> None:
