@@ -50,6 +50,7 @@ napoleon_custom_sections = [("Attributes", "params_style")]  # types in words, n
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 copybutton_only_copy_prompt_lines = True
+copybutton_line_continuation_character = "\\"
 
 templates_path = ["_templates"]
 html_math_renderer = "mathml"

@@ -45,7 +45,7 @@ class Commands(Directive):
         sections: list[nodes.Node] = []
         group = getattr(import_module(module), attribute)
         for path, command, told in walk(group, self.arguments[1]):
-            section = nodes.section(ids=[nodes.make_id(path)])
+            section = nodes.section(ids=[nodes.make_id(path)], classes=["help"])
             section += nodes.title("", "", nodes.literal(text=path))
             about = command.get_short_help_str(limit=200)
             section += nodes.paragraph(text=about if about.endswith(".") else about + ".")

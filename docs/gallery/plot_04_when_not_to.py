@@ -35,7 +35,7 @@ delay = flights["arr_delay"].to_numpy(dtype=float)
 
 # %%
 # The diagnosis looks at each carrier. Of interest here: how much of a carrier's loss its worst
-# hundredth of flights carries (9 % if errors were normal), and how much of it is noise.
+# hundredth of flights carries (8 % if errors were normal), and how much of it is noise.
 
 found = diagnose(X, delay, carrier, activation="identity")
 for sentence in found.advice:

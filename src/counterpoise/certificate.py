@@ -134,7 +134,8 @@ class Certificate:
                 f"The running slack is {self.running_slack:.3g} > 0: the steps did not pay for all "
                 "their errors; the excess is included in the bounds below."
             )
-        out.append(f"Sharpness c1 = {self.c1:.3g} ({self.c1_source}).")
+        less = ", less than the steps assumed" if self.c1 < self.c1_assumed else ""
+        out.append(f"Sharpness c1 = {self.c1:.3g}{less} ({self.c1_source}).")
         if not self.constants.moment_exact:
             out.append("The features' largest second moment was estimated by power iteration.")
         spread = math.sqrt(self.label_scale)
@@ -163,7 +164,7 @@ class Certificate:
         else:
             out.append("no bound on the distance from the returned coefficients can be given.")
             return out
-        if min(self.theorem_bound, self.returned_bound) > 3 * spread:
+        if min(self.theorem_bound, self.returned_bound) > spread:
             out.append("That is wider than the labels vary: true, but not informative here.")
         return out
 

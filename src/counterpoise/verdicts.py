@@ -104,7 +104,7 @@ def label_verdict(share: float, rows: int) -> Verdict:
     evidence = f"the worst hundredth of the rows carries {share:.0%} of the loss"
     if share <= CARRIED[0]:
         return Verdict(HOLDS, evidence)
-    return Verdict(DOUBTFUL if share <= CARRIED[1] else VIOLATED, evidence + " (9% if normal)")
+    return Verdict(DOUBTFUL if share <= CARRIED[1] else VIOLATED, evidence + " (8% if normal)")
 
 
 def rows_verdict(rows: int, size: int, needed: float) -> Verdict:

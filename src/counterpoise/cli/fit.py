@@ -189,7 +189,7 @@ def told(made: Fitted) -> str:
             row.insert(1, f"{judged.ours.sizes[k]:.0f}")
         rows.append([*row, f"{model.group_weights_[k]:.3f}"])
     measured = "of the rows of the fit" if judged is None else f"of {judged.how}"
-    lines += ["", f"Mean squared error {measured}:", "", columns(head, rows)]
+    lines += ["", wrapped(f"Mean squared error {measured}:"), "", columns(head, rows)]
     if len(order) > SHOWN:
         lines.append(f"... and {len(order) - SHOWN} groups that least squares serves better")
     if judged is not None:
