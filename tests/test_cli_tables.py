@@ -277,6 +277,100 @@ def test_diagnose_frontier_compare(data, capsys):
     assert {row["method"] for row in only} == {"average", "ours"}
 
 
+def test_rows_that_weigh_nothing_are_left_out(tmp_path, monkeypatch, capsys):
+    """Also where a whole group does: every figure stays with its own group."""
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    monkeypatch.chdir(tmp_path)
+    columns = table(900)
+    for nothing in ("NA", "south"):  # the first and the last group
+        columns["weight"] = np.where(columns["region"] == nothing, 0.0, 1.0)
+        pa.parquet.write_table(pa.table(columns), "data.parquet")
+        args = ["fit", "data.parquet", "-y", "y", "-g", "region", "--weight", "weight", "--json"]
+        kept = columns["region"] != nothing
+        pa.parquet.write_table(pa.table({k: v[kept] for k, v in columns.items()}), "kept.parquet")
+        whole = json.loads(run(capsys, *args, "--out", "fit").out)
+        few = json.loads(run(capsys, *(a.replace("data", "kept") for a in args)).out)
+        assert [g["group"] for g in whole["groups"]] == [g["group"] for g in few["groups"]]
+        for one, other in zip(whole["groups"], few["groups"], strict=True):
+            assert one["ours"] == pytest.approx(other["ours"], rel=1e-6)
+            assert one["effective_rows"] == other["effective_rows"]
+        assert whole["rows"] == int(kept.sum())
+        parts = json.loads(run(capsys, *args, "--chunked").out)
+        assert [g["group"] for g in parts["groups"]] == [g["group"] for g in few["groups"]]
+        run(capsys, "report", "fit")
+        scored = json.loads(run(capsys, "predict", "fit", "data.parquet", "--score", "--json").out)
+        assert scored["left_out"] == int((~kept).sum())
+
+
+@pytest.mark.parametrize("engine", ["--in-memory", "--chunked"])
+def test_risks_are_of_labels_as_they_are(data, capsys, engine):
+    args = fit_args("--truncate", "0.5", "--json", "--out", "fit", engine)
+    columns, found = table(), json.loads(run(capsys, *args, "--bare").out)
+    model = load("fit")
+    left = (columns["y"] - model.predict(encoded_as(model, columns))) ** 2
+    for group in found["groups"]:
+        mine = left[columns["region"] == group["group"]]
+        assert group["risk"] == pytest.approx(mine.mean(), rel=1e-9)
+    assert model.group_risks_.max() < max(g["risk"] for g in found["groups"])  # clipped labels
+
+
+def test_nothing_is_lost_where_a_model_cannot_be_stored(data, capsys, monkeypatch):
+    Path("taken").mkdir()
+    Path("taken/model.json").write_text("{}")
+    refused = run(capsys, *fit_args("--out", "taken"), code=1)  # before any row is read
+    assert "choose another folder" in refused.err
+    assert refused.out == ""
+
+    def full(*_):
+        raise OSError("no space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("counterpoise.saving.write_json", full)
+        told = run(capsys, *fit_args("--out", "new", "--bare"), code=1)
+    assert "least squares" in told.out
+    assert "no space left" in told.err
+    run(capsys, *fit_args("--out", "none", "--missing", "drop", "--drop", "size,kind"), code=3)
+    assert not Path("none").exists()
+    run(capsys, "frontier", "data.csv", "-y", "y", "--plot", "f.xyz", code=2)
+    run(capsys, "compare", "data.csv", "-y", "y", "--out", "no/where.json", code=2)
+
+
+def test_folds_are_as_many_as_the_rows_allow(data, capsys):
+    lines = Path("data.csv").read_text().splitlines()
+    Path("data.csv").write_text("\n".join(lines[:20]))
+    shown = run(capsys, *fit_args("--folds", "500"))
+    largest = max(np.unique(table()["region"][:19], return_counts=True)[1])
+    assert f"in {largest} folds" in shown.out
+
+
+def test_scores_need_the_target_alone(data, capsys):
+    run(capsys, *fit_args("--bare", "--out", "fit"))
+    columns = table()
+    write_csv(Path("new.csv"), {k: columns[k] for k in ("kind", "size", "y")})
+    text = run(capsys, "predict", "fit", "new.csv", "--score").out
+    left = (columns["y"] - load("fit").predict(encoded_as(load("fit"), columns))) ** 2
+    assert f"average over rows: {left.mean():.4g}" in text
+    write_csv(Path("new.csv"), {k: columns[k] for k in ("kind", "size")})
+    assert "'y'" in run(capsys, "predict", "fit", "new.csv", "--score", code=3).err
+
+
+def test_whoever_reads_may_stop(data):
+    main(fit_args("--bare", "--out", "fit"))
+    command = f"{sys.executable} -m counterpoise predict fit data.csv | head -1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert done.stdout == '"prediction"\n'
+    assert "Traceback" not in done.stderr
+
+
+def test_a_mapping_of_columns_in_python(data):
+    main(fit_args("--bare", "--out", "fit"))
+    model, columns = load("fit"), table()
+    rows = {"kind": columns["kind"], "size": columns["size"]}
+    np.testing.assert_array_equal(model.predict(rows), model.predict(encoded_as(model, columns)))
+
+
 def test_caution_where_it_does_not_help(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)

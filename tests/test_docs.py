@@ -114,7 +114,8 @@ def test_only_what_cannot_run_here_is_left_out():
     }
     peers = {"fairlearn", "dro", "group_DRO", "LLM-Shearing"}
     assert left == {("coming-from.md", peer) for peer in peers} | {
-        ("cluster.md", "fetches a model from the hub")
+        ("cluster.md", "fetches a model from the hub"),
+        ("pretraining.md", "wants a corpus and time"),
     }
 
 

@@ -346,7 +346,7 @@ def test_a_file_that_stands_there_stays_whole(tmp_path):
     save(model, tmp_path / "fit", record)
     write_report(tmp_path / "fit")
     before = sorted(path.name for path in (tmp_path / "fit").iterdir())
-    (tmp_path / "fit" / "record.json").write_text("{")
+    (tmp_path / "fit" / "model.json").write_text("{")
     with pytest.raises(ValueError, match=r"record\.json"):
         write_report(tmp_path / "fit")
     assert sorted(path.name for path in (tmp_path / "fit").iterdir()) == before

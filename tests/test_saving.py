@@ -4,6 +4,8 @@ import dataclasses
 import json
 import pickle
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from sklearn.exceptions import NotFittedError
 from counterpoise import AdaptiveSteps, CVaR, GroupDRONeuron, GroupDRONeuronCV, baselines, load
 from counterpoise.activations import Activation, huber_relu, leaky_relu
 from counterpoise.packing import Packer, unpack
-from counterpoise.saving import ModelFileError, load_fit, read_document, write_document
+from counterpoise.saving import ModelFileError, _digest, load_fit, load_record, read_document, save
 
 
 @pytest.fixture(scope="module")
@@ -156,6 +158,20 @@ def changed(folder, edit):
     path.write_text(json.dumps(whole))
 
 
+def resealed(edit):
+    """An edit by somebody who knows how checksums are made."""
+
+    def change(whole):
+        edit(whole)
+        whole["sha256"] = _digest(whole["content"], whole["arrays"])
+
+    return change
+
+
+def naming(file):
+    return lambda whole: whole["arrays"].update(file=file)
+
+
 def test_damage_is_refused(model, tmp_path):
     fresh = model.save(tmp_path / "fresh")
     arrays = next(fresh.glob("*.npz")).name
@@ -182,9 +198,25 @@ def test_damage_is_refused(model, tmp_path):
     broken(lambda folder: (folder / arrays).unlink(), "missing; a model is its whole folder")
     broken(lambda folder: (folder / "model.json").unlink(), "holds no model.json")
     broken(lambda folder: changed(folder, lambda w: w.update(version=2)), "version 2.*upgrade")
+    broken(lambda folder: changed(folder, lambda w: w.update(version=0)), "version 0.*fit")
+    broken(lambda folder: changed(folder, resealed(lambda w: w.update(arrays=None))), "name the")
+    broken(lambda folder: changed(folder, resealed(naming(".."))), "name the file")
+    broken(lambda folder: changed(folder, resealed(naming("x\0"))), "name the file")
+    broken(lambda folder: changed(folder, resealed(naming("."))), "name the file|is missing")
+    for name in ("activation_", "intercept_", "status_", "groups_", "n_features_in_"):
+        edit = resealed(lambda w, name=name: w["content"]["model"]["fitted"].pop(name))
+        broken(lambda folder, edit=edit: changed(folder, edit), "not whole")
+    edit = resealed(lambda w: w["content"]["model"]["fitted"].update(columns_="x"))
+    broken(lambda folder: changed(folder, edit), "not whole")
+    (fresh.parent / "deep").mkdir()
+    (fresh.parent / "deep" / "model.json").write_text("[" * 100_000)
+    with pytest.raises(ModelFileError, match="not JSON"):
+        load(fresh.parent / "deep")
     broken(lambda folder: changed(folder, lambda w: w.update(format="other")), "not a counterpoise")
     broken(
-        lambda folder: changed(folder, lambda w: w["content"]["fitted"].update(intercept_=7.0)),
+        lambda folder: changed(
+            folder, lambda w: w["content"]["model"]["fitted"].update(intercept_=7.0)
+        ),
         "checksum",
     )
     broken(
@@ -218,7 +250,7 @@ def test_every_cut_and_flipped_byte_of_the_json_is_refused_or_harmless(model, ro
 def forged(tmp_path, tree):
     from counterpoise.saving import _write
 
-    _write(tmp_path, "model", tree, {})
+    _write(tmp_path, {"model": tree, "record": None}, {})
 
 
 @pytest.mark.parametrize(
@@ -277,7 +309,69 @@ def test_any_plain_value_comes_back(value):
     assert same(value, unpack(tree, packer.arrays))
 
 
-def test_records_of_any_value(tmp_path):
-    value = {"a": np.arange(3), "b": (1.5, None), "c": np.array(["x", "é"])}
-    write_document(tmp_path, "record", value)
-    assert same(read_document(tmp_path, "record"), value)
+def tables_of(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_files_of_others_are_left_alone(model, rows, tmp_path):
+    X, y, groups = rows
+    for name in ("model-old.npz", "record-2024.npz", "model-0123456789ab.npz", "report.html"):
+        (tmp_path / name).write_text("mine")
+    model.save(tmp_path)
+    other = GroupDRONeuron(nu=5.0).fit(X, y, groups=groups)
+    other.save(tmp_path)
+    assert len(tables_of(tmp_path)) == 6  # the first model's arrays alone are gone
+    assert (tmp_path / "model-old.npz").read_text() == "mine"
+    (tmp_path / "model.json").write_text('{"layers": 3}')
+    with pytest.raises(FileExistsError, match="is no counterpoise model; choose another folder"):
+        model.save(tmp_path)
+    assert (tmp_path / "model.json").read_text() == '{"layers": 3}'
+    (tmp_path / "model.json").write_text('{"format": "counterpoise mo')  # cut short: ours
+    model.save(tmp_path)
+    np.testing.assert_array_equal(load(tmp_path).coef_, model.coef_)
+
+
+def test_a_folder_that_cannot_be_made(model, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NotADirectoryError, match="cannot be made"):
+        model.save(tmp_path / "file" / "below")
+
+
+WRITER = """
+import sys
+from counterpoise import load
+model = load(sys.argv[1])
+for _ in range(30):
+    model.save(sys.argv[2])
+    load(sys.argv[2])
+"""
+
+
+def test_processes_that_share_a_folder(model, rows, tmp_path):
+    """Each model is whole whenever it is read, whoever writes."""
+    X, y, groups = rows
+    other = GroupDRONeuron(nu=5.0).fit(X, y, groups=groups)
+    model.save(tmp_path / "one")
+    other.save(tmp_path / "two")
+    command = [sys.executable, "-c", WRITER]
+    writers = [
+        subprocess.Popen([*command, tmp_path / name, tmp_path / "shared"], stderr=subprocess.PIPE)
+        for name in ("one", "two")
+    ]
+    for writer in writers:
+        _, told = writer.communicate()
+        assert writer.returncode == 0, told.decode()
+    assert len(tables_of(tmp_path / "shared")) == 2
+    coef = load(tmp_path / "shared").coef_.tolist()
+    assert coef in (model.coef_.tolist(), other.coef_.tolist())
+
+
+def test_a_model_keeps_its_own_record(model, tmp_path):
+    assert load_record(model.save(tmp_path)) is None
+    save(model, tmp_path, {"made": "here"})
+    assert read_document(tmp_path)["record"] == {"made": "here"}
+    with pytest.raises(ModelFileError, match="without a record"):
+        load_fit(tmp_path)  # a record is a FitRecord
+    model.save(tmp_path)
+    assert load_record(tmp_path) is None
+    assert len(tables_of(tmp_path)) == 2

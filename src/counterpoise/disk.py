@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import secrets
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -31,13 +32,21 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    draft = path.with_name(f".{path.name}.new")
-    with open(draft, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(draft, path)
+    draft = draft_of(path)
+    try:
+        with open(draft, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
     sync_folder(path.parent)
+
+
+def draft_of(path: Path) -> Path:
+    """Where a file is written before it gets its name; no other process writes there."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
 
 
 def read_json(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +112,7 @@ class Neuron(RegressorMixin, BaseEstimator):
 
     def _encoded(self, X: Any) -> Any:
         """Rows of a table as numbers; numbers as they are."""
-        if hasattr(X, "columns") or hasattr(X, "schema"):
+        if isinstance(X, Mapping) or hasattr(X, "columns") or hasattr(X, "schema"):
             return self.columns_.encode(X)
         return self._wide_enough(check_array(X, accept_sparse="csr", dtype=FLOATS))
 

@@ -52,12 +52,7 @@ def cross_predict(
     """
     labels, codes = encode_groups(groups, len(y))
     rng = np.random.default_rng(random_state)
-    folds = min(folds, int(np.bincount(codes).max()))
-    if folds < 2:
-        raise ValueError(
-            f"held-out risks need a group with two rows or more; got {len(y)} row(s) in "
-            f"{len(labels)} group(s)"
-        )
+    folds = usable_folds(folds, codes)
     fold = stratified_folds(codes, len(labels), folds, rng)
     out = {name: np.full(len(y), np.nan) for name in models}
     for f in range(folds):
@@ -66,12 +61,26 @@ def cross_predict(
         for i, (name, model) in enumerate(models.items()):
             done = (f + i / len(models)) / folds
             stage(f"held-out rows, fold {f + 1} of {folds}, {name}", done)
-            fitted = clone(model).fit(
+            fresh = clone(model)
+            if "checkpoint" in fresh.get_params(deep=False):  # that of the fit to all rows
+                fresh.set_params(checkpoint=None)
+            fitted = fresh.fit(
                 X[train], y[train], groups=labels[codes[train]], sample_weight=weights
             )
             out[name][test] = fitted.predict(X[test])
     stage(None)
     return out
+
+
+def usable_folds(folds: int, codes: Array) -> int:
+    """As many as asked for, or as the largest group has rows; ``codes`` number groups of rows."""
+    largest = int(np.bincount(codes).max())
+    if largest < 2:
+        raise ValueError(
+            f"held-out risks need a group with two rows or more; got {len(codes)} row(s) in groups "
+            "of one"
+        )
+    return min(folds, largest)
 
 
 def held_out_intervals(
@@ -102,6 +111,7 @@ def judge_by_folds(
         {"plain": plain_twin(model), "ours": model}, X, y, groups, sample_weight,
         folds=folds, random_state=random_state,
     )  # fmt: skip
+    folds = usable_folds(folds, encode_groups(groups, len(y))[1])
     plain, plain_average = held_out_intervals(y, made["plain"], groups, sample_weight, level)
     ours, ours_average = held_out_intervals(y, made["ours"], groups, sample_weight, level)
     return Judged(
@@ -154,6 +164,12 @@ def judge_by_rows(
         plain_average=averages[0],
         ours_average=averages[1],
     )
+
+
+def risks_as_they_are(model: Neuron, X: Any, y: Array, groups: Any, weights: Any) -> Array:
+    """Risks of all groups of a fit, with labels that it may have clipped as they are."""
+    labels, codes = encode_groups(groups, len(y))
+    return GroupSums.of(squared_errors(y, model.predict(X)), codes, len(labels), weights).mean
 
 
 def residuals_by_group(plain: Neuron, ours: Neuron, X: Any, y: Array, groups: Any) -> Residuals:

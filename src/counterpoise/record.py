@@ -98,7 +98,8 @@ class FitRecord:
     seconds : float, that the fit took
     options : mapping, of the estimator
     data : DataFacts
-    plain_risks : array of shape (K,), risks of the plain average fit to all rows
+    risks, plain_risks : arrays of shape (K,)
+        Of the fit and of the plain average, on the rows of the fit, with labels as they are.
     judged : Judged or None
     residuals : Residuals or None
     diagnosis : Diagnosis or None
@@ -110,6 +111,7 @@ class FitRecord:
     seconds: float
     options: Mapping[str, Any]
     data: DataFacts
+    risks: Array
     plain_risks: Array
     judged: Judged | None = None
     residuals: Residuals | None = None

@@ -1,8 +1,9 @@
 """Models on disk: a folder with JSON for what people read and .npz for arrays. No pickle.
 
 ``model.json`` names its format and version, carries a checksum of itself and that of the file of
-arrays, ``model-<digest>.npz``. The JSON is replaced last, so a crash leaves the old model or the
-new one. ``record.json`` beside it, of the same make, is a :class:`counterpoise.record.FitRecord`.
+arrays, ``model-<digest>.npz``. It holds the model and, where the fit was made from a table, the
+:class:`counterpoise.record.FitRecord`. The JSON is replaced last, so a crash leaves the old model
+or the new one.
 """
 
 from __future__ import annotations
@@ -18,14 +19,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from counterpoise.disk import write_bytes, write_json
+from counterpoise.disk import locked, write_bytes, write_json
 from counterpoise.packing import Packer, unpack
 
 if TYPE_CHECKING:
     from counterpoise.estimator import Neuron
     from counterpoise.record import FitRecord
 
-VERSION = 1
+FORMAT, VERSION = "counterpoise model", 1
+FILE = "model.json"
+# Seconds to wait for another process that stores a model in the same folder.
+WAIT = 60.0
 PathLike = str | os.PathLike[str]
 
 
@@ -41,7 +45,7 @@ def save(model: Neuron, folder: PathLike, record: FitRecord | None = None) -> Pa
     model : GroupDRONeuron, GroupDRONeuronCV, or a baseline, fitted
     folder : path
     record : FitRecord, optional
-        What the fit was made of, for a report. An older one in the folder is removed if None.
+        What the fit was made of, for a report.
 
     Examples
     --------
@@ -58,19 +62,29 @@ def save(model: Neuron, folder: PathLike, record: FitRecord | None = None) -> Pa
     from sklearn.utils.validation import check_is_fitted
 
     check_is_fitted(model)
+    packer = Packer()  # what cannot be stored is refused before anything is written
+    tree = {"model": packer.pack(model, "model"), "record": packer.pack(record, "record")}
+    path = ready_folder(folder)
+    with locked(path, wait=WAIT):
+        _write(path, tree, packer.arrays)
+    return path
+
+
+def ready_folder(folder: PathLike) -> Path:
+    """Make a folder that a model can be stored in; errors say why it cannot."""
     path = Path(folder)
     if path.exists() and not path.is_dir():
         raise NotADirectoryError(f"{str(path)!r} is a file; give a folder to store the model in")
-    packer = Packer()
-    tree = packer.pack(
-        model, "model"
-    )  # what cannot be stored is refused before anything is written
-    path.mkdir(parents=True, exist_ok=True)
-    if record is None:
-        (path / "record.json").unlink(missing_ok=True)
-    else:
-        write_document(path, "record", record)
-    _write(path, "model", tree, packer.arrays)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise type(error)(
+            f"the folder {str(path)!r} cannot be made ({error.strerror}); choose another"
+        ) from None
+    if not os.access(path, os.W_OK):
+        raise PermissionError(f"the folder {str(path)!r} cannot be written to; choose another")
+    if (path / FILE).exists():
+        _previous(path)
     return path
 
 
@@ -80,113 +94,182 @@ def load(folder: PathLike) -> Neuron:
     Raises :class:`counterpoise.saving.ModelFileError` if it is absent, damaged, or made by a newer
     version of the format.
     """
-    from counterpoise.estimator import Neuron
-
-    model = read_document(folder, "model")
-    if not isinstance(model, Neuron) or not hasattr(model, "coef_"):
-        raise ModelFileError(f"{str(folder)!r} holds no fitted model; fit it again")
-    width = getattr(model, "n_features_in_", len(model.coef_))
-    if np.shape(model.coef_) != (width,) or not np.isfinite(model.coef_).all():
-        raise ModelFileError(f"the model in {str(folder)!r} contradicts itself; fit it again")
-    return model
+    return _checked(read_document(folder)["model"], folder)
 
 
 def load_fit(folder: PathLike) -> tuple[Neuron, FitRecord]:
     """A model and the record of its fit, as ``counterpoise fit`` stores them."""
-    model, record = load(folder), load_record(folder)
-    if record is None:
+    from counterpoise.record import FitRecord
+
+    found = read_document(folder)
+    if not isinstance(found["record"], FitRecord):
         raise ModelFileError(
             f"{str(folder)!r} holds a model without a record of its fit; a report needs one that "
             "was made by `counterpoise fit --out`"
         )
-    return model, record
+    return _checked(found["model"], folder), found["record"]
 
 
 def load_record(folder: PathLike) -> FitRecord | None:
     """The record of a fit, where there is one."""
-    return read_document(folder, "record") if (Path(folder) / "record.json").is_file() else None
+    return read_document(folder)["record"]
 
 
-def write_document(folder: Path, name: str, value: Any) -> None:
-    """Store a value as ``<name>.json`` and ``<name>-<digest>.npz``."""
-    packer = Packer()
-    tree = packer.pack(value, name)
-    _write(folder, name, tree, packer.arrays)
+def _checked(model: Any, folder: PathLike) -> Neuron:
+    """A model with all that predictions need, which fits together."""
+    from counterpoise.activations import Activation
+    from counterpoise.estimator import Neuron
+
+    def number(value: Any) -> bool:
+        return isinstance(value, (int, float)) and bool(np.isfinite(value))
+
+    coef: Any = getattr(model, "coef_", None)
+    fits = isinstance(model, Neuron) and isinstance(coef, np.ndarray)
+    if fits:
+        width = (getattr(model, "n_features_in_", None),)
+        by_group: list[Any] = [
+            getattr(model, name, None) for name in ("groups_", "group_weights_", "group_risks_")
+        ]
+        fits = (
+            coef.shape == width
+            and coef.dtype.kind == "f"
+            and bool(np.isfinite(coef).all())
+            and number(getattr(model, "intercept_", None))
+            and isinstance(getattr(model, "activation_", None), Activation)
+            and isinstance(getattr(model, "status_", None), str)
+            and len({np.shape(values) for values in by_group}) == 1
+            and np.ndim(by_group[0]) == 1
+            and np.shape(getattr(model, "feature_names_in_", coef)) == width
+        )
+    if fits and hasattr(model, "columns_"):
+        from counterpoise.tabular.columns import Columns
+
+        columns = model.columns_
+        fits = isinstance(columns, Columns) and columns.width == len(coef)
+    if not fits:
+        raise ModelFileError(
+            f"the model in {str(folder)!r} is not whole or contradicts itself; fit it again"
+        )
+    return model
 
 
-def read_document(folder: PathLike, name: str) -> Any:
-    """What :func:`write_document` stored."""
-    path = Path(folder) / f"{name}.json"
+def read_document(folder: PathLike) -> dict[str, Any]:
+    """The model and the record that are stored in a folder."""
+    path = Path(folder) / FILE
+    whole = _read(path)
+    try:
+        arrays = _read_arrays(path.parent, whole["arrays"])
+    except FileNotFoundError:
+        # Another process may have put a new model in its place, with arrays of its own.
+        whole = _read(path)
+        try:
+            arrays = _read_arrays(path.parent, whole["arrays"])
+        except FileNotFoundError as error:
+            raise ModelFileError(
+                f"{str(error.filename)!r} is missing; a model is its whole folder: copy all of it, "
+                "or fit again"
+            ) from None
+    try:
+        found = unpack(whole["content"], arrays)
+        return {"model": found["model"], "record": found["record"]}
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise _damaged(path, f"its content makes no sense, {error!r}") from None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """The JSON, as far as its format, version and checksum can be told."""
     try:
         whole = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ModelFileError(
-            f"{str(folder)!r} holds no {name}.json; give a folder that `counterpoise fit --out` or "
-            "model.save made"
+            f"{str(path.parent)!r} holds no {path.name}; give a folder that `counterpoise fit "
+            "--out` or model.save made"
         ) from None
     except NotADirectoryError:
-        raise ModelFileError(f"{str(folder)!r} is a file; give the folder of a model") from None
-    except ValueError as error:
-        raise _damaged(path, f"it is not JSON, {error}") from None
-    if not isinstance(whole, dict) or whole.get("format") != f"counterpoise {name}":
-        raise ModelFileError(f"{str(path)!r} is not a counterpoise {name}; give another folder")
-    if whole.get("version") != VERSION:
         raise ModelFileError(
-            f"{str(path)!r} is of version {whole.get('version')!r} and this counterpoise reads "
-            f"version {VERSION}; upgrade it: pip install --upgrade counterpoise"
+            f"{str(path.parent)!r} is a file; give the folder of a model"
+        ) from None
+    except (ValueError, RecursionError) as error:
+        raise _damaged(path, f"it is not JSON, {error}") from None
+    if not isinstance(whole, dict) or whole.get("format") != FORMAT:
+        raise ModelFileError(f"{str(path)!r} is not a {FORMAT}; give another folder")
+    version = whole.get("version")
+    if version != VERSION:
+        newer = isinstance(version, int) and version > VERSION
+        remedy = "upgrade: pip install --upgrade counterpoise" if newer else "fit the model again"
+        raise ModelFileError(
+            f"{str(path)!r} is of version {version!r} and this counterpoise reads version "
+            f"{VERSION}; {remedy}"
         )
-    content, stored = whole.get("content"), whole.get("arrays")
-    if whole.get("sha256") != _digest(content, stored):
-        raise _damaged(path, "its checksum does not match its content")
-    arrays = _read_arrays(path.parent, stored)
     try:
-        return unpack(content, arrays)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _damaged(path, f"its content makes no sense, {error!r}") from None
+        digest = _digest(whole.get("content"), whole.get("arrays"))
+    except RecursionError as error:
+        raise _damaged(path, str(error)) from None
+    if whole.get("sha256") != digest:
+        raise _damaged(path, "its checksum does not match its content")
+    return whole
 
 
-def _write(folder: Path, name: str, tree: Any, arrays: Mapping[str, np.ndarray]) -> None:
+def _previous(folder: Path) -> str | None:
+    """The file of arrays of the model that is in a folder; None if that cannot be told. A file of
+    the same name that is something else is not replaced."""
+    path = folder / FILE
+    try:
+        whole = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (ValueError, RecursionError):
+        whole = None
+    if whole is not None and not (isinstance(whole, dict) and whole.get("format") == FORMAT):
+        raise FileExistsError(
+            f"{str(path)!r} is there and is no {FORMAT}; choose another folder, or take it away"
+        )
+    stored = (whole or {}).get("arrays")
+    name = stored.get("file") if isinstance(stored, dict) else None
+    return name if isinstance(name, str) and Path(name).name == name != ".." else None
+
+
+def _write(folder: Path, tree: Any, arrays: Mapping[str, np.ndarray]) -> None:
     buffer = io.BytesIO()
     # Members are numbered: names of groups have no place in names of files.
     members = {f"a{i}": value for i, value in enumerate(arrays.values())}
     np.savez_compressed(buffer, allow_pickle=False, **members)
     data = buffer.getvalue()
     sha = hashlib.sha256(data).hexdigest()
-    file = f"{name}-{sha[:12]}.npz"
+    file = f"model-{sha[:12]}.npz"
     named = {key: f"a{i}" for i, key in enumerate(arrays)}
     stored = {"file": file, "sha256": sha, "members": named}
+    before = _previous(folder)
     write_bytes(folder / file, data)
     whole = {
-        "format": f"counterpoise {name}",
+        "format": FORMAT,
         "version": VERSION,
         "sha256": _digest(tree, stored),
         "arrays": stored,
         "content": tree,
     }
-    write_json(folder / f"{name}.json", whole)
-    for other in folder.glob(f"{name}-*.npz"):
-        if other.name != file:
-            other.unlink()
+    write_json(folder / FILE, whole)
+    if before is not None and before != file:
+        (folder / before).unlink(missing_ok=True)
 
 
 def _read_arrays(folder: Path, stored: Any) -> dict[str, np.ndarray]:
-    file = stored["file"]
-    if not isinstance(file, str) or Path(file).name != file:
-        raise ModelFileError(f"{file!r} is not the name of a file beside it; fit the model again")
-    path = folder / file
+    path = folder / FILE
     try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        raise ModelFileError(
-            f"{str(path)!r} is missing; a model is its whole folder: copy all of it, or fit again"
-        ) from None
-    if hashlib.sha256(data).hexdigest() != stored["sha256"]:
-        raise _damaged(path, "its checksum is not the one that was stored")
+        file, sha, named = stored["file"], stored["sha256"], dict(stored["members"])
+        good = isinstance(file, str) and Path(file).name == file and file.isprintable()
+    except (TypeError, KeyError, ValueError):
+        good = False
+    if not good or file == "..":
+        raise _damaged(path, "it does not name the file of its arrays")
+    data = (folder / file).read_bytes()
+    if hashlib.sha256(data).hexdigest() != sha:
+        raise _damaged(folder / file, "its checksum is not the one that was stored")
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as members:
-            return {name: members[member] for name, member in stored["members"].items()}
+            return {name: members[member] for name, member in named.items()}
     except (ValueError, KeyError, OSError, zipfile.BadZipFile) as error:
-        raise _damaged(path, str(error)) from None
+        raise _damaged(folder / file, str(error)) from None
 
 
 def _digest(content: Any, stored: Any) -> str:

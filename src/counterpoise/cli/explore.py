@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import warnings
 from pathlib import Path
@@ -11,7 +12,7 @@ import click
 import numpy as np
 
 from counterpoise.cli.options import Asked, as_json, model_options, read_table, table_options
-from counterpoise.cli.printing import as_text, columns, number, show_json, wrapped
+from counterpoise.cli.printing import as_text, clipped, columns, number, show_json, wrapped
 
 
 @click.command()
@@ -24,7 +25,7 @@ def diagnose(as_json: bool, activation: str, **options: Any) -> None:
     Looks at tails, margins, noise and sizes group by group, and gives advice.
 
     \b
-    counterpoise diagnose flights.csv --target arr_delay --group carrier --missing drop
+    counterpoise diagnose diamonds.csv --target price --group clarity
     """
     from counterpoise import diagnosis
     from counterpoise.progress import stage
@@ -47,6 +48,18 @@ def diagnose(as_json: bool, activation: str, **options: Any) -> None:
         show_json(result)
     else:
         click.echo(str(result))
+
+
+PICTURES = (".png", ".svg", ".pdf", ".jpg")
+
+
+def _check_parent(option: str, path: str) -> None:
+    """A file that can be written, known before the work begins."""
+    folder = Path(path).parent
+    if not folder.is_dir():
+        raise click.UsageError(f"{option}: there is no folder {str(folder)!r}; make it first")
+    if not os.access(folder, os.W_OK):
+        raise click.UsageError(f"{option}: the folder {str(folder)!r} cannot be written to")
 
 
 def _all_rows(asked: Asked, command: str) -> Any:
@@ -79,10 +92,14 @@ def frontier(
     labels and reference risks; the best is marked.
 
     \b
-    counterpoise frontier flights.csv -y air_time -g carrier --missing drop --plot frontier.png
+    counterpoise frontier diamonds.csv -y price -g clarity --plot frontier.png
     """
     from counterpoise.selection import GroupDRONeuronCV
 
+    if plot is not None:
+        if Path(plot).suffix.lower() not in PICTURES:
+            raise click.UsageError(f"--plot: {plot!r} must end with one of {', '.join(PICTURES)}")
+        _check_parent("--plot", plot)
     rows = _all_rows(read_table(options), "frontier")
     model = GroupDRONeuronCV(activation, divergence=divergence, cv=folds, repeats=repeats)
     with warnings.catch_warnings():
@@ -173,12 +190,11 @@ def compare(
     counterpoise compare diamonds.csv -y price -g clarity -m least-squares -m ours-cv --json
     """
     from counterpoise.disk import write_text
-    from counterpoise.judging import cross_predict, held_out_intervals
+    from counterpoise.groups import encode_groups
+    from counterpoise.judging import cross_predict, held_out_intervals, usable_folds
 
-    if out is not None and not Path(out).parent.is_dir():
-        raise click.UsageError(
-            f"--out: there is no folder {str(Path(out).parent)!r}; make it first"
-        )
+    if out is not None:
+        _check_parent("--out", out)
     rows = _all_rows(read_table(options), "compare")
     models = _methods(names, activation, divergence)
     found = []
@@ -216,11 +232,12 @@ def compare(
             row["method"],
             number(row["worst"].value),
             f"{number(row['worst'].low)} .. {number(row['worst'].high)}",
-            str(row["worst_group"]),
+            clipped(str(row["worst_group"])),
             number(row["average"]),
             f"{row['seconds']:.1f}",
         ]
         for row in found
     ]
-    click.echo(f"Mean squared error of rows that were held out, {folds} folds, default settings:\n")
+    used = usable_folds(folds, encode_groups(rows.groups, len(rows))[1])
+    click.echo(f"Mean squared error of rows held out, in {used} folds, default settings:\n")
     click.echo(columns(head, body))

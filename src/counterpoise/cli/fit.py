@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +48,7 @@ NOT_CONVERGED = 5
 @click.option("--chunked/--in-memory", default=None,
               help="How to read the rows; by default in chunks if they are too many.")  # fmt: skip
 @click.option("--checkpoint", type=click.Path(dir_okay=False),
-              help="With chunks: a file to go on from if the fit is stopped.")  # fmt: skip
+              help="A file to go on from if a long fit is stopped; it goes in the end.")  # fmt: skip
 @as_json
 @click.pass_context
 def fit(ctx: click.Context, as_json: bool, **options: Any) -> None:
@@ -55,37 +58,61 @@ def fit(ctx: click.Context, as_json: bool, **options: Any) -> None:
     indicators. Parquet that does not fit in memory is read in chunks, pass by pass.
 
     \b
-    counterpoise fit flights.csv --target air_time --group carrier --out fit
-    counterpoise fit flights.csv -y air_time -g carrier --cv --missing drop --out fit
+    counterpoise fit diamonds.csv --target price --group clarity --out fit
+    counterpoise fit flights.csv -y air_time -g carrier --features distance,hour,origin \\
+        --missing drop --cv --out fit
     counterpoise fit patients/ -y days -g hospital -g sex --drop id --activation relu
     """
     out = options.pop("out")
     bare, chunked, folds = options.pop("bare"), options.pop("chunked"), options.pop("folds")
     if out is not None and Path(out).exists() and not Path(out).is_dir():
         raise click.UsageError(f"--out: {out!r} is a file; give a folder")
-    if chunked is False and options["checkpoint"] is not None:
-        raise click.UsageError("--checkpoint goes with rows that are read in chunks")
     table = {name: options.pop(name) for name in TABLE}
     model = _model(options, folds)
-    asked = read_table(table)
 
     from counterpoise.saving import save
     from counterpoise.tabular.fitting import fit_table
 
-    made = fit_table(
-        model, asked.table, asked.learned,
-        command=command_line(ctx), bare=bare, chunked=chunked, folds=folds,
-    )  # fmt: skip
-    if out is not None:
-        save(made.model, out, made.record)
-    if as_json:
-        show_json(summary(made, out))
-    else:
-        click.echo(told(made))
-        if out is not None:
-            click.echo(f"\nStored in {out}; `counterpoise report {out}` makes a page of it.")
+    with _kept_if_used(out):
+        asked = read_table(table)
+        made = fit_table(
+            model, asked.table, asked.learned,
+            command=command_line(ctx), bare=bare, chunked=chunked, folds=folds,
+        )  # fmt: skip
+        failure: OSError | RuntimeError | None = None
+        try:
+            if out is not None:
+                save(made.model, out, made.record)
+        except (OSError, RuntimeError) as error:  # what was found is told all the same
+            failure = error
+        if as_json:
+            show_json(summary(made, None if failure else out))
+        else:
+            click.echo(told(made))
+        if failure is not None:
+            raise failure
+    if out is not None and not as_json:
+        place = shlex.quote(out)
+        click.echo(f"\nStored in {place}; `counterpoise report {place}` makes a page of it.")
     if not made.converged:
         ctx.exit(NOT_CONVERGED)
+
+
+@contextmanager
+def _kept_if_used(out: str | None) -> Iterator[None]:
+    """A folder that can be written to, known before the work begins; taken away again if nothing
+    was written."""
+    from counterpoise.saving import ready_folder
+
+    fresh = out is not None and not Path(out).exists()
+    if out is not None:
+        ready_folder(out)
+    try:
+        yield
+    finally:
+        if fresh and out is not None:
+            with suppress(OSError):  # it is not empty
+                Path(out).rmdir()
 
 
 TABLE = (
@@ -139,9 +166,9 @@ def summary(made: Fitted, out: str | None) -> dict[str, Any]:
             {
                 "group": label,
                 "weight": model.group_weights_[k],
-                "risk": model.group_risks_[k],
+                "risk": record.risks[k],
                 "plain_risk": record.plain_risks[k],
-                **(held_out(record, k) if judged else {}),
+                **(held_out(record, label) if judged else {}),
             }
             for k, label in enumerate(model.groups_.tolist())
         ],
@@ -154,14 +181,12 @@ def summary(made: Fitted, out: str | None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def held_out(record: FitRecord, k: int) -> dict[str, Any]:
-    """One group's rows and judged risks."""
+def held_out(record: FitRecord, label: Any) -> dict[str, Any]:
+    """One group's judged risks, and how many rows of equal weight they are worth."""
     judged = record.judged
     assert judged is not None
-    out: dict[str, Any] = {"rows": judged.ours.sizes[k]}
-    for name, found in (("plain", judged.plain), ("ours", judged.ours)):
-        out[name] = {"value": found.values[k], "low": found.low[k], "high": found.high[k]}
-    return out
+    size = dict(zip(judged.ours, judged.ours.sizes, strict=True))[label]
+    return {"effective_rows": size, "plain": judged.plain[label], "ours": judged.ours[label]}
 
 
 def told(made: Fitted) -> str:
@@ -172,15 +197,15 @@ def told(made: Fitted) -> str:
     lines = [", ".join(f"{n:,} {name}{'' if n == 1 else 's'}" for n, name in sizes) + "."]
     if not data.group:
         lines.append("Note: without --group all rows are one group, and this is the plain average.")
-    lines += [f"Note: {note}." for note in data.notes]
+    lines += [f"Note: {note.rstrip('.')}." for note in data.notes]
     plain = record.plain_risks if judged is None else judged.plain.values
-    ours = model.group_risks_ if judged is None else judged.ours.values
+    ours = record.risks if judged is None else judged.ours.values
     order = np.argsort(-np.nan_to_num(plain, nan=-1.0), kind="stable")
     name = "least squares" if model.activation_.is_identity else "plain average"
     head = ["group", name, "group DRO", "weight"]
     if judged is not None:
         head[2:3] = ["group DRO", f"{100 * judged.ours.level:g}% interval"]
-        head.insert(1, "rows")
+        head.insert(1, "rows" if data.weight is None else "eff. rows")
     rows = []
     for k in order[:SHOWN]:
         row = [clipped(str(model.groups_[k])), number(plain[k]), number(ours[k])]
@@ -191,7 +216,7 @@ def told(made: Fitted) -> str:
     measured = "of the rows of the fit" if judged is None else f"of {judged.how}"
     lines += ["", wrapped(f"Mean squared error {measured}:"), "", columns(head, rows)]
     if len(order) > SHOWN:
-        lines.append(f"... and {len(order) - SHOWN} groups that least squares serves better")
+        lines.append(f"... and {len(order) - SHOWN} groups that the {name} serves better")
     if judged is not None:
         before, after = judged.plain.worst.value, judged.ours.worst.value
         lines += [
@@ -199,7 +224,8 @@ def told(made: Fitted) -> str:
             f"worst group: {number(before)} -> {number(after)}; average over rows: "
             f"{number(judged.plain_average)} -> {number(judged.ours_average)}",
         ]
-        if after > before and not hasattr(model, "verdict_"):
+        more = after > before * (1.0 + 1e-6) and len(model.groups_) > 1
+        if more and not hasattr(model, "verdict_"):
             lines.append(
                 "Caution: on these rows the robust fit does not help its worst group. Let held-out "
                 "rows choose (--cv), and see what `counterpoise diagnose` says."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from typing import Any
 
@@ -68,7 +69,7 @@ def cli(ctx: click.Context, quiet: bool, verbose: bool, debug: bool) -> None:
     """Learning that holds up on the worst group.
 
     \b
-    counterpoise fit flights.csv --target air_time --group carrier --out fit
+    counterpoise fit diamonds.csv --target price --group clarity --out fit
     counterpoise report fit
     counterpoise predict fit new.csv > predictions.csv
     """
@@ -125,4 +126,10 @@ def exit_code(error: Exception) -> int:
 
 def script() -> None:
     """Where the installed command starts."""
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:  # while modules are imported
+        sys.exit(130)
+    except BrokenPipeError:  # whoever reads has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)

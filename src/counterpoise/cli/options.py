@@ -31,7 +31,7 @@ class Strength(click.ParamType):
         return number
 
 
-def _names(ctx: Any, param: Any, given: tuple[str, ...]) -> tuple[str, ...]:
+def names(ctx: Any, param: Any, given: tuple[str, ...]) -> tuple[str, ...]:
     """Options can be repeated, or list names with commas; a doubled comma is one of the name."""
     out: list[str] = []
     for text in given:
@@ -61,28 +61,31 @@ file_options = _stacked(
         "--decimal", metavar="CHARACTER", default=".", show_default=True,
         help="Of numbers in CSV.",
     ),
+    click.option(
+        "--encoding", default="utf-8", show_default=True, help="Of CSV; cp1252 of many tables.",
+    ),
 )  # fmt: skip
-FILE = ("format", "delimiter", "decimal")
+FILE = ("format", "delimiter", "decimal", "encoding")
 
 # Which columns are what.
 table_options = _stacked(
     click.argument("data", type=click.Path()),
     click.option("--target", "-y", required=True, metavar="COLUMN", help="What is predicted."),
     click.option(
-        "--group", "-g", multiple=True, metavar="COLUMN", callback=_names,
+        "--group", "-g", multiple=True, metavar="COLUMN", callback=names,
         help="Whose worst case counts. Several are crossed.",
     ),
     click.option("--weight", metavar="COLUMN", help="Weights of rows within their group."),
     click.option(
-        "--features", multiple=True, metavar="COLUMN,...", callback=_names,
+        "--features", multiple=True, metavar="COLUMN,...", callback=names,
         help="Columns to learn from; by default all others.",
     ),
     click.option(
-        "--drop", multiple=True, metavar="COLUMN,...", callback=_names,
+        "--drop", multiple=True, metavar="COLUMN,...", callback=names,
         help="Columns to leave out.",
     ),
     click.option(
-        "--categorical", multiple=True, metavar="COLUMN,...", callback=_names,
+        "--categorical", multiple=True, metavar="COLUMN,...", callback=names,
         help="Numbers that are names of categories.",
     ),
     click.option(

@@ -76,12 +76,12 @@ def number(value: float) -> str:
 
 
 def clipped(text: str, width: int = 28) -> str:
-    """A name that does not break a table; line ends are shown as spaces.
+    """A name that does not break a table or a terminal.
 
     >>> clipped("a name that nobody could ever want to read whole")
     'a name that nobody could ...'
     """
-    text = " ".join(text.split())
+    text = "".join(c if c.isprintable() else " " for c in " ".join(text.split()))
     return text if len(text) <= width else f"{text[: width - 3]}..."
 
 

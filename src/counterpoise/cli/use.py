@@ -11,7 +11,7 @@ from typing import Any
 import click
 import numpy as np
 
-from counterpoise.cli.options import as_json, file_options
+from counterpoise.cli.options import as_json, file_options, names
 from counterpoise.cli.printing import SHOWN, clipped, columns, number, show_json, wrapped
 
 PREDICTION = "prediction"
@@ -22,8 +22,8 @@ PREDICTION = "prediction"
 @click.argument("data", type=click.Path())
 @click.option("--out", type=click.Path(dir_okay=False),
               help="A .csv, .parquet or .arrow file.  [default: CSV to the screen]")  # fmt: skip
-@click.option("--with", "extra", multiple=True, metavar="COLUMN",
-              help="Write this column of the data too. Can be repeated.")  # fmt: skip
+@click.option("--with", "extra", multiple=True, metavar="COLUMN,...", callback=names,
+              help="Write these columns of the data too.")  # fmt: skip
 @click.option("--unseen", type=click.Choice(["refuse", "base"]), default="refuse",
               show_default=True, help="Categories the fit never saw: an error, or the commonest "
               "level in their place.")  # fmt: skip
@@ -31,9 +31,10 @@ PREDICTION = "prediction"
               help="The data have the target too: print risks by group instead.")  # fmt: skip
 @file_options
 @as_json
+@click.pass_context
 def predict(
-    model: str, data: str, out: str | None, extra: tuple[str, ...], unseen: str, score: bool,
-    as_json: bool, **written: Any,
+    ctx: click.Context, model: str, data: str, out: str | None, extra: tuple[str, ...],
+    unseen: str, score: bool, as_json: bool, **written: Any,
 ) -> None:  # fmt: skip
     """Predict rows of a table with a stored model.
 
@@ -67,7 +68,7 @@ def predict(
             write(batch)
             count += batch.num_rows
             without += batch.column(PREDICTION).null_count
-    if without:
+    if without and ctx.obj["progress"]:
         click.echo(f"{without:,} of {count:,} rows miss a feature and have no prediction",
                    err=True)  # fmt: skip
     if out is not None:
@@ -110,18 +111,31 @@ def _writer(out: str | None) -> Iterator[Callable[[Any], None]]:
 
 def _score(fitted: Any, table: Any, unseen: str, as_json: bool) -> None:
     from counterpoise.intervals import risk_intervals
-    from counterpoise.tabular import read_rows
+    from counterpoise.tabular import DataError, read_rows
+    from counterpoise.tabular.errors import check_names
 
-    rows = read_rows(table, fitted.columns_, unseen=unseen)
+    columns = fitted.columns_
+    check_names((columns.target,), table.names, table.where, "target")
+    rows = read_rows(table, columns, labelled=False, unseen=unseen)
+    y = np.full(len(rows), np.nan) if rows.y is None else rows.y
     groups = np.zeros(len(rows), int) if rows.groups is None else rows.groups
-    predicted = fitted.predict(rows.X)
-    risks = risk_intervals(rows.y, predicted, groups=groups, sample_weight=rows.sample_weight)
+    w = np.ones(len(rows)) if rows.sample_weight is None else rows.sample_weight
+    used = np.flatnonzero(np.isfinite(y) & (w > 0))
+    if not len(used):
+        raise DataError(f"no row of {table.where} has a number for {columns.target!r}")
+    y, groups, w, predicted = y[used], groups[used], w[used], fitted.predict(rows.X)[used]
+    weights = None if rows.sample_weight is None else w
+    risks = risk_intervals(y, predicted, groups=groups, sample_weight=weights)
+    average = float(np.average((y - predicted) ** 2, weights=w))
+    left_out = table.n_rows - len(used)
     if as_json:
-        average = float(np.average((rows.y - predicted) ** 2, weights=rows.sample_weight))
         by_group = {str(label): risks[label] for label in risks}
-        show_json({"average": average, "worst": risks.worst, "groups": by_group})
-    else:
-        click.echo(str(risks))
+        found = {"rows": len(used), "left_out": left_out, "average": average}
+        show_json({**found, "worst": risks.worst, "groups": by_group})
+        return
+    click.echo(f"{risks}\n\naverage over rows: {number(average)}")
+    if left_out:
+        click.echo(f"{left_out:,} of {table.n_rows:,} rows miss a value and were left out")
 
 
 @click.command()

@@ -11,7 +11,9 @@ logger = logging.getLogger("counterpoise")
 
 # Kernels read from the cache are there sooner than this.
 PATIENCE_SECONDS = 0.5
-MESSAGE = "compiling for this machine; this takes a few seconds, once, and is kept for later runs"
+MESSAGE = (
+    "compiling, or loading what was compiled; the first time on a machine that takes some seconds"
+)
 _ready: set[Hashable] = set()
 
 

@@ -74,7 +74,7 @@ def _lead(model: Any, record: FitRecord, seen: Judgement) -> list[str]:
         f"{data.path}, in {count(len(seen.names), 'group')}. Risks are mean squared errors of "
         f"{seen.how}. That of the worst group is {figure(after.worst)} "
         f"({seen.names[after.hardest]}) in place of {figure(before.worst)} "
-        f"({seen.names[before.hardest]}) for least squares, {change(before.worst, after.worst)}"
+        f"({seen.names[before.hardest]}) for {before.name}, {change(before.worst, after.worst)}"
     )
     if before.average is None or after.average is None:
         first += ". The average over all rows is not known here."
@@ -88,8 +88,8 @@ def _lead(model: Any, record: FitRecord, seen: Judgement) -> list[str]:
     out = [first.replace("1 group fare ", "1 group fares ")]
     if _tone(before.worst, after.worst) == "bad":
         out.append(
-            "The worst group fares worse than under least squares on these rows: this fit is not "
-            "to be preferred for its sake. Look at the intervals, and at the advice below."
+            f"The worst group fares worse than under {before.name} on these rows: this fit is "
+            "not to be preferred for its sake. Look at the intervals, and at the advice below."
         )
     if not seen.held_out:
         out.append(

@@ -11,14 +11,13 @@ from counterpoise.record import FitRecord
 from counterpoise.report import blocks as b
 from counterpoise.report.blocks import Block
 from counterpoise.report.curves import CURVES, SHOWN, curve, foremost, thinned, wide
-from counterpoise.report.judgement import AFTER, BEFORE, Judgement, Side
+from counterpoise.report.judgement import AFTER, Judgement, Side
 from counterpoise.report.words import count, figure, listed
 
 Array = np.ndarray
 
 # Groups that a chart with a row for each has room for.
 ROWS = 40
-COLOURS = {BEFORE: "plain", AFTER: "ours"}
 
 
 def risk_section(seen: Judgement, record: FitRecord) -> Block:
@@ -43,9 +42,9 @@ def risk_section(seen: Judgement, record: FitRecord) -> Block:
     picture = b.chart(
         "risks",
         "rows",
-        "Risk of each group, least squares against this fit",
-        f"{seen.better:,} of {count(len(seen.names), 'group')} have a lower risk than under least "
-        f"squares; the largest goes from {figure(seen.before.worst)} to "
+        f"Risk of each group, {seen.before.name} against this fit",
+        f"{seen.better:,} of {count(len(seen.names), 'group')} have a lower risk than under "
+        f"{seen.before.name}; the largest goes from {figure(seen.before.worst)} to "
         f"{figure(seen.after.worst)}.",
         caption,
         names=names,
@@ -65,7 +64,7 @@ def risk_section(seen: Judgement, record: FitRecord) -> Block:
 
 
 def _shown(side: Side, at: list[int]) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": side.name, "colour": COLOURS[side.name]}
+    found: dict[str, Any] = {"name": side.name, "colour": "ours" if side.name == AFTER else "plain"}
     found["values"] = side.values[at]
     if side.low is not None and side.high is not None:
         found |= {"low": side.low[at], "high": side.high[at]}
@@ -95,7 +94,7 @@ def _risk_table(seen: Judgement, record: FitRecord) -> Block:
         return [side.values[i], low, high]
 
     kind = "number" if seen.level is None else "interval"
-    columns = [("Group", "text"), (f"Risk, {BEFORE}", kind), (f"Risk, {AFTER}", kind)]
+    columns = [("Group", "text"), (f"Risk, {seen.before.name}", kind), (f"Risk, {AFTER}", kind)]
     columns += [("Change", "change"), ("Weight", "share")]
     if seen.rows is not None:
         columns.insert(1, ("Rows judged" if seen.level is not None else "Rows", "count"))
@@ -284,7 +283,7 @@ def residual_section(seen: Judgement, record: FitRecord) -> Block:
         levels=found.levels,
         x="label minus prediction",
         series=[
-            {"name": BEFORE, "colour": "plain", "quantiles": found.plain[at]},
+            {"name": seen.before.name, "colour": "plain", "quantiles": found.plain[at]},
             {"name": AFTER, "colour": "ours", "quantiles": found.ours[at]},
         ],
     )

@@ -37,7 +37,8 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Judgement:
-    """Least squares ("before") against the fit ("after") on the same rows.
+    """The plain average ("before"; of a linear neuron, least squares) against the fit ("after"), on
+    the same rows.
 
     Attributes
     ----------
@@ -65,10 +66,11 @@ class Judgement:
         """From held-out rows where the record has them, else from the rows of the fit."""
         labels = label_list(model.groups_)
         names, weights = names_of(model.groups_), np.asarray(model.group_weights_, dtype=float)
+        plain_name = "least squares" if model.activation_.is_identity else "plain average"
         judged = record.judged
         if judged is None:
             rows = _rows(record, labels)
-            plain, ours = np.asarray(record.plain_risks, dtype=float), model.group_risks_
+            plain, ours = (np.asarray(r, dtype=float) for r in (record.plain_risks, record.risks))
             # Weighted rows do not count as one each.
             known = rows is not None and record.data.weight is None
             return cls(
@@ -77,7 +79,7 @@ class Judgement:
                 rows=rows,
                 weights=weights,
                 before=Side(
-                    name=BEFORE, values=plain, average=_mean(plain, rows if known else None)
+                    name=plain_name, values=plain, average=_mean(plain, rows if known else None)
                 ),
                 after=Side(name=AFTER, values=ours, average=_mean(ours, rows if known else None)),
                 how="the rows of the fit themselves",
@@ -86,7 +88,7 @@ class Judgement:
             )
         sides = {}
         for name, found, average in (
-            (BEFORE, judged.plain, judged.plain_average),
+            (plain_name, judged.plain, judged.plain_average),
             (AFTER, judged.ours, judged.ours_average),
         ):
             place = {label: i for i, label in enumerate(label_list(found.labels))}
@@ -102,7 +104,7 @@ class Judgement:
             names=names,
             rows=np.array([float(sizes.get(label, 0.0)) for label in labels]),
             weights=weights,
-            before=sides[BEFORE],
+            before=sides[plain_name],
             after=sides[AFTER],
             how=judged.how,
             held_out=judged.held_out,
@@ -125,7 +127,7 @@ class Judgement:
         return int(np.sum(self.after.values > self.before.values))
 
 
-BEFORE, AFTER = "least squares", "this fit"
+AFTER = "this fit"
 
 
 def _rows(record: FitRecord, labels: list[Any]) -> Array | None:

@@ -109,6 +109,7 @@ def fit_table(
             if name not in ("verbose", "checkpoint", "warm_start")
         },
         data=facts,
+        risks=made.risks,
         plain_risks=made.plain.group_risks_,
         judged=made.judged,
         residuals=made.residuals,
@@ -134,6 +135,7 @@ class _Made:
     rows: int
     converged: bool
     notes: list[str]
+    risks: Any
     judged: Any = None
     residuals: Any = None
 
@@ -170,7 +172,11 @@ def _in_memory(
                         folds=folds, level=level,
                     )  # fmt: skip
         residuals = judging.residuals_by_group(plain, model, rows.X, rows.y, rows.groups)
-    return _Made(model, plain, len(rows), not missed, notes, judged, residuals)
+    risks = model.group_risks_
+    if _clips(model):
+        data = (rows.X, rows.y, rows.groups, rows.sample_weight)
+        risks = judging.risks_as_they_are(model, *data)
+    return _Made(model, plain, len(rows), not missed, notes, risks, judged, residuals)
 
 
 def _from_source(
@@ -184,7 +190,8 @@ def _from_source(
         some = sample_rows(table, columns, CHOOSING_ROWS, 0)
         with _convergence():
             model.fit(some.X, some.y, groups=some.groups, sample_weight=some.sample_weight)
-        notes.append(f"chosen on {len(some):,} rows drawn at random: {model.verdict_}")
+        drawn = "all rows" if len(some) == learned.used else f"{len(some):,} rows drawn at random"
+        notes.append(f"chosen on {drawn}: {model.verdict_}".rstrip("."))
         model = GroupDRONeuron(**{**model._options(), **model.best_params_})
     with _convergence() as missed:
         model.fit(source)
@@ -195,15 +202,23 @@ def _from_source(
     for fitted in (model, plain):
         fitted.columns_ = columns
     judged = residuals = None
-    rows = learned.used
-    if not bare:
+    rows, risks = learned.used, model.group_risks_
+    if not bare or _clips(model):
         judged = judging.judge_by_rows(plain, model, source, rows, level)
+        risks = judged.ours.values
+    if not bare:
         sample = model._found.sample
         residuals = judging.residuals_by_group(
             plain, model, sample.X, sample.y, sample.labels[sample.codes]
         )
         notes.append(f"residuals and diagnosis are of {len(sample.y):,} rows drawn at random")
-    return _Made(model, plain, rows, not missed, notes, judged, residuals)
+    return _Made(model, plain, rows, not missed, notes, risks, None if bare else judged, residuals)
+
+
+def _clips(model: Any) -> bool:
+    """Whether the risks of a fit are of clipped labels."""
+    fitted = getattr(model, "best_estimator_", model)
+    return fitted.truncate is not None
 
 
 def _diagnosed(model: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from counterpoise.disk import draft_of
 from counterpoise.progress import stage
 from counterpoise.tabular.encoding import missing_masks
 from counterpoise.tabular.errors import DataError, check_names
@@ -31,7 +32,7 @@ def predictions(
 
     It is null where a feature is missing and the model was fitted without such rows.
     """
-    columns = model.columns_
+    columns, extra = model.columns_, list(dict.fromkeys(extra))
     check_names(columns.inputs, table.names, table.where, "feature")
     check_names(extra, table.names, table.where)
     if name in extra:
@@ -64,7 +65,7 @@ def file_writer(path: Path) -> Iterator[Callable[[Any], None]]:
         )
     if not path.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {str(path.parent)!r}; make it first")
-    draft = path.with_name(f".{path.name}.new")
+    draft = draft_of(path)
     writers: list[Any] = []
 
     def write(batch: Any) -> None:
