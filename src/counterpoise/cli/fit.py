@@ -48,7 +48,7 @@ NOT_CONVERGED = 5
 @click.option("--chunked/--in-memory", default=None,
               help="How to read the rows; by default in chunks if they are too many.")  # fmt: skip
 @click.option("--checkpoint", type=click.Path(dir_okay=False),
-              help="A file to go on from if a long fit is stopped; it goes in the end.")  # fmt: skip
+              help="A file to go on from if a long fit is stopped.")  # fmt: skip
 @as_json
 @click.pass_context
 def fit(ctx: click.Context, as_json: bool, **options: Any) -> None:
