@@ -202,6 +202,40 @@ def test_marks_line_ends_and_other_letters(tmp_path):
     assert read(open_table(path)) == {"größe": [1, 2], "名": ["東京", "Zürich"]}
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "cp1252", "Latin-1", "utf-8-sig"])
+@pytest.mark.parametrize("first", ["", "sep=;\r\n"])
+def test_other_encodings_can_be_read(encoding, first, tmp_path):
+    path = csv(tmp_path, f"{first}größe;b\r\n1;é\r\n2;ü\r\n", encoding=encoding)
+    table = open_table(path, encoding=encoding, text=["b"])
+    assert read(table) == {"größe": [1, 2], "b": ["é", "ü"]}
+    zipped = csv(tmp_path, gzip.compress(path.read_bytes()), "data.csv.gz")
+    assert read(open_table(zipped, encoding=encoding)) == read(table)
+
+
+def test_a_wrong_encoding_is_told(tmp_path):
+    path = csv(tmp_path, "a,b\n1,é\n", encoding="cp1252")
+    with pytest.raises(DataError, match=r"data.csv' .*not UTF-8; say .*--encoding cp1252"):
+        open_table(path, text=["b"])
+    with pytest.raises(DataError, match=r"data.csv' .*not ascii; say .*--encoding"):
+        open_table(path, encoding="ascii")
+    for unknown in ("utf-99", "rot13", ""):
+        with pytest.raises(ValueError, match=rf"encoding must be .*cp1252; got '{unknown}'"):
+            open_table(path, encoding=unknown)
+
+
+@pytest.mark.parametrize("line", ["sep=;\n", "SEP=;\r\n", '"sep=;"\n', "\ufeffsep=;\n"])
+def test_the_line_that_tells_the_delimiter_is_passed_over(line, tmp_path):
+    path = csv(tmp_path, f"{line}a,b;c,d\n1;2\n")
+    assert read(open_table(path)) == {"a,b": [1], "c,d": [2]}
+    both = csv(tmp_path, f"{line}a;b\n1;2\n")
+    assert read(open_table(both, delimiter=",")) == {"a;b": ["1;2"]}, "as it was said"
+
+
+def test_columns_may_be_called_like_that_line(tmp_path):
+    path = csv(tmp_path, "sep=x,b\n1,2\n")
+    assert read(open_table(path)) == {"sep=x": [1], "b": [2]}
+
+
 def test_labels_stay_as_they_are_written(tmp_path):
     path = csv(tmp_path, "g,h,x\nNA,01,1\nnull,02,2\n,10,3\nnan,11,NA\n")
     table = open_table(path, text=["g", "h", "not there"])
@@ -263,8 +297,9 @@ def test_types_are_those_of_the_whole_file(tmp_path):
         ("a.csv", b"a,b\n", r"a.csv' has no rows"),
         ("a.csv", b"a,b\n1,2\n3\n", r"a.csv' cannot.*Expected 2 columns, got 1.*mend it"),
         ("a.csv", b"a,b,a\n1,2,3\n", r"a.csv' has several columns called 'a'; give each its own"),
-        ("a.csv", "a,b\n1,é\n".encode("latin-1"), r"a.csv' .*not UTF-8 .*'b'; save it as UTF-8"),
-        ("a.csv", "a,b\n1,2\n".encode("utf-16"), r"a.csv' .*UTF-16; save it as UTF-8"),
+        ("a.csv", "a,b\n1,é\n".encode("latin-1"), r"a.csv' .*not UTF-8 .*'b'; .*--encoding cp1252"),
+        ("a.csv", "a,é\n1,2\n".encode("latin-1"), r"a.csv' .*not UTF-8; .*--encoding cp1252"),
+        ("a.csv", "a,b\n1,2\n".encode("utf-16"), r"a.csv' .*UTF-16; .*--encoding utf-16"),
         ("a.csv.gz", b"a,b\n1,2\n", r"a.csv.gz' cannot be read"),
         ("a.csv.gz", gzip.compress(b"a,b\n1,2\n" * 99, mtime=0)[:-20], r"a.csv.gz' cannot be read"),
         ("a.parquet", b"", r"a.parquet' is empty"),
