@@ -141,6 +141,72 @@ def test_files_of_a_folder_must_have_the_same_columns(tmp_path):
         open_table(tmp_path)
 
 
+def parted(folder, parts, **columns):
+    """A file of each part, numbered, with the columns given or x alone."""
+    for i, part in enumerate(parts):
+        (folder / part).mkdir(parents=True)
+        table = pa.table(columns or {"x": [i + 0.25, i + 0.5]})
+        pq.write_table(table, folder / part / "0.parquet")
+    return folder
+
+
+def test_folders_may_tell_columns(tmp_path):
+    table = open_table(parted(tmp_path, ["g=a/k=1", "g=b%20c/k=2", "g=b%20c/k=-30"]))
+    assert table.names == ["x", "g", "k"]
+    assert table.types == {"x": "double", "g": "string", "k": "int64"}
+    assert (table.n_rows, table.format, table.path) == (6, "parquet", tmp_path)
+    expected = {
+        "x": [0.25, 0.5, 2.25, 2.5, 1.25, 1.5],
+        "g": ["a", "a", "b c", "b c", "b c", "b c"],
+        "k": [1, 1, -30, -30, 2, 2],
+    }
+    for rows in (1, 100):
+        assert read(table, rows=rows) == expected
+        assert read(table, columns=["k"], rows=rows) == {"k": expected["k"]}
+        assert read(table, columns=["g", "x"], rows=rows) == {n: expected[n] for n in ("g", "x")}
+
+
+def test_what_folders_tell_is_text_unless_it_is_integers(tmp_path):
+    zeros = open_table(parted(tmp_path / "a", ["k=01", "k=1", "k=2"]))
+    assert read(zeros, columns=["k"]) == {"k": ["01", "01", "1", "1", "2", "2"]}
+    holes = open_table(parted(tmp_path / "b", ["k=5", "k=__HIVE_DEFAULT_PARTITION__"]))
+    assert sorted(read(holes)["k"], key=str) == [5, 5, None, None]
+    own = open_table(parted(tmp_path / "c", ["k=a"], k=["written"], x=[1]))
+    assert read(own) == {"k": ["written"], "x": [1]}, "the files know better"
+
+
+def test_folders_count_for_the_digest(tmp_path):
+    one, two = (open_table(parted(tmp_path / name, [f"k={name}"])) for name in "ab")
+    assert one.digest != two.digest
+    assert one.nbytes == two.nbytes > 0
+
+
+def test_folders_that_tell_columns_are_not_held_whole(tmp_path):
+    data = pa.table({name: np.random.default_rng(0).normal(size=100_000) for name in "xy"})
+    for part in ("g=a", "g=b"):
+        (tmp_path / part).mkdir()
+        pq.write_table(data, tmp_path / part / "0.parquet", row_group_size=5000,
+                       use_dictionary=False)  # fmt: skip
+    del data
+    before = pa.total_allocated_bytes()
+    table = open_table(tmp_path)
+    most = max(pa.total_allocated_bytes() - before for _ in table.batches(rows=2000))
+    assert most < table.nbytes / 8
+
+
+def test_sub_folders_that_are_not_read_are_told(tmp_path):
+    with pytest.raises(DataError, match=r"sub-folders are read only .*column=value; give .*deep'"):
+        open_table(parted(tmp_path / "a", ["deep"]))
+    with pytest.raises(DataError, match=r"differ in the columns 'h'.*must tell the same ones"):
+        open_table(parted(tmp_path / "b", ["g=1/h=2", "g=2"]))
+    mixed = parted(tmp_path / "c", ["g=1"])
+    pq.write_table(pa.table({"x": [1.0]}), mixed / "0.parquet")
+    with pytest.raises(DataError, match=r"itself and in sub-folders such as 'g=1'"):
+        open_table(mixed)
+    hidden = parted(tmp_path / "d", ["g=1", "_old=1", ".g=2"])
+    assert open_table(hidden).n_rows == 2
+
+
 def test_a_matrix_in_an_npz_file_is_a_column_for_every_feature(tmp_path):
     X = np.arange(6.0).reshape(3, 2)
     np.savez(tmp_path / "plain.npz", X=X, y=np.arange(3))
@@ -324,7 +390,7 @@ def test_files_that_cannot_be_read_are_named(name, content, told, tmp_path):
 def test_what_is_not_there_is_said(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no file or folder '.*none.csv'"):
         open_table(tmp_path / "none.csv")
-    with pytest.raises(FileNotFoundError, match=r"no \*.parquet files in"):
+    with pytest.raises(DataError, match=r"no \*.parquet files in .*; give a folder that has some"):
         open_table(tmp_path)
     with pytest.raises(DataError, match="is a folder; only Parquet"):
         open_table(tmp_path, format="csv")

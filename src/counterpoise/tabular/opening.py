@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 from counterpoise.arguments import check_choice
-from counterpoise.sources import parquet_files
 from counterpoise.tabular.csv import known_encoding, read_csv
 from counterpoise.tabular.errors import DataError, short
+from counterpoise.tabular.folders import parquet_in
 from counterpoise.tabular.table import HeldTable, ParquetTable, Table
 
 SUFFIXES = {
@@ -49,7 +49,8 @@ def open_table(
     path : path
         Of a CSV file (``.csv``, ``.tsv``, ``.txt``, also with ``.gz``, ``.bz2``, ``.zst`` or
         ``.lz4``), a Parquet file or a folder of ``*.parquet``, an Arrow file or stream
-        (``.arrow``, ``.feather``, ``.ipc``), or an ``.npz`` file of numpy arrays.
+        (``.arrow``, ``.feather``, ``.ipc``), or an ``.npz`` file of numpy arrays. If a folder has
+        its Parquet files in sub-folders ``column=value``, these are columns, too.
     format : {"csv", "parquet", "arrow", "npz"}, optional
         By default the suffix decides.
     text : list of str
@@ -80,7 +81,7 @@ def open_table(
         raise FileNotFoundError(f"there is no file or folder {str(file)!r}; check the path")
     kind = _format(file, format)
     if kind == "parquet":
-        return ParquetTable.of(file, parquet_files(file))
+        return ParquetTable.of(file, parquet_in(file) if file.is_dir() else [file])
     if file.is_dir():
         raise DataError(
             f"{str(file)!r} is a folder; only Parquet files are read from one: give a file"
