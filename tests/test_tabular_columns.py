@@ -270,12 +270,17 @@ def test_missing_values_are_filled_in():
     assert later.tolist() == [[2, 0, 0.5]]
 
 
-def test_a_category_without_missing_values_has_no_level_for_them():
-    found = learn({"b": ["x", "y", "x"], "y": [1, 2, 3]}, missing="impute").columns
-    assert found.names == ("b=y",)
-    with pytest.raises(DataError, match=r"'b' has values that were not there.*'\(missing\)'"):
-        found.encode({"b": ["y", None]})
-    assert found.encode({"b": ["y", None]}, unseen="base").tolist() == [[1], [0]]
+def test_a_category_that_was_never_missing_is_the_base_where_it_is():
+    data = {"a": [1.0, 2.0, 3.0], "b": ["x", "y", "y"], "y": [1, 2, 3]}
+    found = learn(data, missing="impute").columns
+    assert found.names == ("a", "b=x")
+    later = {"a": [None, 5.0, 1.0], "b": ["x", None, "y"]}
+    for unseen in ("refuse", "base"):
+        assert found.encode(later, unseen).tolist() == [[2, 1], [5, 0], [1, 0]]
+    with pytest.raises(DataError, match=r"'b' has values that were not there.*: 'z'; known"):
+        found.encode({"a": [1.0, 1.0], "b": [None, "z"]})
+    with pytest.raises(DataError, match=r"missing in the columns 'a' \(1\), 'b' \(1\)"):
+        learn(data).columns.encode(later)
 
 
 @pytest.mark.parametrize("role", ["target", "weight"])

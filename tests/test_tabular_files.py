@@ -141,6 +141,72 @@ def test_files_of_a_folder_must_have_the_same_columns(tmp_path):
         open_table(tmp_path)
 
 
+def parted(folder, parts, **columns):
+    """A file of each part, numbered, with the columns given or x alone."""
+    for i, part in enumerate(parts):
+        (folder / part).mkdir(parents=True)
+        table = pa.table(columns or {"x": [i + 0.25, i + 0.5]})
+        pq.write_table(table, folder / part / "0.parquet")
+    return folder
+
+
+def test_folders_may_tell_columns(tmp_path):
+    table = open_table(parted(tmp_path, ["g=a/k=1", "g=b%20c/k=2", "g=b%20c/k=-30"]))
+    assert table.names == ["x", "g", "k"]
+    assert table.types == {"x": "double", "g": "string", "k": "int64"}
+    assert (table.n_rows, table.format, table.path) == (6, "parquet", tmp_path)
+    expected = {
+        "x": [0.25, 0.5, 2.25, 2.5, 1.25, 1.5],
+        "g": ["a", "a", "b c", "b c", "b c", "b c"],
+        "k": [1, 1, -30, -30, 2, 2],
+    }
+    for rows in (1, 100):
+        assert read(table, rows=rows) == expected
+        assert read(table, columns=["k"], rows=rows) == {"k": expected["k"]}
+        assert read(table, columns=["g", "x"], rows=rows) == {n: expected[n] for n in ("g", "x")}
+
+
+def test_what_folders_tell_is_text_unless_it_is_integers(tmp_path):
+    zeros = open_table(parted(tmp_path / "a", ["k=01", "k=1", "k=2"]))
+    assert read(zeros, columns=["k"]) == {"k": ["01", "01", "1", "1", "2", "2"]}
+    holes = open_table(parted(tmp_path / "b", ["k=5", "k=__HIVE_DEFAULT_PARTITION__"]))
+    assert sorted(read(holes)["k"], key=str) == [5, 5, None, None]
+    own = open_table(parted(tmp_path / "c", ["k=a"], k=["written"], x=[1]))
+    assert read(own) == {"k": ["written"], "x": [1]}, "the files know better"
+
+
+def test_folders_count_for_the_digest(tmp_path):
+    one, two = (open_table(parted(tmp_path / name, [f"k={name}"])) for name in "ab")
+    assert one.digest != two.digest
+    assert one.nbytes == two.nbytes > 0
+
+
+def test_folders_that_tell_columns_are_not_held_whole(tmp_path):
+    data = pa.table({name: np.random.default_rng(0).normal(size=100_000) for name in "xy"})
+    for part in ("g=a", "g=b"):
+        (tmp_path / part).mkdir()
+        pq.write_table(data, tmp_path / part / "0.parquet", row_group_size=5000,
+                       use_dictionary=False)  # fmt: skip
+    del data
+    before = pa.total_allocated_bytes()
+    table = open_table(tmp_path)
+    most = max(pa.total_allocated_bytes() - before for _ in table.batches(rows=2000))
+    assert most < table.nbytes / 8
+
+
+def test_sub_folders_that_are_not_read_are_told(tmp_path):
+    with pytest.raises(DataError, match=r"sub-folders are read only .*column=value; give .*deep'"):
+        open_table(parted(tmp_path / "a", ["deep"]))
+    with pytest.raises(DataError, match=r"differ in the columns 'h'.*must tell the same ones"):
+        open_table(parted(tmp_path / "b", ["g=1/h=2", "g=2"]))
+    mixed = parted(tmp_path / "c", ["g=1"])
+    pq.write_table(pa.table({"x": [1.0]}), mixed / "0.parquet")
+    with pytest.raises(DataError, match=r"itself and in sub-folders such as 'g=1'"):
+        open_table(mixed)
+    hidden = parted(tmp_path / "d", ["g=1", "_old=1", ".g=2"])
+    assert open_table(hidden).n_rows == 2
+
+
 def test_a_matrix_in_an_npz_file_is_a_column_for_every_feature(tmp_path):
     X = np.arange(6.0).reshape(3, 2)
     np.savez(tmp_path / "plain.npz", X=X, y=np.arange(3))
@@ -200,6 +266,40 @@ def test_the_delimiter_is_found(delimiter, tmp_path):
 def test_marks_line_ends_and_other_letters(tmp_path):
     path = csv(tmp_path, "\ufeffgröße,名\r\n1,東京\r\n2,Zürich\r\n")
     assert read(open_table(path)) == {"größe": [1, 2], "名": ["東京", "Zürich"]}
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "cp1252", "Latin-1", "utf-8-sig"])
+@pytest.mark.parametrize("first", ["", "sep=;\r\n"])
+def test_other_encodings_can_be_read(encoding, first, tmp_path):
+    path = csv(tmp_path, f"{first}größe;b\r\n1;é\r\n2;ü\r\n", encoding=encoding)
+    table = open_table(path, encoding=encoding, text=["b"])
+    assert read(table) == {"größe": [1, 2], "b": ["é", "ü"]}
+    zipped = csv(tmp_path, gzip.compress(path.read_bytes()), "data.csv.gz")
+    assert read(open_table(zipped, encoding=encoding)) == read(table)
+
+
+def test_a_wrong_encoding_is_told(tmp_path):
+    path = csv(tmp_path, "a,b\n1,é\n", encoding="cp1252")
+    with pytest.raises(DataError, match=r"data.csv' .*not UTF-8; say .*--encoding cp1252"):
+        open_table(path, text=["b"])
+    with pytest.raises(DataError, match=r"data.csv' .*not ascii; say .*--encoding"):
+        open_table(path, encoding="ascii")
+    for unknown in ("utf-99", "rot13", ""):
+        with pytest.raises(ValueError, match=rf"encoding must be .*cp1252; got '{unknown}'"):
+            open_table(path, encoding=unknown)
+
+
+@pytest.mark.parametrize("line", ["sep=;\n", "SEP=;\r\n", '"sep=;"\n', "\ufeffsep=;\n"])
+def test_the_line_that_tells_the_delimiter_is_passed_over(line, tmp_path):
+    path = csv(tmp_path, f"{line}a,b;c,d\n1;2\n")
+    assert read(open_table(path)) == {"a,b": [1], "c,d": [2]}
+    both = csv(tmp_path, f"{line}a;b\n1;2\n")
+    assert read(open_table(both, delimiter=",")) == {"a;b": ["1;2"]}, "as it was said"
+
+
+def test_columns_may_be_called_like_that_line(tmp_path):
+    path = csv(tmp_path, "sep=x,b\n1,2\n")
+    assert read(open_table(path)) == {"sep=x": [1], "b": [2]}
 
 
 def test_labels_stay_as_they_are_written(tmp_path):
@@ -263,8 +363,9 @@ def test_types_are_those_of_the_whole_file(tmp_path):
         ("a.csv", b"a,b\n", r"a.csv' has no rows"),
         ("a.csv", b"a,b\n1,2\n3\n", r"a.csv' cannot.*Expected 2 columns, got 1.*mend it"),
         ("a.csv", b"a,b,a\n1,2,3\n", r"a.csv' has several columns called 'a'; give each its own"),
-        ("a.csv", "a,b\n1,é\n".encode("latin-1"), r"a.csv' .*not UTF-8 .*'b'; save it as UTF-8"),
-        ("a.csv", "a,b\n1,2\n".encode("utf-16"), r"a.csv' .*UTF-16; save it as UTF-8"),
+        ("a.csv", "a,b\n1,é\n".encode("latin-1"), r"a.csv' .*not UTF-8 .*'b'; .*--encoding cp1252"),
+        ("a.csv", "a,é\n1,2\n".encode("latin-1"), r"a.csv' .*not UTF-8; .*--encoding cp1252"),
+        ("a.csv", "a,b\n1,2\n".encode("utf-16"), r"a.csv' .*UTF-16; .*--encoding utf-16"),
         ("a.csv.gz", b"a,b\n1,2\n", r"a.csv.gz' cannot be read"),
         ("a.csv.gz", gzip.compress(b"a,b\n1,2\n" * 99, mtime=0)[:-20], r"a.csv.gz' cannot be read"),
         ("a.parquet", b"", r"a.parquet' is empty"),
@@ -289,7 +390,7 @@ def test_files_that_cannot_be_read_are_named(name, content, told, tmp_path):
 def test_what_is_not_there_is_said(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no file or folder '.*none.csv'"):
         open_table(tmp_path / "none.csv")
-    with pytest.raises(FileNotFoundError, match=r"no \*.parquet files in"):
+    with pytest.raises(DataError, match=r"no \*.parquet files in .*; give a folder that has some"):
         open_table(tmp_path)
     with pytest.raises(DataError, match="is a folder; only Parquet"):
         open_table(tmp_path, format="csv")

@@ -3,11 +3,33 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
+
+# Where Linux tells how much of the memory a container may take, in its second and first version.
+LIMITS = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
 
 
 def memory() -> float | None:
-    """Bytes of memory; None where the system does not tell."""
+    """Bytes of memory that may be used: all of it, or a container's share; None where the system
+    does not tell."""
+    found = [physical(), *map(_limit, LIMITS)]
+    return min((size for size in found if size is not None), default=None)
+
+
+def physical() -> float | None:
+    """Bytes of memory that are built in."""
     try:
         return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, ValueError, OSError):
         return None
+
+
+def _limit(file: Path) -> float | None:
+    try:
+        found = float(file.read_text())
+    except (OSError, ValueError):  # "max" is no limit
+        return None
+    return found if found > 0 else None

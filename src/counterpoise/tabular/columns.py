@@ -54,6 +54,9 @@ class Columns:
     weight : str or None
     features : tuple of Feature
     missing : str, "refuse", "drop" or "impute"
+        What becomes of missing features. Under "impute", missing numbers are the mean, and missing
+        categories are the level ``"(missing)"``, or the base where none was missing when the
+        columns were learned.
     labels : str, "text" or "integer"
         What groups are called by.
     """

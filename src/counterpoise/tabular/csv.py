@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,37 +19,49 @@ DELIMITERS = (",", ";", "\t", "|")
 BLOCK = 1 << 23
 # How much of a file is looked at for its first line.
 HEAD = 1 << 20
+# The first line by which Excel tells the delimiter.
+SEPARATOR = re.compile(r'"?sep=(.)"?\r?(?:\n|$)', re.IGNORECASE)
 WHOLE = r"^(0|-?[1-9][0-9]{0,17})$"
 
 
 def read_csv(
-    file: Path, text: Sequence[str], words: Sequence[str], delimiter: str | None, decimal: str
+    file: Path,
+    text: Sequence[str],
+    words: Sequence[str],
+    delimiter: str | None,
+    decimal: str,
+    encoding: str,
 ) -> Any:
     """See :func:`counterpoise.tabular.open_table`."""
-    head = _head(file)
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise DataError(f"{str(file)!r} is written in UTF-16; save it as UTF-8")
+    head = _head(file, encoding)
+    said = SEPARATOR.match(head)
     options = pacsv.ConvertOptions(
         column_types=dict.fromkeys((*text, *words), pa.string()),
         strings_can_be_null=False,  # told below, for each column by itself
         decimal_point=decimal,
     )
     if delimiter is None:
-        delimiter = "\t" if ".tsv" in file.suffixes else sniffed(head)
-    data = pacsv.read_csv(
-        file,
-        read_options=pacsv.ReadOptions(block_size=BLOCK),
-        parse_options=pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-        convert_options=options,
-    )
-    if len(set(data.column_names)) < data.num_columns:
+        tabs = "\t" if ".tsv" in file.suffixes else None
+        delimiter = said[1] if said else tabs or sniffed(head)
+    try:
+        data = pacsv.read_csv(
+            file,
+            read_options=pacsv.ReadOptions(
+                block_size=BLOCK, encoding=encoding, skip_rows=int(said is not None)
+            ),
+            parse_options=pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+            convert_options=options,
+        )
+        names = data.column_names  # which are decoded here
+    except (UnicodeError, pa.ArrowInvalid) as error:
+        if isinstance(error, UnicodeError) or "invalid UTF8" in str(error):
+            raise _foreign(file, encoding) from None
+        raise
+    if len(set(names)) < len(names):
         return data  # refused by the table
     foreign = [field.name for field in data.schema if pa.types.is_binary(field.type)]
     if foreign:
-        raise DataError(
-            f"{str(file)!r} has text that is not UTF-8 in the columns {listed(foreign)}; save it "
-            "as UTF-8"
-        )
+        raise _foreign(file, encoding, foreign)
     nulls = pa.array(options.null_values)
     for at, field in enumerate(data.schema):
         if pa.types.is_string(field.type):
@@ -57,15 +71,15 @@ def read_csv(
     return data
 
 
-def sniffed(head: bytes) -> str:
+def sniffed(head: str) -> str:
     """The delimiter that the first line has most, outside of quotes.
 
-    >>> sniffed(b'"a,b,c";d;e\\n1;2,5;3\\n')
+    >>> sniffed('"a,b,c";d;e\\n1;2,5;3\\n')
     ';'
     """
     counts = dict.fromkeys(DELIMITERS, 0)
     quoted = False
-    for letter in head.decode("utf-8", errors="replace"):
+    for letter in head:
         if letter == '"':
             quoted = not quoted
         elif not quoted and letter in "\r\n":
@@ -76,9 +90,37 @@ def sniffed(head: bytes) -> str:
     return max(counts, key=lambda delimiter: counts[delimiter])
 
 
-def _head(file: Path) -> bytes:
+def known_encoding(encoding: str) -> str:
+    """An encoding as Arrow calls it."""
+    try:
+        found = codecs.lookup(encoding)
+        "".encode(found.name)  # others are of bytes to bytes
+    except (LookupError, ValueError):
+        raise ValueError(
+            f"encoding must be one that Python knows, such as utf-8, utf-16 or cp1252; "
+            f"got {encoding!r}"
+        ) from None
+    return "utf8" if found.name in ("utf-8", "utf-8-sig") else found.name
+
+
+def _head(file: Path, encoding: str) -> str:
     with pa.input_stream(str(file), compression="detect") as stream:
-        return stream.read(HEAD)
+        head = stream.read(HEAD)
+    if encoding == "utf8" and head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise DataError(
+            f"{str(file)!r} is written in UTF-16; read it with --encoding utf-16, or save it as "
+            "UTF-8"
+        )
+    return head.decode(encoding, errors="replace").removeprefix("\ufeff")
+
+
+def _foreign(file: Path, encoding: str, columns: Sequence[str] = ()) -> DataError:
+    where = f" in the columns {listed(columns)}" if columns else ""
+    name = "UTF-8" if encoding == "utf8" else encoding
+    return DataError(
+        f"{str(file)!r} has text that is not {name}{where}; say how it is written, for example "
+        "with --encoding cp1252, or save it as UTF-8"
+    )
 
 
 def _without(column: Any, nulls: Any) -> Any:

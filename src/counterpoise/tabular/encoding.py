@@ -88,14 +88,14 @@ def filled(feature: Feature, column: Any) -> Array:
 
 
 def level_codes(feature: Feature, column: Any, unseen: str) -> Array:
-    """For every row the number of its level; 0, the base, also for unseen ones if so asked."""
+    """For every row the number of its level; 0, the base, also for unseen ones if so asked, and
+    for missing ones where no level stands for them."""
     codes, values = words(column)
     number = {level: i for i, level in enumerate(feature.levels)}
-    place = np.array([*(number.get(value, -1) for value in values), number.get(NONE, -1)])
+    place = np.array([*(number.get(value, -1) for value in values), number.get(NONE, 0)])
     found = place[codes]
     if unseen == "refuse" and (found < 0).any():
-        new = [*values, NONE]
-        strange = [new[code] for code in dict.fromkeys(codes[found < 0].tolist())]
+        strange = [values[code] for code in dict.fromkeys(codes[found < 0].tolist())]
         raise DataError(
             f"column {feature.name!r} has values that were not there when the columns were "
             f"learned: {listed(strange, 5)}; known are {listed(feature.levels)}. Correct them, "

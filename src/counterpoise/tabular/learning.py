@@ -84,7 +84,8 @@ def learn_columns(
         Numbers that are names of categories.
     missing : {"refuse", "drop", "impute"}
         Missing values are an error; or their rows are left out; or numbers are the mean of their
-        column, and categories and groups have the level ``"(missing)"``.
+        column, and categories and groups have the level ``"(missing)"``. Categories without a
+        missing value have no such level; later ones are the base.
     max_levels : int
         A text column with more of them is refused.
     progress : function of (rows read, rows in all), optional

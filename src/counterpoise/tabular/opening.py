@@ -11,8 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 from counterpoise.arguments import check_choice
-from counterpoise.sources import parquet_files
+from counterpoise.tabular.csv import known_encoding, read_csv
 from counterpoise.tabular.errors import DataError, short
+from counterpoise.tabular.folders import parquet_in
 from counterpoise.tabular.table import HeldTable, ParquetTable, Table
 
 SUFFIXES = {
@@ -39,6 +40,7 @@ def open_table(
     words: Sequence[str] = (),
     delimiter: str | None = None,
     decimal: str = ".",
+    encoding: str = "utf-8",
 ) -> Table:
     """The table in a file.
 
@@ -47,7 +49,8 @@ def open_table(
     path : path
         Of a CSV file (``.csv``, ``.tsv``, ``.txt``, also with ``.gz``, ``.bz2``, ``.zst`` or
         ``.lz4``), a Parquet file or a folder of ``*.parquet``, an Arrow file or stream
-        (``.arrow``, ``.feather``, ``.ipc``), or an ``.npz`` file of numpy arrays.
+        (``.arrow``, ``.feather``, ``.ipc``), or an ``.npz`` file of numpy arrays. If a folder has
+        its Parquet files in sub-folders ``column=value``, these are columns, too.
     format : {"csv", "parquet", "arrow", "npz"}, optional
         By default the suffix decides.
     text : list of str
@@ -57,9 +60,12 @@ def open_table(
     words : list of str
         Columns of a CSV file to read as text in which ``NA`` and its like are missing.
     delimiter : str, optional
-        Of a CSV file; by default the comma, semicolon, tab or bar that its first line has most.
+        Of a CSV file; by default the comma, semicolon, tab or bar that its first line has most,
+        or the one that a line such as ``sep=;`` before it tells.
     decimal : str
         The decimal mark of a CSV file.
+    encoding : str
+        How the text of a CSV file is written: "utf-8", "utf-16", "cp1252", ...
 
     Returns
     -------
@@ -69,12 +75,13 @@ def open_table(
     for name, mark in (("delimiter", delimiter), ("decimal", decimal)):
         if mark is not None and len(mark) != 1:
             raise ValueError(f"{name} must be one character; got {mark!r}")
+    known = known_encoding(encoding)
     file = Path(path)
     if not file.exists():
         raise FileNotFoundError(f"there is no file or folder {str(file)!r}; check the path")
     kind = _format(file, format)
     if kind == "parquet":
-        return ParquetTable.of(file, parquet_files(file))
+        return ParquetTable.of(file, parquet_in(file) if file.is_dir() else [file])
     if file.is_dir():
         raise DataError(
             f"{str(file)!r} is a folder; only Parquet files are read from one: give a file"
@@ -83,9 +90,8 @@ def open_table(
         raise DataError(f"{str(file)!r} is empty; write it anew, or give another file")
     with reading(file, kind):
         if kind == "csv":
-            from counterpoise.tabular.csv import read_csv
-
-            return HeldTable.of(read_csv(file, text, words, delimiter, decimal), file, kind)
+            data = read_csv(file, text, words, delimiter, decimal, known)
+            return HeldTable.of(data, file, kind)
         if kind == "npz":
             from counterpoise.tabular.npz import read_npz
 

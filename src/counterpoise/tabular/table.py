@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pyarrow as pa
 from counterpoise.disk import probed
 from counterpoise.sources import open_parquet, parquet_schema
 from counterpoise.tabular.errors import DataError, check_names, listed, short
+from counterpoise.tabular.folders import parts_of
 
 # Rows that are read together, unless the reader says.
 ROWS = 1 << 16
@@ -103,7 +105,14 @@ class HeldTable(Table):
 
 @dataclass(frozen=True)
 class ParquetTable(Table):
-    """Columns of Parquet files, never read whole."""
+    """Columns of Parquet files, never read whole.
+
+    Attributes
+    ----------
+    parts : mapping column -> array with a value for each file, of those that its folders tell
+    """
+
+    parts: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, path: Path, files: Sequence[Path]) -> ParquetTable:
@@ -127,21 +136,41 @@ class ParquetTable(Table):
                     f"{str(file)!r} and {str(files[0])!r} differ in the columns {listed(other)}; "
                     "files of one table must have the same ones"
                 )
-        return cls(path, "parquet", _unified(schemas, path), n_rows, tuple(files))
+        schema = _unified(schemas, path)
+        parts = parts_of(path, files)
+        for name in parts.keys() & set(schema.names):
+            del parts[name]  # some write them into the files as well
+        for name, values in parts.items():
+            schema = schema.append(pa.field(name, values.type))
+        return cls(path, "parquet", schema, n_rows, tuple(files), parts)
+
+    @cached_property
+    def digest(self) -> str:
+        if not self.parts:
+            return probed(self.files)
+        told = repr({name: values.to_pylist() for name, values in self.parts.items()})
+        return hashlib.sha256((probed(self.files) + told).encode()).hexdigest()[:16]
 
     def _batches(self, columns: list[str], rows: int) -> Iterator[Any]:
-        types = [self.schema.field(name).type for name in columns]
-        for path in self.files:
+        schema = pa.schema([self.schema.field(name) for name in columns])
+        held = [name for name in columns if name not in self.parts]
+        for at, path in enumerate(self.files):
             try:
                 with open_parquet(path) as file:
-                    for batch in file.iter_batches(rows, columns=columns):
+                    for batch in file.iter_batches(rows, columns=held):
                         arrays = [
-                            array if array.type == kind else array.cast(kind)
-                            for array, kind in zip(
-                                map(batch.column, columns), types, strict=True
-                            )
-                        ]  # fmt: skip
-                        yield pa.RecordBatch.from_arrays(arrays, names=columns)
+                            pa.repeat(self.parts[name][at], batch.num_rows)
+                            if name in self.parts
+                            else batch.column(name)
+                            for name in columns
+                        ]
+                        yield pa.RecordBatch.from_arrays(
+                            [
+                                array if array.type == kind else array.cast(kind)
+                                for array, kind in zip(arrays, schema.types, strict=True)
+                            ],
+                            names=columns,
+                        )
             except (OSError, pa.ArrowException) as error:
                 if isinstance(error, (FileNotFoundError, PermissionError)):
                     raise
