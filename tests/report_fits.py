@@ -55,6 +55,7 @@ def record_of(model, X, y, groups, *, judged=True, diagnosed=True, **changes):
         seconds=1.5,
         options=model.get_params(),
         data=data,
+        risks=model.group_risks_,
         plain_risks=plain.group_risks_,
         judged=Judged(how="rows held out, in 5 folds", held_out=True, **risks, **means)
         if judged

@@ -156,7 +156,7 @@ def test_parquet_too_large_for_memory_is_read_in_chunks(data, capsys, monkeypatc
     # and one that chooses, on a sample
     args[args.index("parts")] = "chosen"
     chosen = json.loads(run(capsys, *args, "--cv").out)
-    assert any("chosen on 3,000 rows drawn at random" in note for note in chosen["notes"])
+    assert any("chosen on all rows" in note for note in chosen["notes"])
     whole_cv = json.loads(run(capsys, *args, "--cv", "--in-memory").out)
     assert chosen["nu"] == pytest.approx(whole_cv["nu"], rel=1e-6)
     np.testing.assert_allclose(

@@ -347,7 +347,7 @@ def test_a_file_that_stands_there_stays_whole(tmp_path):
     write_report(tmp_path / "fit")
     before = sorted(path.name for path in (tmp_path / "fit").iterdir())
     (tmp_path / "fit" / "model.json").write_text("{")
-    with pytest.raises(ValueError, match=r"record\.json"):
+    with pytest.raises(ValueError, match=r"model\.json"):
         write_report(tmp_path / "fit")
     assert sorted(path.name for path in (tmp_path / "fit").iterdir()) == before
     assert data_of((tmp_path / "fit" / "report.html").read_text(encoding="utf-8"))
