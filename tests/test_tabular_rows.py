@@ -171,7 +171,7 @@ def test_a_group_called_na_is_no_missing_one(tmp_path):
 def test_zeros_at_the_front_stay(tmp_path):
     path = csv(tmp_path, "g,zip,y\n01,01234,1\n1,01234,2\n02,1234,3\n")
     opened = open_table(path, text=["g"], words=["zip"])
-    assert labels(opened, "g").tolist() == ["01", "1", "02"]
+    assert labels(opened, "g", categorical=["zip"]).tolist() == ["01", "1", "02"]
     found = learn_columns(opened, target="y", group="g", categorical=["zip"])
     assert found.columns.names == ("zip=1234",)
 

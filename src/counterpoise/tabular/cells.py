@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -104,7 +105,8 @@ def is_missing(column: Any) -> Array:
 
 
 def is_numeral(text: str) -> bool:
+    """Whether a text is a finite number as files have it; Python would read ``1_0``, too."""
     try:
-        return float(text) == float(text)
+        return isfinite(float(text)) and "_" not in text
     except ValueError:
         return False

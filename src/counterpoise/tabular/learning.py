@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from counterpoise.arguments import check_choice, check_whole
+from counterpoise.tabular.cells import is_numeral
 from counterpoise.tabular.columns import MISSING, Columns
 from counterpoise.tabular.encoding import missing_masks, refuse_missing
 from counterpoise.tabular.errors import DataError, drop_option, listed
 from counterpoise.tabular.labels import check_whole_labels, group_codes, may_be_integers, not_whole
 from counterpoise.tabular.roles import Roles, find_roles
-from counterpoise.tabular.spelling import meant
 from counterpoise.tabular.table import Table, as_table
 from counterpoise.tabular.tallies import NumberTally, WordTally
 from counterpoise.tabular.targets import target_numbers, weight_numbers
@@ -81,7 +81,9 @@ def learn_columns(
     drop : list of str
         Columns that are no features.
     categorical : list of str
-        Numbers that are names of categories.
+        Numbers that are names of categories, and text that is to be categories although it looks
+        like numbers or dates, which is refused else. Columns that the table itself knows as
+        categories (dictionaries of Arrow, categories of pandas) and groups need not be named.
     missing : {"refuse", "drop", "impute"}
         Missing values are an error; or their rows are left out; or numbers are the mean of their
         column, and categories and groups have the level ``"(missing)"``. Categories without a
@@ -107,7 +109,7 @@ def learn_columns(
     table = as_table(table)
     roles = find_roles(table, target, group, weight, features, drop, categorical)
     tallies: list[Tally] = [
-        WordTally(name, max_levels, name in categorical)
+        WordTally(name, max_levels, name in roles.names or name in categorical)
         if kind == "category"
         else NumberTally(name, kind)
         for name, kind in roles.features.items()
@@ -124,7 +126,7 @@ def learn_columns(
     )
     _check_names(found)
     filled = dict(seen.missing) if missing == "impute" else {}
-    notes = [*roles.notes, *_constants(tallies), *_tiny(seen)]
+    notes = [*roles.notes, *filter(None, (tally.note for tally in tallies)), *_tiny(seen)]
     groups = dict(sorted(seen.groups.items()))
     return Learned(found, seen.rows, seen.dropped, filled, groups, tuple(notes))
 
@@ -186,7 +188,7 @@ def _refuse(
     problems += [found for tally in tallies if (found := tally.problem())]
     if problems:
         raise DataError("columns cannot be features:\n  " + "\n  ".join(problems))
-    if len(seen.groups) > most and meant(map(str, seen.groups))[0] == "numbers":
+    if len(seen.groups) > most and all(map(is_numeral, map(str, seen.groups))):
         fraction = next((label for label in seen.groups if not float(label).is_integer()), None)
         if fraction is not None:
             raise not_whole(roles.group[0], fraction)
@@ -221,14 +223,6 @@ def _check_names(columns: Columns) -> None:
             "no feature is left that differs between rows: every category has one level; name "
             "other columns with --features"
         )
-
-
-def _constants(tallies: list[Tally]) -> list[str]:
-    return [
-        f"column {tally.name!r} is {tally.constant} in every row and tells nothing"
-        for tally in tallies
-        if tally.constant is not None
-    ]
 
 
 def _tiny(seen: _Seen) -> list[str]:

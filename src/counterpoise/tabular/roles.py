@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pyarrow.types import is_dictionary
+
 from counterpoise.tabular.cells import BOOLEAN, NOTHING, NUMBER, TIME, WORD, described, kind_of
 from counterpoise.tabular.errors import DERIVE, DataError, check_names, drop_option, listed
 from counterpoise.tabular.labels import check_group_type
@@ -17,12 +19,14 @@ KINDS = {NUMBER: "number", BOOLEAN: "boolean", WORD: "category"}
 
 @dataclass(frozen=True)
 class Roles:
-    """Columns by what they are for; ``features`` tells the kind of each."""
+    """Columns by what they are for; ``features`` tells the kind of each, ``names`` those whose
+    values are names by their type or role, whatever they look like."""
 
     target: str
     group: tuple[str, ...]
     weight: str | None
     features: dict[str, str]
+    names: tuple[str, ...]
     notes: tuple[str, ...]
 
     @property
@@ -80,7 +84,9 @@ def find_roles(
             f"{table.where} has no feature column left beside {listed(own)}; name some with "
             "--features, or drop fewer"
         )
-    return Roles(target, groups, weight, _kinds(chosen, types, categorical), tuple(notes))
+    kinds = _kinds(chosen, types, categorical)
+    names = (*groups, *(name for name, kind in types.items() if is_dictionary(kind)))
+    return Roles(target, groups, weight, kinds, names, tuple(notes))
 
 
 def _kinds(names: list[str], types: dict[str, Any], categorical: Sequence[str]) -> dict[str, str]:

@@ -16,7 +16,7 @@ from counterpoise.tabular.cells import (
     numbers,
     words,
 )
-from counterpoise.tabular.errors import POINTS, DataError
+from counterpoise.tabular.errors import POINTS, DataError, listed
 from counterpoise.tabular.spelling import meant
 from counterpoise.tabular.table import Table
 
@@ -34,13 +34,17 @@ def check_target(table: Table, name: str) -> None:
     if found == TIME:
         remedy = "write numbers instead, such as days since the first one"
     if found == WORD:
-        seems, example = meant(_some_words(table, name))
-        text += f", such as {example!r}"
+        seems = meant(_some_words(table, name), lax=True)
+        text += f", such as {listed(seems.strays or [seems.example], 3)}"
         remedy = {
-            "commas": POINTS,
-            "mixed": "leave a cell empty where there is no number, and use --missing drop",
+            "marked": POINTS,
             "numbers": "save them as numbers",
-        }.get(seems, "write numbers instead, such as 0 and 1 for two classes")
+            "dates": "write numbers instead, such as days since the first one",
+        }.get(seems.kind, "write numbers instead, such as 0 and 1 for two classes")
+        if seems.strays and seems.kind != "dates":
+            remedy = "leave a cell empty where there is no number, and use --missing drop"
+            if seems.kind == "marked":
+                remedy += f"; in place of {seems.example!r}, {POINTS}"
     raise DataError(f"{text}; {remedy}")
 
 
