@@ -28,7 +28,9 @@ from counterpoise.tabular import (
     learn_columns,
     open_table,
     read_rows,
+    table,
 )  # fmt: skip
+from counterpoise.tabular.roles import check_roles
 
 NAMES = ("size", "rooms", "new", "town=B, C", "town=Ü")
 X = [
@@ -561,8 +563,97 @@ def test_weights_are_numbers_that_are_not_negative():
         learn(data, weight="w")
     with pytest.raises(DataError, match=r"weight column 'w' holds text; give a column of numbers"):
         learn({**data, "w": ["a", "b"]}, weight="w")
-    rows = read_rows({**data, "w": [0, 2]}, learn({**data, "w": [0, 2]}, weight="w").columns)
-    assert rows.sample_weight.tolist() == [0.0, 2.0]
+    rows = read_rows({**data, "w": [3, 2]}, learn({**data, "w": [3, 2]}, weight="w").columns)
+    assert rows.sample_weight.tolist() == [3.0, 2.0]
+
+
+def test_nothing_is_learned_from_rows_of_weight_zero():
+    data = {
+        "a": [1.0, 100.0, 3.0, None, None], "b": ["x", "z", "y", "z", "x"],
+        "g": ["u", "gone", "u", "v", "v"], "w": [1, 0, 0.5, 0, 2], "y": [1.0, 2.0, 3.0, None, 5.0],
+    }  # fmt: skip
+    found = learn(data, group="g", weight="w", missing="impute")
+    assert (found.rows, found.weightless, found.dropped, found.used) == (5, 2, 0, 3)
+    assert found.groups == {"u": 2, "v": 1}
+    assert found.filled == {"a": 1}, "neither the y nor the a of another row"
+    assert found.columns.features == (
+        Feature("a", "number", fill=2.0), Feature("b", "category", ("x", "y")),
+    )  # fmt: skip
+    assert found.notes[0] == "2 rows of weight 0 were left out"
+    assert "2 groups in 3 rows" in found.notes[1]
+    whole = {**data, "a": [1.0, None, 3.0, None, 5.0]}
+    assert learn(whole, group="g", weight="w").used == 3, "missing where it does not matter"
+    some = learn(data, group="g", weight="w", missing="drop")
+    assert (some.weightless, some.dropped, some.used) == (2, 1, 2)
+    one = learn({**whole, "w": [1, 1, 0.5, 0, 2]}, weight="w", missing="drop")
+    assert one.notes[0] == "1 row of weight 0 was left out"
+    every = learn(whole, missing="drop")
+    assert (every.weightless, every.notes) == (0, ()), "w is a feature"
+
+
+def test_weights_that_are_all_zero_are_refused():
+    data = {"x": [1, 2], "t": pa.nulls(2, pa.string()), "y": [1, 2], "w": [0.0, 0.0]}
+    for missing in ("refuse", "drop", "impute"):
+        with pytest.raises(DataError) as error:
+            learn(data, weight="w", missing=missing)
+        assert str(error.value) == (
+            "every row of the table has weight 0 in the column 'w'; give other weights, or none"
+        )
+    found = learn({**data, "w": [0, 1]}, weight="w", drop=["t"]).columns
+    with pytest.raises(DataError, match=r"every row .*has weight 0 in 'w'; there is nothing"):
+        read_rows(data, found)
+
+
+def test_numbers_whose_squares_are_none_are_refused():
+    good = {"a": [1e100, 1.0], "y": [-1e100, 2.0], "w": [1e100, 1.0]}
+    learn(good, weight="w")
+    for name in "ayw":
+        data = {**good, name: [-1.0 if name != "w" else 1.0, 1.5e200]}
+        with pytest.raises(
+            DataError, match=rf"'{name}' has numbers as large as 1.5e\+200.*rescale"
+        ):
+            learn(data, weight="w", missing="impute")
+    with pytest.raises(DataError, match=r"'a' has numbers as large as 2e\+100"):
+        learn({**good, "a": [-2e100, 1.0]})
+
+
+def test_all_that_is_wrong_is_told_at_once():
+    n = 150
+    data = {
+        "when": [DAY] * n, "what": [[1]] * n, "id": [f"row {i}" for i in range(n)],
+        "none": pa.nulls(n, pa.float64()), "rate": ["5 %", "7 %", "9 %"] * 50,
+        "big": [1e200] * n, "far": [float("inf")] * n, "x": [None, *range(n - 1)],
+        "day": [DAY.date()] * n, "w": [-1.0] * n, "y": ["yes", "no"] * 75,
+    }  # fmt: skip
+    with pytest.raises(DataError) as error:
+        learn(data, group="day", weight="w")
+    lines = str(error.value).splitlines()
+    starts = [
+        "target column 'y' holds text", "group column 'day' holds dates",
+        "weight column 'w' has 150 negative", "column 'big' has numbers as large as 1e+200",
+        "column 'far' has 150 infinite", "values are missing in the columns 'x' (1);",
+        "columns cannot be features:", "  'when' holds dates with times", "  'what' holds list",
+        "  'none' has no value at all", "  'id' has more than 100", "  'rate' holds numbers",
+    ]  # fmt: skip
+    assert len(lines) == len(starts)
+    for line, start in zip(lines, starts, strict=True):
+        assert line.startswith(start)
+    wrong = ["when", "what", "id", "none", "rate", "big", "far"]
+    fine = {**data, "x": list(range(n)), "y": [1.0, 2.0] * 75}
+    assert learn(fine, drop=[*wrong, "w", "day"]).columns.names == ("x",)
+
+
+def test_what_is_wrong_in_later_rows_is_told_once(monkeypatch):
+    monkeypatch.setattr(table.HeldTable.batches, "__defaults__", (None, 2))
+    inf = float("inf")
+    data = {"x": [1.0, 2.0, inf, inf, inf, 3.0], "g": [1.0, 2.0, 1.5, 1.5, 2.5, 1.0],
+            "y": [1.0, 2.0, 3.0, 4.0, 5.0, inf]}  # fmt: skip
+    with pytest.raises(DataError) as error:
+        learn(data, group="g")
+    x, g, y = str(error.value).splitlines()
+    assert x.startswith("column 'x' has 2 infinite value(s)")
+    assert g.startswith("group column 'g' holds numbers that are not whole, such as 1.5")
+    assert y.startswith("column 'y' has 1 infinite value(s)")
 
 
 def test_a_column_has_one_role():
@@ -572,6 +663,14 @@ def test_a_column_has_one_role():
             learn(data, weight="w", features=["x", name])
     with pytest.raises(DataError, match="'y' cannot be target and weight"):
         learn(data, weight="y")
+    for group in ("y", ["g", "y"]):
+        with pytest.raises(DataError, match="'y' cannot be target and group at once; give another"):
+            learn(data, group=group)
+    with pytest.raises(DataError, match="'w' cannot be weight and group at once"):
+        learn(data, group="w", weight="w")
+    with pytest.raises(DataError, match="'z' cannot be target and group"):
+        check_roles("z", ["z"], None)
+    check_roles("y", ["g"], "w")
     assert learn(data, group="g", weight="w").columns.names == ("x",)
     assert learn(data, group="g", features=["g", "x"]).columns.names == ("g", "x")
     assert learn(data, features=["w", "x"], drop=["w"]).columns.names == ("x",)

@@ -14,6 +14,9 @@ from counterpoise.tabular.errors import DataError
 
 Array = np.ndarray
 
+# The largest number of a feature, label or weight.
+LARGEST = 1e100
+
 NUMBER, BOOLEAN, WORD = "number", "boolean", "word"
 TIME, NOTHING, OTHER = "time", "nothing", "other"
 
@@ -62,6 +65,16 @@ def numbers(column: Any, name: str) -> Array:
             "or leave these cells empty"
         )
     return found
+
+
+def check_size(values: Array, name: str) -> None:
+    """Squares of numbers, and sums of them, must be numbers."""
+    largest = np.nanmax(np.abs(values), initial=0.0)
+    if largest > LARGEST:
+        raise DataError(
+            f"column {name!r} has numbers as large as {largest:.3g}, whose squares are beyond what "
+            "a number holds; rescale it: divide it by a common factor"
+        )
 
 
 def _not_numbers(column: Any, name: str) -> str:

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from counterpoise.tabular.cells import is_numeral, numbers, words
+from counterpoise.tabular.cells import check_size, is_numeral, numbers, words
 from counterpoise.tabular.columns import NONE, Feature
-from counterpoise.tabular.errors import DERIVE, POINTS, DataError, drop_option, listed
+from counterpoise.tabular.errors import DERIVE, POINTS, drop_option, listed
 from counterpoise.tabular.spelling import Meant, meant
 
 Array = np.ndarray
@@ -36,6 +36,7 @@ class NumberTally:
 
     def add(self, column: Any) -> None:
         found = numbers(column, self.name)
+        check_size(found, self.name)
         there = found[~np.isnan(found)]
         self.missing += len(found) - len(there)
         if len(there):
@@ -71,11 +72,6 @@ class NumberTally:
     def feature(self, missing: str) -> Feature:
         if missing != "impute":
             return Feature(self.name, self.kind)
-        if not np.isfinite(self.mean):
-            raise DataError(
-                f"column {self.name!r} has numbers up to {max(abs(self.low), abs(self.high)):g}, "
-                "whose mean is beyond what a number holds; divide them by a common factor"
-            )
         # rounding must not put the mean of equal values beside them
         return Feature(self.name, self.kind, fill=min(max(self.mean, self.low), self.high))
 

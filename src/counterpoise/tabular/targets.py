@@ -11,6 +11,7 @@ from counterpoise.tabular.cells import (
     NUMBER,
     TIME,
     WORD,
+    check_size,
     described,
     kind_of,
     numbers,
@@ -79,3 +80,10 @@ def weight_numbers(batch: Any, name: str) -> Array:
             "weights are numbers >= 0, and 0 leaves a row out"
         )
     return np.asarray(found)
+
+
+def has_weight(batch: Any, name: str) -> Array:
+    """Which rows do not have weight 0; a missing weight may be any."""
+    found = weight_numbers(batch, name)
+    check_size(found, name)
+    return found != 0
