@@ -26,6 +26,7 @@ from counterpoise.tabular import (
     sample_rows,
     table,
 )  # fmt: skip
+from counterpoise.tabular.reader import Reader
 
 
 def people(n=500, seed=0, holes=0.0):
@@ -168,10 +169,44 @@ def test_a_group_called_na_is_no_missing_one(tmp_path):
     assert both.columns.names == ("x", "country=DE")
 
 
+STRANGE = ["a\tb", "line\nline", "\x1b[31mred\x1b[0m", "a\x00b", "\r", "\x7f", "a", "\u202ea"]
+
+
+@pytest.mark.parametrize("kind", ["memory", "csv", "parquet", "arrow"])
+def test_control_characters_in_labels_and_levels_are_data(kind, tmp_path):
+    n = len(STRANGE)
+    data = {"g": STRANGE * 2, "t": STRANGE[::-1] * 2, "y": [float(i) for i in range(2 * n)]}
+    opened = as_table(data)
+    if kind != "memory":
+        opened = open_table(write(kind, tmp_path, data), text=["g"])
+    found = learn_columns(opened, target="y", group="g")
+    assert found.groups == dict.fromkeys(sorted(STRANGE), 2)
+    assert set(found.columns.features[0].levels) == set(STRANGE)
+    got = read_rows(opened, found.columns)
+    assert got.groups.tolist() == STRANGE * 2
+    at = [found.columns.names.index(f"t={level}") for level in found.columns.features[0].levels[1:]]
+    assert got.X[:, at].sum(axis=0).tolist() == [2.0] * (n - 1)
+    assert set(labels(opened, ["g", "t"], features=["t"])) == {
+        f"{g} | {t}" for g, t in zip(STRANGE, STRANGE[::-1], strict=True)
+    }
+
+
+def test_labels_that_would_be_cut_are_refused():
+    data = {"g": ["a\0", "a", "a"], "x": [1, 2, 3], "y": [1, 2, 3]}
+    with pytest.raises(DataError, match=r"'g' has the value 'a\\x00', which ends in a NUL"):
+        labels(data, "g")
+
+
+def test_a_group_called_missing_is_counted_with_the_missing_ones():
+    data = {"g": ["(missing)", None, "a", None], "x": [1, 2, 3, 4], "y": [1, 2, 3, 4]}
+    found = learn_columns(data, target="y", group="g", missing="impute")
+    assert found.groups == {"(missing)": 3, "a": 1}
+
+
 def test_zeros_at_the_front_stay(tmp_path):
     path = csv(tmp_path, "g,zip,y\n01,01234,1\n1,01234,2\n02,1234,3\n")
     opened = open_table(path, text=["g"], words=["zip"])
-    assert labels(opened, "g").tolist() == ["01", "1", "02"]
+    assert labels(opened, "g", categorical=["zip"]).tolist() == ["01", "1", "02"]
     found = learn_columns(opened, target="y", group="g", categorical=["zip"])
     assert found.columns.names == ("zip=1234",)
 
@@ -251,6 +286,39 @@ def test_labels_that_are_missing_later_are_refused():
             read_rows(holes, found)
 
 
+@pytest.mark.parametrize("missing", ["drop", "impute"])
+def test_rows_of_weight_zero_are_left_out_everywhere_alike(missing, monkeypatch):
+    data = people(300, holes=0.1)
+    weights = np.array(data["w"])
+    rng = np.random.default_rng(1)
+    weights[rng.random(300) < 0.3] = 0.0
+    weights[np.array(data["group"]) == "west"] = 0.0
+    weights[64:128] = 0.0  # a batch of nothing else
+    data["w"] = pa.array(weights)
+    data["y"] = pa.array(np.array(data["y"]), mask=weights == 0)  # and where it does not matter
+    found = learn_columns(data, target="y", group="group", weight="w", missing=missing)
+    weighty = weights > 0
+    if missing == "drop":
+        weighty &= np.asarray(data["age"].is_valid()) & np.asarray(data["town"].is_valid())
+    got = read_rows(data, found.columns)
+    np.testing.assert_array_equal(got.kept, np.flatnonzero(weighty))
+    np.testing.assert_array_equal(got.sample_weight, weights[weighty])
+    assert found.used == len(got) == len(got.X) == len(got.y) == weighty.sum()
+    assert found.weightless == (weights == 0).sum()
+    assert "west" not in found.groups
+    assert sum(found.groups.values()) == len(got)
+    source = RowSource(as_table(data), found.columns, n_rows=found.used, chunk_rows=64)
+    assert_same(joined(source), (got.X, got.y, got.groups, got.sample_weight))
+    monkeypatch.setattr(Reader.batches, "__defaults__", (64,))
+    everything = sample_rows(data, found.columns, 300)
+    np.testing.assert_array_equal(everything.kept, got.kept)
+    assert set(sample_rows(data, found.columns, 40).kept) <= set(got.kept)
+    free = read_rows(data, found.columns, labelled=False)
+    if missing == "impute":
+        np.testing.assert_array_equal(free.kept, np.arange(300))
+    assert set(np.flatnonzero(weights == 0)) & set(free.kept), "predictions are for all rows"
+
+
 # -- in chunks -------------------------------------------------------------------------------
 
 
@@ -268,7 +336,9 @@ def test_chunks_are_the_rows_to_the_bit(chunk_rows, missing, tmp_path):
         assert_same(joined(source), expected)
     assert all(len(chunk[1]) <= (chunk_rows or 210) for chunk in source)
     assert source.feature_names == list(found.columns.names)
-    assert source.n_rows == (None if missing == "drop" else 210)
+    assert source.n_rows is None, "rows of weight 0, or that miss a value, may be left out"
+    plain = learn_columns(opened, target="y", group="group", drop=["w"], missing=missing).columns
+    assert RowSource(opened, plain).n_rows == (None if missing == "drop" else 210)
     assert RowSource(opened, found.columns, n_rows=found.used).n_rows == found.used == len(whole)
 
 
@@ -353,8 +423,6 @@ def test_a_sample_does_not_depend_on_batches(limit, grouped, monkeypatch):
     found = learn_columns(data, target="y", group="g" if grouped else ()).columns
     whole = sample_rows(data, found, limit).kept
     assert len(whole) == limit
-    from counterpoise.tabular.reader import Reader
-
     for size in (7, 50, 333):
         monkeypatch.setattr(Reader.batches, "__defaults__", (size,))
         np.testing.assert_array_equal(sample_rows(data, found, limit).kept, whole)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,9 @@ import pyarrow.types as kinds
 from counterpoise.tabular.errors import DataError
 
 Array = np.ndarray
+
+# The largest number of a feature, label or weight.
+LARGEST = 1e100
 
 NUMBER, BOOLEAN, WORD = "number", "boolean", "word"
 TIME, NOTHING, OTHER = "time", "nothing", "other"
@@ -63,6 +67,16 @@ def numbers(column: Any, name: str) -> Array:
     return found
 
 
+def check_size(values: Array, name: str) -> None:
+    """Squares of numbers, and sums of them, must be numbers."""
+    largest = np.nanmax(np.abs(values), initial=0.0)
+    if largest > LARGEST:
+        raise DataError(
+            f"column {name!r} has numbers as large as {largest:.3g}, whose squares are beyond what "
+            "a number holds; rescale it: divide it by a common factor"
+        )
+
+
 def _not_numbers(column: Any, name: str) -> str:
     text = f"column {name!r} holds {described(column.type)} where numbers are needed"
     if kind_of(column.type) == WORD:
@@ -104,7 +118,8 @@ def is_missing(column: Any) -> Array:
 
 
 def is_numeral(text: str) -> bool:
+    """Whether a text is a finite number as files have it; Python would read ``1_0``, too."""
     try:
-        return float(text) == float(text)
+        return isfinite(float(text)) and "_" not in text
     except ValueError:
         return False

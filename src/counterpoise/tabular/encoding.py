@@ -111,10 +111,14 @@ def missing_masks(batch: Any, names: Sequence[str]) -> dict[str, Array]:
     return {name: mask for name, mask in found.items() if mask.any()}
 
 
+def missing_told(counts: dict[str, int], remedy: str) -> str:
+    told = ", ".join(f"{name!r} ({count:,})" for name, count in counts.items())
+    return f"values are missing in the columns {told}; {remedy}"
+
+
 def refuse_missing(counts: dict[str, int], remedy: str) -> None:
     if counts:
-        told = ", ".join(f"{name!r} ({count:,})" for name, count in counts.items())
-        raise DataError(f"values are missing in the columns {told}; {remedy}")
+        raise DataError(missing_told(counts, remedy))
 
 
 def _refuse_missing(columns: Columns, batch: Any) -> None:

@@ -34,8 +34,8 @@ DERIVE = (
     "derive the month, the weekday, the hour or the days since a first day as columns of their own"
 )
 POINTS = (
-    "write 1234.5 and no commas, or read a CSV file whose decimal mark is a comma with "
-    "--decimal ','"
+    "write 1234.5 without commas, marks between thousands or signs, or read a CSV file whose "
+    "decimal mark is a comma with --decimal ','"
 )
 
 

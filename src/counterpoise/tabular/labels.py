@@ -99,4 +99,10 @@ def _texts(column: Any, name: str, crossed: bool) -> tuple[Array, list[str]]:
             f"group column {name!r} has the value {clash!r}; crossed groups are written with "
             f"{BETWEEN!r} between their parts, so replace it there"
         )
+    cut = next((value for value in values if value.endswith("\0")), None)
+    if cut is not None:
+        raise DataError(
+            f"group column {name!r} has the value {cut!r}, which ends in a NUL character that "
+            "labels cannot keep; take it away there"
+        )
     return np.where(codes < 0, len(values), codes), [*values, NONE]

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from counterpoise.arguments import check_choice, check_whole
 from counterpoise.tabular.columns import MISSING, Columns
-from counterpoise.tabular.encoding import missing_masks, refuse_missing
-from counterpoise.tabular.errors import DataError, drop_option, listed
-from counterpoise.tabular.labels import check_whole_labels, group_codes, may_be_integers, not_whole
-from counterpoise.tabular.roles import Roles, find_roles
-from counterpoise.tabular.spelling import meant
-from counterpoise.tabular.table import Table, as_table
+from counterpoise.tabular.errors import DataError
+from counterpoise.tabular.roles import find_roles
+from counterpoise.tabular.scanning import RowProgress, Seen, Tally, refuse, scan
+from counterpoise.tabular.table import as_table
 from counterpoise.tabular.tallies import NumberTally, WordTally
-from counterpoise.tabular.targets import target_numbers, weight_numbers
-
-Tally = NumberTally | WordTally
-# Called with (rows read, rows in all).
-RowProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -37,6 +28,7 @@ class Learned:
     filled : mapping column -> int, missing values that are filled in
     groups : mapping label -> int, rows of every group that are used; empty without groups
     notes : tuple of str, what a reader should know of
+    weightless : int, rows that are left out because they have weight 0
     """
 
     columns: Columns
@@ -45,11 +37,12 @@ class Learned:
     filled: dict[str, int]
     groups: dict[Any, int]
     notes: tuple[str, ...]
+    weightless: int = 0
 
     @property
     def used(self) -> int:
         """Rows that are not left out."""
-        return self.rows - self.dropped
+        return self.rows - self.dropped - self.weightless
 
 
 def learn_columns(
@@ -75,13 +68,15 @@ def learn_columns(
     group : str or list of str
         Text, whole numbers or booleans; several columns are crossed.
     weight : str, optional
-        Numbers that are not negative.
+        Numbers that are not negative. Rows of weight 0 are left out: nothing is learned from them.
     features : list of str, optional
         By default all columns that are nothing else.
     drop : list of str
         Columns that are no features.
     categorical : list of str
-        Numbers that are names of categories.
+        Numbers that are names of categories, and text that is to be categories although it looks
+        like numbers or dates, which is refused else. Columns that the table itself knows as
+        categories (dictionaries of Arrow, categories of pandas) and groups need not be named.
     missing : {"refuse", "drop", "impute"}
         Missing values are an error; or their rows are left out; or numbers are the mean of their
         column, and categories and groups have the level ``"(missing)"``. Categories without a
@@ -107,13 +102,13 @@ def learn_columns(
     table = as_table(table)
     roles = find_roles(table, target, group, weight, features, drop, categorical)
     tallies: list[Tally] = [
-        WordTally(name, max_levels, name in categorical)
+        WordTally(name, max_levels, name in roles.names or name in categorical)
         if kind == "category"
         else NumberTally(name, kind)
         for name, kind in roles.features.items()
     ]
-    seen = _scan(table, roles, tallies, missing, progress)
-    _refuse(table, roles, tallies, missing, seen, max_levels)
+    seen = scan(table, roles, tallies, missing, progress)
+    refuse(table, roles, tallies, missing, seen, max_levels)
     found = Columns(
         target=roles.target,
         group=roles.group,
@@ -124,89 +119,10 @@ def learn_columns(
     )
     _check_names(found)
     filled = dict(seen.missing) if missing == "impute" else {}
-    notes = [*roles.notes, *_constants(tallies), *_tiny(seen)]
+    of_columns = filter(None, (tally.note for tally in tallies))
+    notes = [*_weightless(seen), *roles.notes, *of_columns, *_tiny(seen)]
     groups = dict(sorted(seen.groups.items()))
-    return Learned(found, seen.rows, seen.dropped, filled, groups, tuple(notes))
-
-
-@dataclass
-class _Seen:
-    rows: int
-    dropped: int
-    missing: Counter[str]
-    groups: Counter[Any]
-    whole: bool
-
-
-def _scan(
-    table: Table, roles: Roles, tallies: list[Tally], missing: str, progress: RowProgress | None
-) -> _Seen:
-    whole = len(roles.group) == 1 and may_be_integers(table.schema.field(roles.group[0]).type)
-    seen = _Seen(0, 0, Counter(), Counter(), whole)
-    for batch in table.batches(roles.used):
-        gone = missing_masks(batch, roles.used)
-        seen.rows += batch.num_rows
-        seen.missing.update({name: int(mask.sum()) for name, mask in gone.items()})
-        if gone and missing == "drop":
-            keep = ~np.logical_or.reduce(list(gone.values()))
-            seen.dropped += int((~keep).sum())
-            batch = batch.filter(keep)
-        for tally in tallies:
-            tally.add(batch.column(tally.name))
-        target_numbers(batch, roles.target)
-        if roles.weight is not None:
-            weight_numbers(batch, roles.weight)
-        for name in roles.group:
-            check_whole_labels(batch.column(name), name)
-        if roles.group:
-            labels, codes = group_codes(batch, roles.group, "integer" if seen.whole else "text")
-            seen.whole &= labels.dtype.kind == "i"
-            counts = np.bincount(codes, minlength=len(labels)).tolist()
-            found = zip(labels.tolist(), counts, strict=True)
-            seen.groups.update({label: count for label, count in found if count})
-        if progress is not None:
-            progress(seen.rows, table.n_rows)
-    if not seen.whole:  # a later batch may have shown that they are not integers alone
-        merged: Counter[Any] = Counter()
-        for label, count in seen.groups.items():
-            merged[str(label)] += count
-        seen.groups = merged
-    return seen
-
-
-def _refuse(
-    table: Table, roles: Roles, tallies: list[Tally], missing: str, seen: _Seen, most: int
-) -> None:
-    """Errors that only a whole pass can tell."""
-    problems = [
-        f"{name!r} has no value at all: leave it out with {drop_option(name)}"
-        for name in roles.features
-        if seen.missing[name] == seen.rows
-    ]
-    problems += [found for tally in tallies if (found := tally.problem())]
-    if problems:
-        raise DataError("columns cannot be features:\n  " + "\n  ".join(problems))
-    if len(seen.groups) > most and meant(map(str, seen.groups))[0] == "numbers":
-        fraction = next((label for label in seen.groups if not float(label).is_integer()), None)
-        if fraction is not None:
-            raise not_whole(roles.group[0], fraction)
-    if missing == "refuse":
-        refuse_missing(
-            dict(seen.missing),
-            "leave such rows out with --missing drop, or fill them in with --missing impute",
-        )
-    if missing == "impute":
-        needed = (roles.target, roles.weight)
-        refuse_missing(
-            {name: n for name, n in seen.missing.items() if name in needed},
-            "labels and weights are not imputed: leave such rows out with --missing drop",
-        )
-    if seen.dropped == seen.rows:
-        holes = [name for name, _ in seen.missing.most_common(3)]
-        raise DataError(
-            f"every row of {table.where} misses a value; most are missing in {listed(holes)}: "
-            "leave these columns out with --drop, or use --missing impute"
-        )
+    return Learned(found, seen.rows, seen.dropped, filled, groups, tuple(notes), seen.weightless)
 
 
 def _check_names(columns: Columns) -> None:
@@ -223,16 +139,15 @@ def _check_names(columns: Columns) -> None:
         )
 
 
-def _constants(tallies: list[Tally]) -> list[str]:
-    return [
-        f"column {tally.name!r} is {tally.constant} in every row and tells nothing"
-        for tally in tallies
-        if tally.constant is not None
-    ]
+def _weightless(seen: Seen) -> list[str]:
+    if not seen.weightless:
+        return []
+    rows = "row of weight 0 was" if seen.weightless == 1 else "rows of weight 0 were"
+    return [f"{seen.weightless:,} {rows} left out"]
 
 
-def _tiny(seen: _Seen) -> list[str]:
-    rows, groups = seen.rows - seen.dropped, len(seen.groups)
+def _tiny(seen: Seen) -> list[str]:
+    rows, groups = seen.used, len(seen.groups)
     if groups > 1 and 2 * groups > rows:
         return [f"there are {groups:,} groups in {rows:,} rows; groups of one row teach little"]
     return []

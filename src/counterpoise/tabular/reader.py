@@ -11,16 +11,20 @@ from counterpoise.arguments import check_choice
 from counterpoise.tabular.cells import BOOLEAN, NOTHING, NUMBER, kind_of
 from counterpoise.tabular.columns import UNSEEN, Columns
 from counterpoise.tabular.encoding import encode_into, encode_sparse, missing_masks, refuse_missing
-from counterpoise.tabular.errors import check_names
+from counterpoise.tabular.errors import DataError, check_names
 from counterpoise.tabular.labels import group_labels
 from counterpoise.tabular.table import ROWS, Table
-from counterpoise.tabular.targets import target_numbers, weight_numbers
+from counterpoise.tabular.targets import has_weight, target_numbers, weight_numbers
 
 Array = np.ndarray
 
 
 class Reader:
-    """Batches of the rows that can be used, and their labels."""
+    """Batches of the rows that can be used, and their labels.
+
+    Rows that miss a value are left out if the columns say so, and rows of weight 0 if they are to
+    have labels.
+    """
 
     def __init__(self, table: Table, columns: Columns, labelled: bool, unseen: str) -> None:
         check_choice("unseen", unseen, UNSEEN)
@@ -50,11 +54,15 @@ class Reader:
         for batch in self.table.batches(self.names, rows):
             start, stop = stop, stop + batch.num_rows
             keep = np.arange(batch.num_rows)
+            if self.labelled and self.columns.weight is not None:
+                keep = np.flatnonzero(has_weight(batch, self.columns.weight))
+                if len(keep) < batch.num_rows:
+                    batch = batch.take(keep)
             if self.columns.missing == "drop":
                 gone = missing_masks(batch, self.names if self.labelled else self.columns.inputs)
                 if gone:
-                    keep = np.flatnonzero(~np.logical_or.reduce(list(gone.values())))
-                    batch = batch.take(keep)
+                    whole = np.flatnonzero(~np.logical_or.reduce(list(gone.values())))
+                    keep, batch = keep[whole], batch.take(whole)
             elif self.labelled:
                 self._refuse(batch)
             yield start, stop, keep, batch
@@ -69,6 +77,14 @@ class Reader:
             {name: int(mask.sum()) for name, mask in found.items()},
             "leave these rows out, or learn the columns with --missing drop",
         )
+
+    def nothing(self) -> DataError:
+        """The error where no row is left."""
+        weight = self.columns.weight if self.labelled else None
+        why = (
+            "misses a value" if weight is None else f"misses a value or has weight 0 in {weight!r}"
+        )
+        return DataError(f"every row of {self.table.where} {why}; there is nothing to use")
 
     def encode(self, batch: Any, as_sparse: bool = False) -> Any:
         """The features of a batch, dense or not."""

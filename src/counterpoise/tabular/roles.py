@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
+
+from pyarrow.types import is_dictionary
 
 from counterpoise.tabular.cells import BOOLEAN, NOTHING, NUMBER, TIME, WORD, described, kind_of
 from counterpoise.tabular.errors import DERIVE, DataError, check_names, drop_option, listed
@@ -17,18 +20,37 @@ KINDS = {NUMBER: "number", BOOLEAN: "boolean", WORD: "category"}
 
 @dataclass(frozen=True)
 class Roles:
-    """Columns by what they are for; ``features`` tells the kind of each."""
+    """Columns by what they are for.
+
+    ``features`` tells the kind of each, ``names`` those whose values are names by their type or
+    role, whatever they look like. ``problems`` and ``misfits`` tell of columns that cannot be what
+    they are for, and of those that cannot be features.
+    """
 
     target: str
     group: tuple[str, ...]
     weight: str | None
     features: dict[str, str]
+    names: tuple[str, ...]
     notes: tuple[str, ...]
+    problems: dict[str, str]
+    misfits: dict[str, str]
 
     @property
     def used(self) -> tuple[str, ...]:
+        """Columns to read: all but those that cannot be what they are for."""
         own = (self.target, *self.group, *(() if self.weight is None else (self.weight,)))
-        return tuple(dict.fromkeys((*self.features, *own)))
+        fit = (name for name in own if name not in self.problems)
+        return tuple(dict.fromkeys((*self.features, *fit)))
+
+
+def check_roles(target: str, group: Sequence[str], weight: str | None) -> None:
+    """Target, groups and weights are columns of their own; can be told before any file is read."""
+    for name, role in ((target, "target"), (weight, "weight")):
+        if name is not None and name in group:
+            raise DataError(f"column {name!r} cannot be {role} and group at once; give another")
+    if target == weight:
+        raise DataError(f"column {target!r} cannot be target and weight at once; give another")
 
 
 def find_roles(
@@ -46,6 +68,7 @@ def find_roles(
     for argument, names in given.items():
         if isinstance(names, str):
             raise TypeError(f"{argument} must be a list of column names; got {names!r}")
+    check_roles(target, groups, weight)
     weights = () if weight is None else (weight,)
     own = (target, *groups, *weights)
     for names, role in (((target,), "target"), (groups, "group"), (weights, "weight")):
@@ -53,14 +76,8 @@ def find_roles(
     for argument, names in given.items():
         role = "feature" if argument == "features" else ""
         check_names(names, table.names, table.where, role)
-    if target == weight:
-        raise DataError(f"column {target!r} cannot be target and weight at once; give another")
     types = {field.name: field.type for field in table.schema}
-    check_target(table, target)
-    if weight is not None:
-        check_weight_type(weight, types[weight])
-    for name in groups:
-        check_group_type(name, types[name])
+    problems = _problems(table, target, groups, weight)
     notes = []
     if features is None:
         chosen = [name for name in table.names if name not in (*own, *drop)]
@@ -80,20 +97,41 @@ def find_roles(
             f"{table.where} has no feature column left beside {listed(own)}; name some with "
             "--features, or drop fewer"
         )
-    return Roles(target, groups, weight, _kinds(chosen, types, categorical), tuple(notes))
+    kinds, misfits = _kinds(chosen, types, categorical)
+    names = (*groups, *(name for name, kind in types.items() if is_dictionary(kind)))
+    return Roles(target, groups, weight, kinds, names, tuple(notes), problems, misfits)
 
 
-def _kinds(names: list[str], types: dict[str, Any], categorical: Sequence[str]) -> dict[str, str]:
-    found, problems = {}, []
+def _problems(
+    table: Table, target: str, group: Sequence[str], weight: str | None
+) -> dict[str, str]:
+    """Columns that cannot be what they are for, by their types."""
+    types = {field.name: field.type for field in table.schema}
+    checks: dict[str, Callable[[], None]] = {target: partial(check_target, table, target)}
+    checks |= {name: partial(check_group_type, name, types[name]) for name in group}
+    if weight is not None:
+        checks[weight] = partial(check_weight_type, weight, types[weight])
+    found = {}
+    for name, check in checks.items():
+        try:
+            check()
+        except DataError as error:
+            found[name] = str(error)
+    return found
+
+
+def _kinds(
+    names: list[str], types: dict[str, Any], categorical: Sequence[str]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """The kinds of features, and what is wrong with columns that cannot be some."""
+    found, misfits = {}, {}
     for name in names:
         kind = kind_of(types[name])
         if kind in KINDS:
             found[name] = "category" if name in categorical else KINDS[kind]
         else:
-            problems.append(f"{name!r} holds {described(types[name])}: {_remedy(name, kind)}")
-    if problems:
-        raise DataError("columns cannot be features:\n  " + "\n  ".join(problems))
-    return found
+            misfits[name] = f"{name!r} holds {described(types[name])}: {_remedy(name, kind)}"
+    return found, misfits
 
 
 def _remedy(name: str, kind: str) -> str:

@@ -13,9 +13,8 @@ from counterpoise.machine import memory
 from counterpoise.sources import Chunk, Source, check_chunk_rows, rows_per_chunk
 from counterpoise.tabular.columns import Columns
 from counterpoise.tabular.encoding import encode_into
-from counterpoise.tabular.errors import DataError
-from counterpoise.tabular.learning import RowProgress
 from counterpoise.tabular.reader import Reader, joined
+from counterpoise.tabular.scanning import RowProgress
 from counterpoise.tabular.table import Table, as_table
 
 Array = np.ndarray
@@ -60,7 +59,7 @@ def read_rows(
     unseen: str = "refuse",
     progress: RowProgress | None = None,
 ) -> Rows:
-    """All rows of a table, in memory.
+    """All rows of a table, in memory; without those that have weight 0.
 
     Parameters
     ----------
@@ -68,7 +67,7 @@ def read_rows(
     columns : Columns
     labelled : bool
         Whether target, group and weight must be there. If not, those that are there are given,
-        NaN or ``"(missing)"`` where they have no value.
+        NaN or ``"(missing)"`` where they have no value, and rows of weight 0 are as others.
     unseen : {"refuse", "base"}
         See :meth:`Columns.encode`.
     progress : function of (rows read, rows in all), optional
@@ -93,7 +92,7 @@ def read_rows(
         if progress is not None:
             progress(stop, table.n_rows)
     if not done:
-        raise DataError(f"every row of {table.where} misses a value; there is nothing to use")
+        raise reader.nothing()
     y, groups, weights = (joined(part) for part in zip(*parts, strict=True))
     return Rows(
         X=sparse.vstack(matrices).tocsr() if X is None else X[:done],
@@ -113,7 +112,8 @@ class RowSource(Source):
     table : Table
     columns : Columns
     n_rows : int, optional
-        Rows that are used, if known; needed only where rows with missing values are left out.
+        Rows that are used, if known; needed only where rows may be left out: with missing values,
+        or of weight 0.
     chunk_rows : int, optional
         Rows per chunk; by default 16 MB of them.
     """
@@ -141,7 +141,7 @@ class RowSource(Source):
 
     @property
     def n_rows(self) -> int | None:
-        if self._n_rows is None and self.columns.missing != "drop":
+        if self._n_rows is None and self.columns.missing != "drop" and self.columns.weight is None:
             return self.table.n_rows
         return self._n_rows
 

@@ -10,11 +10,10 @@ from scipy import sparse
 
 from counterpoise.arguments import check_whole
 from counterpoise.tabular.columns import Columns
-from counterpoise.tabular.errors import DataError
 from counterpoise.tabular.labels import group_codes
-from counterpoise.tabular.learning import RowProgress
 from counterpoise.tabular.reader import Reader, joined
 from counterpoise.tabular.rows import Rows
+from counterpoise.tabular.scanning import RowProgress
 from counterpoise.tabular.table import as_table
 
 Array = np.ndarray
@@ -111,7 +110,7 @@ def sample_rows(
             progress(stop, table.n_rows)
     pool = _pruned(pool, waiting, limit, groups.least)
     if pool is None:
-        raise DataError(f"every row of {table.where} misses a value; there is nothing to use")
+        raise reader.nothing()
     rows = _chosen(pool.keys, pool.codes, limit, groups.least)
     chosen = pool.take(rows[np.argsort(pool.kept[rows])])
     return Rows(chosen.X, *chosen.labels, columns.names, chosen.kept)

@@ -4,31 +4,107 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from counterpoise.tabular.cells import is_numeral
 
-DATE = re.compile(
-    r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2}))([ T]\d{1,2}:\d{2}.*)?"
+# Of the different values of a column, how many must be numbers, or dates, for the others to be
+# strays among them; and the share that they must be.
+ENOUGH, MOST = 5, 0.8
+
+_MONTH = (
+    r"(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?"
+    r"|sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\.?"
 )
-COMMAS = re.compile(r"[-+]?\d+(,\d+)+(\.\d+)?")
+_WEEKDAY = r"(?:(?:mon|tues?|wed(?:nes)?|thu(?:rs?)?|fri|sat(?:ur)?|sun)(?:day)?,? )?"
+_YEAR, _DAY, _BETWEEN = r"(?:1[5-9]|2[01])\d\d", r"\d{1,2}(?:st|nd|rd|th)?", r"[-/., ]{0,2}"
+DATE = re.compile(
+    rf"{_WEEKDAY}(?:"
+    r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}"
+    r"|\d{1,2}[-/.]\d{1,2}[-/.](?:\d{4}|\d{2})"
+    rf"|{_YEAR}[-/](?:0?[1-9]|1[0-2])|(?:0?[1-9]|1[0-2])[-/]{_YEAR}"
+    rf"|{_DAY}{_BETWEEN}{_MONTH}(?:{_BETWEEN}(?:\d{{4}}|\d\d))?"
+    rf"|{_MONTH}{_BETWEEN}{_DAY}[, ]{{1,2}}\d{{4}}"
+    rf"|{_MONTH}{_BETWEEN}'?(?:\d{{4}}|\d\d)|{_YEAR}{_BETWEEN}{_MONTH}(?:{_BETWEEN}{_DAY})?"
+    r")(?:,?[ T]\d{1,2}:\d{2}.*)?",
+    re.IGNORECASE,
+)
+# Numbers with decimal commas, with marks between thousands, and with signs of per cent or money.
+_SIGN, _MONEY = r"[-+\u2212]?", r"[$€£¥]?"
+_GROUPED = r"\d{1,3}(?:[ .,'\u2019\u00a0\u2009\u202f]\d{3})+|\d{1,2}(?:,\d{2})+,\d{3}"
+NUMBER = re.compile(
+    rf"{_SIGN} ?{_MONEY} ?{_SIGN}"
+    rf"(?:(?:{_GROUPED}|\d+)(?:[.,]\d*)?|[.,]\d+)(?:e[-+]?\d+)?\s?[%‰$€£¥]?",
+    re.IGNORECASE,
+)
+# Ranges and bounds stand beside numbers where these are names: 0, 1, 2, 3, "4 or more".
+_SIZE = r"\d+(?:[.,]\d+)?"
+BAND = re.compile(
+    r"(?:(?:[<>≤≥]=?|under|over|below|above|up to|less than|more than|at least|at most)"
+    rf"\s*{_SIZE}|{_SIZE}\s*(?:\+|(?:[-\u2013\u2014]|to|\.\.)\s*{_SIZE}"
+    r"|(?:or|and) (?:more|less|fewer|over|under|above|below|older|younger)))(?:\s*\w+)?",
+    re.IGNORECASE,
+)
+# What stands in cells that have no value.
+HOLES = frozenset(
+    [
+        *("", "?", "??", "-", "--", "---", "\u2013", "\u2014", ".", "..", "...", "*", "**", "na"),
+        *("n/a", "n.a.", "#n/a", "nan", "null", "nil", "none", "missing", "(missing)", "unknown"),
+    ]
+)
 
 
-def meant(values: Iterable[str]) -> tuple[str, str]:
-    """What texts seem to be, and one that shows it: "dates", "commas", "numbers" (all of them),
-    "mixed" (most of them are numbers) or "text".
+@dataclass(frozen=True)
+class Meant:
+    """What texts seem to be.
 
-    >>> meant(["1,5", "2"]), meant(["3", "?", "4"]), meant(["24/12/2020"])
-    (('commas', '1,5'), ('mixed', '?'), ('dates', '24/12/2020'))
+    Attributes
+    ----------
+    kind : str, "numbers", "marked" (numbers in other spellings), "dates" or "text"
+    example : str, a text that shows it
+    strays : tuple of str, texts that are something else
     """
-    words = [value for value in values if value.strip()]
-    numerals = [word for word in words if is_numeral(word)]
-    others = [word for word in words if not is_numeral(word)]
-    if words and not others:
-        return "numbers", words[0]
-    if others and all(COMMAS.fullmatch(word.strip()) for word in others):
-        return "commas", others[0]
-    if others and not numerals and all(DATE.fullmatch(word.strip()) for word in others):
-        return "dates", others[0]
-    if len(numerals) > len(others):
-        return "mixed", others[0]
-    return "text", words[0] if words else ""
+
+    kind: str
+    example: str = ""
+    strays: tuple[str, ...] = ()
+
+
+def meant(values: Iterable[str], lax: bool = False) -> Meant:
+    """What the different texts of a column seem to be.
+
+    Strays are allowed if they stand for missing values, or are few (at most a fifth); if ``lax``,
+    also if they are less than half. But numbers among ranges are names.
+
+    >>> meant(["1,5", "2"])
+    Meant(kind='marked', example='1,5', strays=())
+    >>> meant(["3", "?", "4"])
+    Meant(kind='numbers', example='3', strays=('?',))
+    >>> meant(["24 Dec 2020"]).kind, meant(["0", "1", "2", "3", "4", "5+"]).kind
+    ('dates', 'text')
+    """
+    words = list(values)
+    plain = {word for word in words if is_numeral(word)}
+    marked = [word for word in words if word not in plain and NUMBER.fullmatch(word.strip())]
+    likes = plain.union(marked)
+    strays = tuple(word for word in words if word not in likes)
+    if _prevail(len(likes), strays, lax):
+        example = marked[0] if marked else next(word for word in words if word in plain)
+        return Meant("marked" if marked else "numbers", example, strays)
+    dates = [word for word in words if DATE.fullmatch(word.strip())]
+    strays = tuple(word for word in words if not DATE.fullmatch(word.strip()))
+    if _prevail(len(dates), strays, lax):
+        return Meant("dates", dates[0], strays)
+    return Meant("text", next((word for word in words if word.strip()), ""))
+
+
+def _prevail(likes: int, strays: tuple[str, ...], lax: bool) -> bool:
+    if not likes or not strays:
+        return likes > 0
+    if all(stray.strip().casefold() in HOLES for stray in strays):
+        return likes > 1
+    if lax:
+        return likes > len(strays)
+    if all(BAND.fullmatch(stray.strip()) for stray in strays):
+        return False
+    return likes >= ENOUGH and likes >= MOST * (likes + len(strays))

@@ -9,15 +9,20 @@ from typing import Any
 
 import numpy as np
 
-from counterpoise.tabular.cells import is_numeral, numbers, words
+from counterpoise.tabular.cells import check_size, is_numeral, numbers, words
 from counterpoise.tabular.columns import NONE, Feature
-from counterpoise.tabular.errors import DERIVE, POINTS, DataError, drop_option
-from counterpoise.tabular.spelling import meant
+from counterpoise.tabular.errors import DERIVE, POINTS, drop_option, listed
+from counterpoise.tabular.spelling import Meant, meant
+
+Array = np.ndarray
+
+# The share of numbers that must look like dates, as 20200131 does, to be taken for some.
+NEARLY = 0.95
 
 
 @dataclass
 class NumberTally:
-    """The mean and the range of numbers."""
+    """The mean and the range of numbers, and those that look like dates."""
 
     name: str
     kind: str
@@ -26,9 +31,12 @@ class NumberTally:
     mean: float = 0.0
     low: float = np.inf
     high: float = -np.inf
+    days: int = 0
+    day: float = 0.0
 
     def add(self, column: Any) -> None:
         found = numbers(column, self.name)
+        check_size(found, self.name)
         there = found[~np.isnan(found)]
         self.missing += len(found) - len(there)
         if len(there):
@@ -36,11 +44,27 @@ class NumberTally:
             self.mean += (float(there.mean()) - self.mean) * (len(there) / self.count)
             self.low = min(self.low, float(there.min()))
             self.high = max(self.high, float(there.max()))
+            days = there[_are_days(there)]
+            if len(days):
+                self.day = self.day or float(days[0])
+                self.days += len(days)
 
     @property
     def constant(self) -> str | None:
         """The only value, in words."""
         return f"{self.low:g}" if self.count and self.low == self.high else None
+
+    @property
+    def note(self) -> str | None:
+        """What a reader should know of."""
+        if self.constant is not None:
+            return f"column {self.name!r} is {self.constant} in every row and tells nothing"
+        if self.days >= NEARLY * max(1, self.count):
+            return (
+                f"column {self.name!r} has numbers such as {self.day:.0f} that look like dates and "
+                f"are taken as numbers; {DERIVE}"
+            )
+        return None
 
     def problem(self) -> str | None:
         return None
@@ -48,11 +72,6 @@ class NumberTally:
     def feature(self, missing: str) -> Feature:
         if missing != "impute":
             return Feature(self.name, self.kind)
-        if not np.isfinite(self.mean):
-            raise DataError(
-                f"column {self.name!r} has numbers up to {max(abs(self.low), abs(self.high)):g}, "
-                "whose mean is beyond what a number holds; divide them by a common factor"
-            )
         # rounding must not put the mean of equal values beside them
         return Feature(self.name, self.kind, fill=min(max(self.mean, self.low), self.high))
 
@@ -84,22 +103,19 @@ class WordTally:
             return repr(next(iter(self.levels)))
         return None
 
+    @property
+    def note(self) -> str | None:
+        if self.constant is None:
+            return None
+        return f"column {self.name!r} is {self.constant} in every row and tells nothing"
+
     def problem(self) -> str | None:
         many = len(self.levels) > self.most
-        kind, example = ("text", "") if self.named else meant(self.levels)
         leave = f"leave it out with {drop_option(self.name)}"
         names = f"say --categorical {shlex.quote(self.name)} if these are names"
-        if kind == "dates":
-            return f"{self.name!r} holds dates, such as {example!r}: {DERIVE}, {leave}, or {names}"
-        if kind == "commas":
-            return f"{self.name!r} holds numbers such as {example!r}: {POINTS}, {leave}, or {names}"
-        if kind == "mixed" and many:
-            return (
-                f"{self.name!r} has numbers and text, such as {example!r}: leave these cells "
-                f"empty, or {leave}"
-            )
-        if kind == "numbers" and many:
-            return f"{self.name!r} holds numbers as text: save them as numbers, or {leave}"
+        seems = Meant("text") if self.named else meant(self.levels, lax=many)
+        if seems.kind != "text":
+            return f"{self.name!r} {_told(seems)}, {leave}, or {names}"
         if many:
             return (
                 f"{self.name!r} has more than {self.most} different values: if it names rows, "
@@ -116,6 +132,34 @@ class WordTally:
         base = max(levels, key=lambda level: counts[level])  # the first of equals
         rest = (level for level in levels if level != base)
         return Feature(self.name, "category", (base, *rest))
+
+
+def _are_days(values: Array) -> Array:
+    """Which numbers are a day of the calendar when they are read as year, month and day."""
+    maybe = (values >= 18000101) & (values <= 21991231) & (values == np.floor(values))
+    if maybe.any():
+        found = values[maybe].astype(np.int64)
+        month, day = found // 100 % 100, found % 100
+        months = (found // 10000 - 1970) * 12 + month - 1
+        starts = months.astype("M8[M]").astype("M8[D]")
+        ends = (months + 1).astype("M8[M]").astype("M8[D]")
+        length = (ends - starts).astype(np.int64)
+        maybe[maybe] = (month >= 1) & (month <= 12) & (day >= 1) & (day <= length)
+    return maybe
+
+
+def _told(seems: Meant) -> str:
+    """What texts seem to be, and how they can be written."""
+    strays = listed(seems.strays, 3)
+    if seems.kind == "numbers":
+        if strays:
+            return f"has numbers and text, such as {strays}: leave these cells empty"
+        return f"holds numbers as text, such as {seems.example!r}: save them as numbers"
+    also = f", and text, such as {strays}" if strays else ""
+    if seems.kind == "dates":
+        return f"holds dates, such as {seems.example!r}{also}: {DERIVE}"
+    empty = "; leave cells without a value empty" if strays else ""
+    return f"holds numbers such as {seems.example!r}{also}: {POINTS}{empty}"
 
 
 def _order(level: str) -> tuple[bool, float, str]:

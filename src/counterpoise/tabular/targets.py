@@ -11,12 +11,13 @@ from counterpoise.tabular.cells import (
     NUMBER,
     TIME,
     WORD,
+    check_size,
     described,
     kind_of,
     numbers,
     words,
 )
-from counterpoise.tabular.errors import POINTS, DataError
+from counterpoise.tabular.errors import POINTS, DataError, listed
 from counterpoise.tabular.spelling import meant
 from counterpoise.tabular.table import Table
 
@@ -34,13 +35,17 @@ def check_target(table: Table, name: str) -> None:
     if found == TIME:
         remedy = "write numbers instead, such as days since the first one"
     if found == WORD:
-        seems, example = meant(_some_words(table, name))
-        text += f", such as {example!r}"
+        seems = meant(_some_words(table, name), lax=True)
+        text += f", such as {listed(seems.strays or [seems.example], 3)}"
         remedy = {
-            "commas": POINTS,
-            "mixed": "leave a cell empty where there is no number, and use --missing drop",
+            "marked": POINTS,
             "numbers": "save them as numbers",
-        }.get(seems, "write numbers instead, such as 0 and 1 for two classes")
+            "dates": "write numbers instead, such as days since the first one",
+        }.get(seems.kind, "write numbers instead, such as 0 and 1 for two classes")
+        if seems.strays and seems.kind != "dates":
+            remedy = "leave a cell empty where there is no number, and use --missing drop"
+            if seems.kind == "marked":
+                remedy += f"; in place of {seems.example!r}, {POINTS}"
     raise DataError(f"{text}; {remedy}")
 
 
@@ -75,3 +80,10 @@ def weight_numbers(batch: Any, name: str) -> Array:
             "weights are numbers >= 0, and 0 leaves a row out"
         )
     return np.asarray(found)
+
+
+def has_weight(batch: Any, name: str) -> Array:
+    """Which rows do not have weight 0; a missing weight may be any."""
+    found = weight_numbers(batch, name)
+    check_size(found, name)
+    return found != 0

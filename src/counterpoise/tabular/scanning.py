@@ -1,0 +1,178 @@
+"""The one pass over a table that counts what its columns hold, and notes what is wrong in them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from counterpoise.tabular.cells import check_size, is_numeral
+from counterpoise.tabular.encoding import missing_masks, missing_told
+from counterpoise.tabular.errors import DataError, drop_option, listed
+from counterpoise.tabular.labels import check_whole_labels, group_codes, may_be_integers, not_whole
+from counterpoise.tabular.roles import Roles
+from counterpoise.tabular.table import Table
+from counterpoise.tabular.tallies import NumberTally, WordTally
+from counterpoise.tabular.targets import has_weight, target_numbers
+
+Tally = NumberTally | WordTally
+# Called with (rows read, rows in all).
+RowProgress = Callable[[int, int], None]
+
+
+@dataclass
+class Seen:
+    """What a pass has seen.
+
+    Attributes
+    ----------
+    whole : bool, whether groups are integers
+    rows : int
+    weightless : int, rows of weight 0, which count for nothing else
+    dropped : int, rows that are left out because they miss a value
+    missing : mapping column -> int
+    groups : mapping label -> int
+    problems : mapping column -> str
+    """
+
+    whole: bool
+    rows: int = 0
+    weightless: int = 0
+    dropped: int = 0
+    missing: Counter[str] = field(default_factory=Counter)
+    groups: Counter[Any] = field(default_factory=Counter)
+    problems: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def weighty(self) -> int:
+        return self.rows - self.weightless
+
+    @property
+    def used(self) -> int:
+        return self.weighty - self.dropped
+
+    @contextmanager
+    def noting(self, name: str) -> Iterator[None]:
+        """An error is kept for later, the first of each column: others may have some, too."""
+        try:
+            yield
+        except DataError as error:
+            self.problems.setdefault(name, str(error))
+
+
+def scan(
+    table: Table,
+    roles: Roles,
+    tallies: Sequence[Tally],
+    missing: str,
+    progress: RowProgress | None = None,
+) -> Seen:
+    """Read all rows once; tallies count those that are used."""
+    group = roles.group if roles.problems.keys().isdisjoint(roles.group) else ()
+    seen = Seen(len(group) == 1 and may_be_integers(table.schema.field(group[0]).type))
+    for batch in table.batches(roles.used):
+        seen.rows += batch.num_rows
+        batch = _used(batch, roles, seen, missing)
+        for tally in tallies:
+            with seen.noting(tally.name):
+                tally.add(batch.column(tally.name))
+        if roles.target not in roles.problems:
+            with seen.noting(roles.target):
+                check_size(target_numbers(batch, roles.target), roles.target)
+        if group:
+            with seen.noting(" ".join(group)):
+                _count_groups(batch, group, seen)
+        if progress is not None:
+            progress(seen.rows, table.n_rows)
+    if not seen.whole:  # a later batch may have shown that they are not integers alone
+        merged: Counter[Any] = Counter()
+        for label, count in seen.groups.items():
+            merged[str(label)] += count
+        seen.groups = merged
+    return seen
+
+
+def _used(batch: Any, roles: Roles, seen: Seen, missing: str) -> Any:
+    """The rows of a batch that are neither of weight 0 nor left out for what they miss."""
+    if roles.weight is not None and roles.weight not in roles.problems:
+        with seen.noting(roles.weight):
+            keep = has_weight(batch, roles.weight)
+            seen.weightless += int((~keep).sum())
+            batch = batch.filter(keep)
+    gone = missing_masks(batch, roles.used)
+    seen.missing.update({name: int(mask.sum()) for name, mask in gone.items()})
+    if gone and missing == "drop":
+        keep = ~np.logical_or.reduce(list(gone.values()))
+        seen.dropped += int((~keep).sum())
+        batch = batch.filter(keep)
+    return batch
+
+
+def _count_groups(batch: Any, group: Sequence[str], seen: Seen) -> None:
+    for name in group:
+        check_whole_labels(batch.column(name), name)
+    labels, codes = group_codes(batch, group, "integer" if seen.whole else "text")
+    seen.whole &= labels.dtype.kind == "i"
+    counts = np.bincount(codes, minlength=len(labels)).tolist()
+    for label, count in zip(labels.tolist(), counts, strict=True):
+        if count:
+            seen.groups[label] += count
+
+
+def refuse(
+    table: Table, roles: Roles, tallies: Sequence[Tally], missing: str, seen: Seen, most: int
+) -> None:
+    """All that is wrong, in one error."""
+    problems = [*roles.problems.values()]
+    misfits = list(roles.misfits.values())
+    if not seen.weighty:
+        problems.append(
+            f"every row of {table.where} has weight 0 in the column {roles.weight!r}; give other "
+            "weights, or none"
+        )
+    else:
+        problems += seen.problems.values()
+        empty = [name for name in roles.features if seen.missing[name] == seen.weighty]
+        misfits += [
+            f"{name!r} has no value at all: leave it out with {drop_option(name)}" for name in empty
+        ]
+        misfits += [found for tally in tallies if (found := tally.problem())]
+        problems += _of_groups(roles, seen, most)
+        problems += _of_holes(table, roles, seen, missing, empty)
+    if misfits:
+        problems.append("columns cannot be features:\n  " + "\n  ".join(misfits))
+    if problems:
+        raise DataError("\n".join(problems))
+
+
+def _of_groups(roles: Roles, seen: Seen, most: int) -> list[str]:
+    if len(seen.groups) > most and all(map(is_numeral, map(str, seen.groups))):
+        fraction = next((label for label in seen.groups if not float(label).is_integer()), None)
+        if fraction is not None:
+            return [str(not_whole(roles.group[0], fraction))]
+    return []
+
+
+def _of_holes(
+    table: Table, roles: Roles, seen: Seen, missing: str, empty: Sequence[str]
+) -> list[str]:
+    """What is wrong with missing values; columns that are empty are told elsewhere."""
+    holes = {name: count for name, count in seen.missing.items() if name not in empty}
+    if missing == "refuse" and holes:
+        remedy = "leave such rows out with --missing drop, or fill them in with --missing impute"
+        return [missing_told(holes, remedy)]
+    needed = {name: n for name, n in holes.items() if name in (roles.target, roles.weight)}
+    if missing == "impute" and needed:
+        remedy = "labels and weights are not imputed: leave such rows out with --missing drop"
+        return [missing_told(needed, remedy)]
+    if missing == "drop" and not seen.used and not empty:
+        most = [name for name, _ in seen.missing.most_common(3)]
+        return [
+            f"every row of {table.where} misses a value; most are missing in {listed(most)}: "
+            "leave these columns out with --drop, or use --missing impute"
+        ]
+    return []
