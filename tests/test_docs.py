@@ -9,6 +9,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+import pages
 import pytest
 import torch
 from lm_problems import lightning_llama, small_llama
@@ -19,9 +20,6 @@ from counterpoise.lm.training.settings import Settings
 from counterpoise.tables import build
 
 DOCS = Path(__file__).parents[1] / "docs"
-sys.path.insert(0, str(DOCS))
-
-import pages  # noqa: E402
 
 # Pages whose snippets have tests of their own, below.
 OWN = ("training-loops.md", "rules.md")

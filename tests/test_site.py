@@ -11,17 +11,11 @@ from pathlib import Path
 
 import click
 import pytest
+from public_names import PACKAGES
 
 from counterpoise.cli.main import cli
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = (
-    "counterpoise",
-    "counterpoise.baselines",
-    "counterpoise.tabular",
-    "counterpoise.torch",
-    "counterpoise.lm",
-)
 MADE = shutil.ignore_patterns("auto_gallery", "generated", "__pycache__")
 
 pytestmark = pytest.mark.xdist_group("site")
