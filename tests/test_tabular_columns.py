@@ -443,8 +443,8 @@ def test_days_written_as_integers_are_noted():
     assert "derive the month" in notes[0]
     some = {**data, "day": [*days[:-1], 0]}
     assert any("look like dates" in note for note in learn(some).notes), "nearly all"
-    wrong = {**data, "day": [20200230, 20210229, 20191301, 20200100] * 10}
-    assert not learn(wrong).notes
+    for wrong in (20200230, 20210229, 20200431, 20191301, 20190001, 20200100, 17991231):
+        assert not learn({**data, "day": [*days[:30], *[wrong] * 10]}).notes
     half = {**data, "day": [*days[:20], *range(20)]}
     assert not learn(half).notes
     assert not learn({**data, "day": [d + 0.5 for d in days]}).notes
