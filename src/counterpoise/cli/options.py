@@ -86,7 +86,7 @@ table_options = _stacked(
     ),
     click.option(
         "--categorical", multiple=True, metavar="COLUMN,...", callback=names,
-        help="Numbers that are names of categories.",
+        help="Numbers, or text that looks like numbers or dates, that name categories.",
     ),
     click.option(
         "--missing", type=click.Choice(["refuse", "drop", "impute"]), default="refuse",
@@ -124,9 +124,11 @@ def read_table(options: dict[str, Any]) -> Asked:
     """Open a table and learn its columns; takes its own options out of ``options``."""
     from counterpoise.progress import stage
     from counterpoise.tabular import learn_columns, open_table
+    from counterpoise.tabular.roles import check_roles
 
     group, categorical = options.pop("group"), options.pop("categorical")
     path = options.pop("data")
+    check_roles(options["target"], group, options["weight"])
     stage(f"reading {path}")
     written = {name: options.pop(name) for name in FILE}
     table = open_table(path, **written, text=group, words=categorical)
