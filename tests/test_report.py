@@ -13,8 +13,8 @@ import pytest
 from report_fits import HOSTILE, blocks_of, by_id, data_of, fitted, long_fit
 
 import counterpoise
+from counterpoise.jsonable import plain
 from counterpoise.report import fit_page, page, write_report
-from counterpoise.report.blocks import plain
 from counterpoise.report.curves import CURVES, POINTS, foremost, thin, wide
 from counterpoise.report.page import json_text
 from counterpoise.saving import save
@@ -109,7 +109,7 @@ def test_json_cannot_leave_its_element(name):
 
 def test_what_is_not_finite_becomes_null():
     assert plain([np.nan, np.inf, -np.inf, 1.0]) == [None, None, None, 1.0]
-    assert plain(np.float32(0.1)) == 0.1
+    assert plain(np.float32(0.1), digits=5) == 0.1
     assert json.loads(json_text({"a": np.arange(3), "b": np.bool_(True)})) == {
         "a": [0, 1, 2],
         "b": True,

@@ -36,6 +36,11 @@ def plain_twin(model: Neuron) -> GroupDRONeuron:
     return GroupDRONeuron(**options, nu=np.inf, prior="rows")
 
 
+def plain_name(model: Neuron) -> str:
+    """What the plain average over rows is called beside a fit."""
+    return "least squares" if model.activation_.is_identity else "plain average"
+
+
 def cross_predict(
     models: Mapping[str, Neuron],
     X: Any,

@@ -191,17 +191,20 @@ def held_out(record: FitRecord, label: Any) -> dict[str, Any]:
 
 def told(made: Fitted) -> str:
     """The fit for people."""
+    from counterpoise.judging import plain_name
+    from counterpoise.report.words import count
+
     model, record = made.model, made.record
     data, judged = record.data, record.judged
     sizes = ((data.rows, "row"), (data.encoded, "feature"), (len(model.groups_), "group"))
-    lines = [", ".join(f"{n:,} {name}{'' if n == 1 else 's'}" for n, name in sizes) + "."]
+    lines = [", ".join(count(number, noun) for number, noun in sizes) + "."]
     if not data.group:
         lines.append("Note: without --group all rows are one group, and this is the plain average.")
     lines += [f"Note: {note.rstrip('.')}." for note in data.notes]
     plain = record.plain_risks if judged is None else judged.plain.values
     ours = record.risks if judged is None else judged.ours.values
     order = np.argsort(-np.nan_to_num(plain, nan=-1.0), kind="stable")
-    name = "least squares" if model.activation_.is_identity else "plain average"
+    name = plain_name(model)
     head = ["group", name, "group DRO", "weight"]
     if judged is not None:
         head[2:3] = ["group DRO", f"{100 * judged.ours.level:g}% interval"]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import click
-import numpy as np
+
+from counterpoise.jsonable import plain
 
 # Groups that are printed at most; a report or --json has all.
 SHOWN = 30
@@ -24,28 +24,6 @@ def show_json(value: Any) -> None:
 def as_text(value: Any) -> str:
     """Anything as text of JSON."""
     return json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False)
-
-
-def plain(value: Any) -> Any:
-    """Anything as JSON has it; numbers that are not finite are null."""
-    if isinstance(value, np.ndarray):
-        return plain(value.tolist())
-    if isinstance(value, np.generic):
-        return plain(value.item())
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if value is None or isinstance(value, (bool, int, str)):
-        return value
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        names = [field.name for field in dataclasses.fields(value)]
-        return {name: plain(getattr(value, name)) for name in names}
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if hasattr(value, "_asdict"):
-        return plain(value._asdict())
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    return str(value)
 
 
 def columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

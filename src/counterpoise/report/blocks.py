@@ -5,15 +5,10 @@ All text is text: nothing in here is HTML.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-import numpy as np
-
 Block = dict[str, Any]
-
-# Significant digits that are kept of numbers in pictures and tables.
-DIGITS = 5
 
 
 def section(name: str, title: str, *blocks: Block | None) -> Block:
@@ -101,24 +96,3 @@ def chart(name: str, kind: str, title: str, summary: str, caption: str, **data: 
     """
     known = {"is": "chart", "id": name, "kind": kind, "title": title}
     return known | {"summary": summary, "caption": caption} | data
-
-
-def plain(value: Any) -> Any:
-    """The same for JSON: arrays as lists, numbers rounded, what is not finite as null.
-
-    >>> plain({"a": np.array([1.23456789, np.inf]), "b": (np.int64(2), True, None)})
-    {'a': [1.2346, None], 'b': [2, True, None]}
-    """
-    if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, np.ndarray):
-        value = value.tolist()
-    if isinstance(value, (list, tuple)):
-        return [plain(v) for v in value]
-    if isinstance(value, (bool, np.bool_)):
-        return bool(value)
-    if isinstance(value, (int, np.integer)):
-        return int(value)
-    if isinstance(value, (float, np.floating)):
-        return float(f"{value:.{DIGITS}g}") if np.isfinite(value) else None
-    return value if value is None else str(value)

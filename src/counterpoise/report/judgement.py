@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from counterpoise.groups import label_list
+from counterpoise.judging import plain_name
 from counterpoise.record import FitRecord
 from counterpoise.report.words import names_of
 
@@ -66,7 +67,7 @@ class Judgement:
         """From held-out rows where the record has them, else from the rows of the fit."""
         labels = label_list(model.groups_)
         names, weights = names_of(model.groups_), np.asarray(model.group_weights_, dtype=float)
-        plain_name = "least squares" if model.activation_.is_identity else "plain average"
+        name_before = plain_name(model)
         judged = record.judged
         if judged is None:
             rows = _rows(record, labels)
@@ -79,7 +80,7 @@ class Judgement:
                 rows=rows,
                 weights=weights,
                 before=Side(
-                    name=plain_name, values=plain, average=_mean(plain, rows if known else None)
+                    name=name_before, values=plain, average=_mean(plain, rows if known else None)
                 ),
                 after=Side(name=AFTER, values=ours, average=_mean(ours, rows if known else None)),
                 how="the rows of the fit themselves",
@@ -88,7 +89,7 @@ class Judgement:
             )
         sides = {}
         for name, found, average in (
-            (plain_name, judged.plain, judged.plain_average),
+            (name_before, judged.plain, judged.plain_average),
             (AFTER, judged.ours, judged.ours_average),
         ):
             place = {label: i for i, label in enumerate(label_list(found.labels))}
@@ -104,7 +105,7 @@ class Judgement:
             names=names,
             rows=np.array([float(sizes.get(label, 0.0)) for label in labels]),
             weights=weights,
-            before=sides[plain_name],
+            before=sides[name_before],
             after=sides[AFTER],
             how=judged.how,
             held_out=judged.held_out,

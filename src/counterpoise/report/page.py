@@ -12,8 +12,11 @@ from importlib.resources import files
 from string import Template
 
 from counterpoise import __version__
-from counterpoise.report.blocks import Block, plain
+from counterpoise.jsonable import plain
+from counterpoise.report.blocks import Block
 
+# Significant digits that are kept of numbers in pictures and tables.
+DIGITS = 5
 # Characters that could end a script element or a line of JavaScript.
 UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
@@ -60,7 +63,7 @@ def json_text(value: object) -> str:
     >>> print(json_text({"a": "</script>"}))
     {"a":"\\u003c/script\\u003e"}
     """
-    out = json.dumps(plain(value), allow_nan=False, separators=(",", ":"))
+    out = json.dumps(plain(value, DIGITS), allow_nan=False, separators=(",", ":"))
     for character, escaped in UNSAFE.items():
         out = out.replace(character, escaped)
     return out
