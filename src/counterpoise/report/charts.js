@@ -46,11 +46,11 @@
       const bars = one.high ? { error_x: { type: "data", symmetric: false, color: colour(one.colour), thickness: 1.6, width: 3,
         array: one.high.map((high, i) => (high === null ? 0 : high - one.values[i])),
         arrayminus: one.low.map((low, i) => (low === null ? 0 : one.values[i] - (log ? Math.max(low, block.floor) : low))) } } : {};
-      data.push({ type: "scatter", mode: "markers", name: one.name, x: one.values, y: names.map((_, i) => i + (2 * s - 1) * offset),
+      data.push({ type: "scatter", mode: "markers", name: safe(one.name), x: one.values, y: names.map((_, i) => i + (2 * s - 1) * offset),
         marker: { color: colour(one.colour), size: 9, symbol: s ? "circle" : "diamond" }, hoverinfo: "text", ...bars,
         hovertext: names.map((name, i) => {
           const [middle, bounds] = one.high ? interval([one.values[i], one.low[i], one.high[i]]) : [number(one.values[i]), ""];
-          return lines(safe(name), `${one.name}: ${middle} ${bounds}`, block.remarks ? safe(block.remarks[i]) : "");
+          return lines(safe(name), `${safe(one.name)}: ${middle} ${bounds}`, block.remarks ? safe(block.remarks[i]) : "");
         }) });
     });
     return { data, layout: layout(width, rowHeight(names, offset ? 30 : 26), {
@@ -64,10 +64,10 @@
     const data = series.flatMap((one, s) => {
       const at = names.map((_, i) => i + (2 * s - 1) * 0.19);
       const level = (k) => one.quantiles.map((row) => row[k]);
-      const box = { type: "box", orientation: "h", name: one.name, y: at, q1: level(1), median: level(2), q3: level(3), lowerfence: level(0), upperfence: level(4),
+      const box = { type: "box", orientation: "h", name: safe(one.name), y: at, q1: level(1), median: level(2), q3: level(3), lowerfence: level(0), upperfence: level(4),
         width: 0.3, whiskerwidth: 0.5, line: { color: colour(one.colour), width: 1.5 }, hoverinfo: "skip" };
       const marks = { type: "scatter", mode: "markers", x: level(2), y: at, marker: { opacity: 0, size: 14 }, showlegend: false, hoverinfo: "text",
-        hovertext: names.map((name, i) => lines(safe(name), one.name, ...block.levels.map((l, k) => `${share(l)} quantile: ${number(one.quantiles[i][k])}`))) };
+        hovertext: names.map((name, i) => lines(safe(name), safe(one.name), ...block.levels.map((l, k) => `${share(l)} quantile: ${number(one.quantiles[i][k])}`))) };
       return [box, marks];
     });
     return { data, layout: layout(width, rowHeight(names, 32), {

@@ -92,7 +92,10 @@ def certificate_section(model: Any) -> Block:
                 "this is proved, whatever the data",
             )
         )
-    slack = "not above 0, the steps paid for their errors, so that the theorem's inequality holds"
+    slack = (
+        "not above 0, the steps paid for their errors, so that the theorem's inequality holds if "
+        f"the sharpness is at least {figure(found.c1_assumed)}"
+    )
     if found.running_slack > 0:
         slack = "above 0, the steps did not pay for all their errors; bounds include the excess"
     items += [
