@@ -49,7 +49,7 @@ package: $(VENV)/.test
 	echo "trying $$(basename "$$wheel") in an empty environment"; \
 	$(PYTHON) -m venv --without-pip "$$folder/env"; \
 	$(PIP) --python "$$folder/env/bin/python" install --no-compile "$$wheel"; \
-	cp tests/outside.py "$$folder"; cd "$$folder"; env/bin/python outside.py --times
+	cp tests/support/outside.py "$$folder"; cd "$$folder"; env/bin/python outside.py --times
 
 # Everything measured in docs but theory.md; two hours on two cores. `bench-quick`: minutes.
 bench: $(VENV)/.bench

@@ -21,9 +21,9 @@ import numpy as np
 import psutil
 from distributed import Client, LocalCluster
 
-from counterpoise.activations import relu
-from counterpoise.engines.dask import DaskEngine
-from counterpoise.solver import solve
+from counterpoise.activations.activation import relu
+from counterpoise.rows.engines.dask import DaskEngine
+from counterpoise.solver.solve import solve
 
 BLOCKS, FEATURES, GROUPS = 8, 50, 10
 

@@ -14,10 +14,10 @@ import time
 import numpy as np
 from numba import njit
 
-from counterpoise.activations import relu
-from counterpoise.engines import make_engine
-from counterpoise.engines.threads import n_threads, over_ranges, single_threaded_blas
-from counterpoise.groups import GroupedData
+from counterpoise.activations.activation import relu
+from counterpoise.rows.engines.memory import make_engine
+from counterpoise.rows.groups import GroupedData
+from counterpoise.rows.threads import n_threads, over_ranges, single_threaded_blas
 
 CASES = [
     # rows, features, groups, dtype

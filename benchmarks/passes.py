@@ -15,7 +15,7 @@ import numpy as np
 
 from counterpoise import solve
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from problems import neuron_data
 
 

@@ -11,7 +11,7 @@ import pytest
 @pytest.fixture
 def small_chunks(monkeypatch):
     """A few thousand rows are cut into chunks and shared among threads, as millions would be."""
-    from counterpoise.engines import parts
+    from counterpoise.rows.engines import row_part
 
-    monkeypatch.setattr(parts, "CHUNK_NUMBERS", 1280)
-    monkeypatch.setattr(parts, "THREAD_WORK", 0)
+    monkeypatch.setattr(row_part, "CHUNK_NUMBERS", 1280)
+    monkeypatch.setattr(row_part, "THREAD_WORK", 0)

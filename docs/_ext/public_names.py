@@ -1,5 +1,6 @@
-"""References to public names by whatever path a docstring uses: ``counterpoise.sources.Source`` and
-``Source`` both lead to the page of ``counterpoise.Source``."""
+"""References to public names by whatever path a docstring uses.
+
+``counterpoise.rows.sources.Source`` and ``Source`` both lead to ``counterpoise.Source``."""
 
 from __future__ import annotations
 

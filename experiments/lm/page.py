@@ -15,8 +15,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from counterpoise.lm.study.markdown import aligned, markdown_table
-from counterpoise.lm.study.report import Study, ablations, draw_study, headline, load_study
+from counterpoise.lm.compare.markdown import aligned, markdown_table
+from counterpoise.lm.compare.study import Study, ablations, draw_study, headline, load_study
 
 HERE = Path(__file__).parent
 DOCS = HERE.parents[1] / "docs"

@@ -12,9 +12,9 @@ from problems_known import Rows, conflicting, problem_of, scale_of
 from report import COLOURS, MARKERS, number, pyplot, save_figure, settled, table, write_json
 
 from counterpoise import AdaptiveSteps
-from counterpoise.algorithm import primal_dual
-from counterpoise.divergences import get_divergence
-from counterpoise.schedules import Measurement, ProblemScale
+from counterpoise.dual.divergences import get_divergence
+from counterpoise.solver.algorithm import primal_dual
+from counterpoise.solver.schedules import Measurement, ProblemScale
 
 Array = np.ndarray
 

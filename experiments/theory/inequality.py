@@ -25,11 +25,16 @@ from report import write_json
 from sides import Sides, Trace, sides, slack_sums, trace
 
 from counterpoise import AdaptiveSteps, PaperSteps
-from counterpoise.assumptions import GAMMAS, margins, sharpness_from, tail_parameters
-from counterpoise.divergences import get_divergence
-from counterpoise.problem import Problem
-from counterpoise.schedules import Schedule
-from counterpoise.solver import prepare
+from counterpoise.assess.diagnosis.assumptions import (
+    GAMMAS,
+    margins,
+    sharpness_from,
+    tail_parameters,
+)
+from counterpoise.dual.divergences import get_divergence
+from counterpoise.solver.problem import Problem
+from counterpoise.solver.schedules import Schedule
+from counterpoise.solver.solve import prepare
 
 Array = np.ndarray
 

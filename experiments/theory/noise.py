@@ -20,7 +20,7 @@ from problems_known import (
 )
 from report import COLOURS, MARKERS, pyplot, save_figure, table, write_json
 
-from counterpoise.divergences import get_divergence
+from counterpoise.dual.divergences import get_divergence
 
 Array = np.ndarray
 

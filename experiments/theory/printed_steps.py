@@ -9,8 +9,8 @@ import numpy as np
 from report import slope
 
 from counterpoise import AdaptiveSteps, PaperSteps
-from counterpoise.assumptions import adaptive_passes, paper_passes
-from counterpoise.schedules import Measurement, ProblemScale
+from counterpoise.assess.diagnosis.assumptions import adaptive_passes, paper_passes
+from counterpoise.solver.schedules import Measurement, ProblemScale
 
 # Constants true of Gaussian rows: second moments up to 1.1, sharpness of a ReLU 0.25, ||w*|| = 1.
 TRUE = dict(B=1.1 / 6.0, c1=0.25)

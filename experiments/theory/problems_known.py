@@ -7,14 +7,14 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import minimize
 
-from counterpoise.activations import Activation, get_activation
-from counterpoise.coordinates import plain
-from counterpoise.divergences import Divergence
-from counterpoise.engines import make_engine
-from counterpoise.groups import GroupedData
-from counterpoise.objective import Objective
-from counterpoise.problem import Problem
-from counterpoise.schedules import ProblemScale
+from counterpoise.activations.activation import Activation, get_activation
+from counterpoise.dual.divergences import Divergence
+from counterpoise.dual.objective import Objective
+from counterpoise.rows.engines.memory import make_engine
+from counterpoise.rows.groups import GroupedData
+from counterpoise.solver.coordinates import plain
+from counterpoise.solver.problem import Problem
+from counterpoise.solver.schedules import ProblemScale
 
 Array = np.ndarray
 

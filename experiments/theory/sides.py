@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from counterpoise.algorithm import PrimalDualResult, primal_dual
-from counterpoise.divergences import KL, SimplexPoint
-from counterpoise.engines.base import GroupEval
-from counterpoise.problem import Problem
-from counterpoise.schedules import ProblemScale, Schedule
+from counterpoise.dual.divergences import KL, SimplexPoint
+from counterpoise.rows.engines.base import GroupEval
+from counterpoise.solver.algorithm import PrimalDualResult, primal_dual
+from counterpoise.solver.problem import Problem
+from counterpoise.solver.schedules import ProblemScale, Schedule
 
 Array = np.ndarray
 

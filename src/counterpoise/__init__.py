@@ -5,10 +5,10 @@ Names are imported when they are first used.
 
 from typing import TYPE_CHECKING
 
-from counterpoise.lazy import lazy_names
+from counterpoise.common.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from counterpoise.activations import (
+    from counterpoise.activations.activation import (
         Activation,
         elu,
         huber_relu,
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
         relu,
         softplus,
     )
-    from counterpoise.algorithm import Progress
-    from counterpoise.certificate import Certificate
-    from counterpoise.diagnosis import Diagnosis, diagnose
-    from counterpoise.divergences import KL, ChiSquare, CVaR, Divergence, risk
-    from counterpoise.dual import DualState, dual_step, extrapolate
-    from counterpoise.intervals import Interval, RiskIntervals, risk_intervals
-    from counterpoise.metrics import group_risks, robust_risk, worst_group_risk
-    from counterpoise.neuron import GroupDRONeuron
-    from counterpoise.reweight import Reweighter, ReweightWarning
-    from counterpoise.rules import OnlineDataMixing, Rule, Temperature
-    from counterpoise.saving import load
-    from counterpoise.schedules import AdaptiveSteps, PaperSteps
-    from counterpoise.selection import GroupDRONeuronCV
-    from counterpoise.solution import Solution, Start
-    from counterpoise.solver import solve, solve_path
-    from counterpoise.sources import Chunks, Npy, Parquet, Source
-    from counterpoise.tradeoff import Frontier, frontier
+    from counterpoise.assess.diagnosis.diagnose import Diagnosis, diagnose
+    from counterpoise.assess.intervals import Interval, RiskIntervals, risk_intervals
+    from counterpoise.assess.metrics import group_risks, robust_risk, worst_group_risk
+    from counterpoise.dual.divergences import KL, ChiSquare, CVaR, Divergence, risk
+    from counterpoise.dual.step import DualState, dual_step, extrapolate
+    from counterpoise.estimators.cross_validation import GroupDRONeuronCV
+    from counterpoise.estimators.frontier import Frontier, frontier
+    from counterpoise.estimators.neuron import GroupDRONeuron
+    from counterpoise.reweight.reweighter import Reweighter, ReweightWarning
+    from counterpoise.reweight.rules import OnlineDataMixing, Rule, Temperature
+    from counterpoise.rows.sources import Chunks, Npy, Parquet, Source
+    from counterpoise.solver.algorithm import Progress
+    from counterpoise.solver.certificate import Certificate
+    from counterpoise.solver.schedules import AdaptiveSteps, PaperSteps
+    from counterpoise.solver.solution import Solution, Start
+    from counterpoise.solver.solve import solve, solve_path
+    from counterpoise.storage.models import load
 
 __version__ = "0.1.0"
 
@@ -86,51 +86,51 @@ __all__ = [
 ]
 
 _MODULES = {
-    "KL": "divergences",
-    "Activation": "activations",
-    "AdaptiveSteps": "schedules",
-    "CVaR": "divergences",
-    "Certificate": "certificate",
-    "ChiSquare": "divergences",
-    "Chunks": "sources",
-    "Diagnosis": "diagnosis",
-    "Divergence": "divergences",
-    "DualState": "dual",
-    "Frontier": "tradeoff",
-    "GroupDRONeuron": "neuron",
-    "GroupDRONeuronCV": "selection",
-    "Interval": "intervals",
-    "Npy": "sources",
-    "OnlineDataMixing": "rules",
-    "PaperSteps": "schedules",
-    "Parquet": "sources",
-    "Progress": "algorithm",
-    "ReweightWarning": "reweight",
-    "Reweighter": "reweight",
-    "RiskIntervals": "intervals",
-    "Rule": "rules",
-    "Solution": "solution",
-    "Source": "sources",
-    "Start": "solution",
-    "Temperature": "rules",
-    "diagnose": "diagnosis",
-    "dual_step": "dual",
-    "elu": "activations",
-    "extrapolate": "dual",
-    "frontier": "tradeoff",
-    "group_risks": "metrics",
-    "huber_relu": "activations",
-    "identity": "activations",
-    "leaky_relu": "activations",
-    "load": "saving",
-    "relu": "activations",
-    "risk": "divergences",
-    "risk_intervals": "intervals",
-    "robust_risk": "metrics",
-    "softplus": "activations",
-    "solve": "solver",
-    "solve_path": "solver",
-    "worst_group_risk": "metrics",
+    "KL": "dual.divergences",
+    "Activation": "activations.activation",
+    "AdaptiveSteps": "solver.schedules",
+    "CVaR": "dual.divergences",
+    "Certificate": "solver.certificate",
+    "ChiSquare": "dual.divergences",
+    "Chunks": "rows.sources",
+    "Diagnosis": "assess.diagnosis.diagnose",
+    "Divergence": "dual.divergences",
+    "DualState": "dual.step",
+    "Frontier": "estimators.frontier",
+    "GroupDRONeuron": "estimators.neuron",
+    "GroupDRONeuronCV": "estimators.cross_validation",
+    "Interval": "assess.intervals",
+    "Npy": "rows.sources",
+    "OnlineDataMixing": "reweight.rules",
+    "PaperSteps": "solver.schedules",
+    "Parquet": "rows.sources",
+    "Progress": "solver.algorithm",
+    "ReweightWarning": "reweight.reweighter",
+    "Reweighter": "reweight.reweighter",
+    "RiskIntervals": "assess.intervals",
+    "Rule": "reweight.rules",
+    "Solution": "solver.solution",
+    "Source": "rows.sources",
+    "Start": "solver.solution",
+    "Temperature": "reweight.rules",
+    "diagnose": "assess.diagnosis.diagnose",
+    "dual_step": "dual.step",
+    "elu": "activations.activation",
+    "extrapolate": "dual.step",
+    "frontier": "estimators.frontier",
+    "group_risks": "assess.metrics",
+    "huber_relu": "activations.activation",
+    "identity": "activations.activation",
+    "leaky_relu": "activations.activation",
+    "load": "storage.models",
+    "relu": "activations.activation",
+    "risk": "dual.divergences",
+    "risk_intervals": "assess.intervals",
+    "robust_risk": "assess.metrics",
+    "softplus": "activations.activation",
+    "solve": "solver.solve",
+    "solve_path": "solver.solve",
+    "worst_group_risk": "assess.metrics",
 }
 
 __getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -8,16 +8,17 @@ from typing import Any, Self
 
 import numpy as np
 
-from counterpoise import coordinates as coords
-from counterpoise.activations import Activation
-from counterpoise.engines import GroupEval, MemoryEngine, SumEngine
-from counterpoise.engines.opening import kind_of, stays_on_device
-from counterpoise.engines.threads import single_threaded_blas
-from counterpoise.estimator import Neuron
-from counterpoise.problem import Problem
-from counterpoise.solution import Outcome
-from counterpoise.solver import prepare
-from counterpoise.task import Task
+from counterpoise.activations.activation import Activation
+from counterpoise.estimators.base import Neuron
+from counterpoise.rows.engines.base import GroupEval, SumEngine
+from counterpoise.rows.engines.dispatch import kind_of, stays_on_device
+from counterpoise.rows.engines.memory import MemoryEngine
+from counterpoise.rows.threads import single_threaded_blas
+from counterpoise.solver import coordinates as coords
+from counterpoise.solver.problem import Problem
+from counterpoise.solver.solution import Outcome
+from counterpoise.solver.solve import prepare
+from counterpoise.solver.task import Task
 
 Array = np.ndarray
 

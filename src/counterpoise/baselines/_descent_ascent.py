@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from counterpoise.activations import Activation
+from counterpoise.activations.activation import Activation
 from counterpoise.baselines._base import left_slope, outcome, true_evaluate
-from counterpoise.coordinates import Coordinates
-from counterpoise.dual import DualState, dual_step
-from counterpoise.engines import SumEngine
-from counterpoise.groups import GroupedData
-from counterpoise.problem import Problem
-from counterpoise.solution import Outcome
+from counterpoise.dual.step import DualState, dual_step
+from counterpoise.rows.engines.base import SumEngine
+from counterpoise.rows.groups import GroupedData
+from counterpoise.solver.coordinates import Coordinates
+from counterpoise.solver.problem import Problem
+from counterpoise.solver.solution import Outcome
 
 Array = np.ndarray
 # Losses of the groups at a point, and the gradient of their mixture as a function of weights.

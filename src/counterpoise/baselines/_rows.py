@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
-from counterpoise.activations import Activation
+from counterpoise.activations.activation import Activation
 from counterpoise.baselines._base import in_memory, outcome
-from counterpoise.coordinates import Coordinates
-from counterpoise.divergences import Divergence, Fixed
-from counterpoise.engines.base import PassCounter
-from counterpoise.groups import GroupedData
-from counterpoise.objective import Objective
-from counterpoise.preparation import average_fit, label_scale
-from counterpoise.problem import Problem
-from counterpoise.solution import Outcome
-from counterpoise.task import RISK_FLOOR, Task
+from counterpoise.dual.divergences import Divergence, Fixed
+from counterpoise.dual.objective import Objective
+from counterpoise.rows.engines.base import PassCounter
+from counterpoise.rows.groups import GroupedData
+from counterpoise.solver.coordinates import Coordinates
+from counterpoise.solver.preparation import average_fit, label_scale
+from counterpoise.solver.problem import Problem
+from counterpoise.solver.solution import Outcome
+from counterpoise.solver.task import RISK_FLOOR, Task
 
 Array = np.ndarray
 

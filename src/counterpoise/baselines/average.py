@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-from counterpoise.activations import Activation
+from counterpoise.activations.activation import Activation
 from counterpoise.baselines._base import (
     SMALL,
     Baseline,
@@ -19,13 +19,13 @@ from counterpoise.baselines._base import (
     outcome,
     true_evaluate,
 )
-from counterpoise.divergences import Fixed
-from counterpoise.engines import GroupEval
-from counterpoise.objective import Objective
-from counterpoise.preparation import Frame, label_scale
-from counterpoise.problem import Problem
-from counterpoise.solution import Outcome
-from counterpoise.task import RISK_FLOOR
+from counterpoise.dual.divergences import Fixed
+from counterpoise.dual.objective import Objective
+from counterpoise.rows.engines.base import GroupEval
+from counterpoise.solver.preparation import Frame, label_scale
+from counterpoise.solver.problem import Problem
+from counterpoise.solver.solution import Outcome
+from counterpoise.solver.task import RISK_FLOOR
 
 Array = np.ndarray
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from counterpoise.activations import Activation
+from counterpoise.activations.activation import Activation
 from counterpoise.baselines._base import Baseline, Prior
-from counterpoise.divergences import CVaR
-from counterpoise.solution import Outcome
-from counterpoise.solver import solve
+from counterpoise.dual.divergences import CVaR
+from counterpoise.solver.solution import Outcome
+from counterpoise.solver.solve import solve
 
 
 class GroupCVaRNeuron(Baseline):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from counterpoise.activations import Activation
-from counterpoise.algorithm import EXTRAPOLATIONS, PATIENCE
+from counterpoise.activations.activation import Activation
 from counterpoise.baselines._base import Baseline, Prior, check_choice, outcome
-from counterpoise.divergences import Divergence
-from counterpoise.schedules import Schedule
-from counterpoise.solution import Outcome
-from counterpoise.validation import check_nu_option
+from counterpoise.dual.divergences import Divergence
+from counterpoise.solver.algorithm import EXTRAPOLATIONS, PATIENCE
+from counterpoise.solver.options import check_nu_option
+from counterpoise.solver.schedules import Schedule
+from counterpoise.solver.solution import Outcome
 
 
 class PrimalExtrapolationNeuron(Baseline):

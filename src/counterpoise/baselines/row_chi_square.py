@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from counterpoise.activations import Activation
+from counterpoise.activations.activation import Activation
 from counterpoise.baselines._base import Baseline, require_memory
 from counterpoise.baselines._rows import minimise_over_rows
-from counterpoise.divergences import ChiSquare
-from counterpoise.solution import Outcome
-from counterpoise.validation import check_nu_option
+from counterpoise.dual.divergences import ChiSquare
+from counterpoise.solver.options import check_nu_option
+from counterpoise.solver.solution import Outcome
 
 
 class RowChiSquareNeuron(Baseline):

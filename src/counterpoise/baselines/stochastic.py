@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-from counterpoise.activations import Activation
+from counterpoise.activations.activation import Activation
 from counterpoise.baselines._base import (
     SMALL,
     Baseline,
@@ -23,8 +23,8 @@ from counterpoise.baselines._base import (
     standardised,
 )
 from counterpoise.baselines._descent_ascent import descent_ascent, drawn_rows, safe_rate
-from counterpoise.preparation import label_scale, largest_moment
-from counterpoise.solution import Outcome
+from counterpoise.solver.preparation import label_scale, largest_moment
+from counterpoise.solver.solution import Outcome
 
 Array = np.ndarray
 

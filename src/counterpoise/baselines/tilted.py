@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from counterpoise.activations import Activation
+from counterpoise.activations.activation import Activation
 from counterpoise.baselines._base import Baseline, Prior, check_choice, check_number, require_memory
 from counterpoise.baselines._rows import minimise_over_rows
-from counterpoise.divergences import KL
-from counterpoise.solution import Outcome
-from counterpoise.solver import solve
+from counterpoise.dual.divergences import KL
+from counterpoise.solver.solution import Outcome
+from counterpoise.solver.solve import solve
 
 
 class TiltedNeuron(Baseline):

@@ -27,8 +27,8 @@ def diagnose(as_json: bool, activation: str, **options: Any) -> None:
     \b
     counterpoise diagnose diamonds.csv --target price --group clarity
     """
-    from counterpoise import diagnosis
-    from counterpoise.progress import stage
+    from counterpoise.assess.diagnosis import diagnose as diagnosis
+    from counterpoise.common.progress import stage
     from counterpoise.tabular import RowSource, fits_in_memory, read_rows
 
     asked = read_table(options)
@@ -65,7 +65,7 @@ def _check_parent(option: str, path: str) -> None:
 def _all_rows(asked: Asked, command: str) -> Any:
     """The rows in memory, which cross-validation needs; a sample if they are too many."""
     from counterpoise.tabular import fits_in_memory, read_rows, sample_rows
-    from counterpoise.tabular.fitting import CHOOSING_ROWS
+    from counterpoise.tabular.fit import CHOOSING_ROWS
 
     table, found = asked.table, asked.learned.columns
     if fits_in_memory(table, found):
@@ -94,7 +94,7 @@ def frontier(
     \b
     counterpoise frontier diamonds.csv -y price -g clarity --plot frontier.png
     """
-    from counterpoise.selection import GroupDRONeuronCV
+    from counterpoise.estimators.cross_validation import GroupDRONeuronCV
 
     if plot is not None:
         if Path(plot).suffix.lower() not in PICTURES:
@@ -140,8 +140,8 @@ METHODS = (
 
 def _methods(names: tuple[str, ...], activation: str, divergence: str) -> dict[str, Any]:
     from counterpoise import baselines
-    from counterpoise.neuron import GroupDRONeuron
-    from counterpoise.selection import GroupDRONeuronCV
+    from counterpoise.estimators.cross_validation import GroupDRONeuronCV
+    from counterpoise.estimators.neuron import GroupDRONeuron
 
     made = {
         "least-squares": lambda: GroupDRONeuron("identity", nu=np.inf, prior="rows"),
@@ -189,9 +189,9 @@ def compare(
     counterpoise compare diamonds.csv --target price --group clarity
     counterpoise compare diamonds.csv -y price -g clarity -m least-squares -m ours-cv --json
     """
-    from counterpoise.disk import write_text
-    from counterpoise.groups import encode_groups
-    from counterpoise.judging import cross_predict, held_out_intervals, usable_folds
+    from counterpoise.assess.comparison import cross_predict, held_out_intervals, usable_folds
+    from counterpoise.rows.groups import encode_groups
+    from counterpoise.storage.files import write_text
 
     if out is not None:
         _check_parent("--out", out)

@@ -23,8 +23,8 @@ from counterpoise.cli.options import (
 from counterpoise.cli.printing import SHOWN, clipped, columns, number, show_json, wrapped
 
 if TYPE_CHECKING:
-    from counterpoise.record import FitRecord
-    from counterpoise.tabular.fitting import Fitted
+    from counterpoise.assess.record import FitRecord
+    from counterpoise.tabular.fit import Fitted
 
 NOT_CONVERGED = 5
 
@@ -70,8 +70,8 @@ def fit(ctx: click.Context, as_json: bool, **options: Any) -> None:
     table = {name: options.pop(name) for name in TABLE}
     model = _model(options, folds)
 
-    from counterpoise.saving import save
-    from counterpoise.tabular.fitting import fit_table
+    from counterpoise.storage.models import save
+    from counterpoise.tabular.fit import fit_table
 
     with _kept_if_used(out):
         asked = read_table(table)
@@ -102,7 +102,7 @@ def fit(ctx: click.Context, as_json: bool, **options: Any) -> None:
 def _kept_if_used(out: str | None) -> Iterator[None]:
     """A folder that can be written to, known before the work begins; taken away again if nothing
     was written."""
-    from counterpoise.saving import ready_folder
+    from counterpoise.storage.models import ready_folder
 
     fresh = out is not None and not Path(out).exists()
     if out is not None:
@@ -123,8 +123,8 @@ TABLE = (
 
 def _model(options: dict[str, Any], folds: int) -> Any:
     """The estimator that the options ask for."""
-    from counterpoise.neuron import GroupDRONeuron
-    from counterpoise.selection import GroupDRONeuronCV
+    from counterpoise.estimators.cross_validation import GroupDRONeuronCV
+    from counterpoise.estimators.neuron import GroupDRONeuron
 
     nu, cv, checkpoint = options.pop("nu"), options.pop("cv"), options.pop("checkpoint")
     truncate = options.pop("truncate")
@@ -191,7 +191,7 @@ def held_out(record: FitRecord, label: Any) -> dict[str, Any]:
 
 def told(made: Fitted) -> str:
     """The fit for people."""
-    from counterpoise.judging import plain_name
+    from counterpoise.assess.comparison import plain_name
     from counterpoise.report.words import count
 
     model, record = made.model, made.record

@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
+from counterpoise.common.toml import parse_changes
 from counterpoise.lm.training.settings import Settings, load_settings
-from counterpoise.tables import parse_changes
 
 RESULTS_WAIT = 300.0  # seconds, for a job that writes to the same results
 
@@ -54,7 +54,7 @@ def lm() -> None:
 @click.pass_obj
 def prepare(obj: dict[str, Any], config: str, changes: tuple[str, ...], overwrite: bool) -> None:
     """Turn the documents of every domain into token files."""
-    from counterpoise.lm.training.prepare import prepare_corpus
+    from counterpoise.lm.training.corpora import prepare_corpus
 
     corpus = prepare_corpus(
         _settings(config, changes), overwrite=overwrite, progress=obj["progress"]
@@ -93,7 +93,7 @@ def train(
         return
     if ranks is not None or device is not None or calibrate or as_json:
         raise click.UsageError("--ranks, --device, --calibrate and --json go with --dry-run")
-    from counterpoise.lm.training.place import is_first
+    from counterpoise.lm.training.ranks import is_first
     from counterpoise.lm.training.train import train as run
 
     result = run(settings, out, progress=obj["progress"])
@@ -122,7 +122,7 @@ def references(obj: dict[str, Any], config: str, changes: tuple[str, ...]) -> No
     They are given, a model's, or foretold by a scaling law that is fitted to small runs; see
     [references] of the configuration.
     """
-    from counterpoise.lm.training.place import is_first
+    from counterpoise.lm.training.ranks import is_first
     from counterpoise.lm.training.references import find_references
 
     found = find_references(_settings(config, changes), progress=obj["progress"])
@@ -153,11 +153,11 @@ def compare(
     Runs that have ended are not repeated, so a stopped comparison goes on when called again. What
     was found goes to small files, tables and figures in the folder results/ of the comparison.
     """
-    from counterpoise.disk import locked
-    from counterpoise.lm.study.compare import RunsFailed, measure_all, run_all
-    from counterpoise.lm.study.plan import plan
-    from counterpoise.lm.study.report import Study, gather, headline, save_study
+    from counterpoise.lm.compare.plan import plan
+    from counterpoise.lm.compare.run import RunsFailed, measure_all, run_all
+    from counterpoise.lm.compare.study import Study, gather, headline, save_study
     from counterpoise.lm.training.measure import available_tasks
+    from counterpoise.storage.files import locked
 
     chosen = None if seeds is None else _numbers(seeds)
     settings = _settings(config, changes)
@@ -227,13 +227,13 @@ def evaluate(
     counterpoise lm evaluate out/one-run --set evaluate.tasks='["paper"]'
     counterpoise lm evaluate out/one-run --all --set evaluate.task_data=data/tasks
     """
-    from counterpoise.lm.training.folder import CONFIG, RunFolder
     from counterpoise.lm.training.measure import (
         available_tasks,
         losses_of,
         measure_run,
         task_scores,
     )
+    from counterpoise.lm.training.run_folder import CONFIG, RunFolder
 
     if config is None:
         folder = RunFolder(Path(target))
@@ -264,7 +264,7 @@ def tasks(out: str, packages: str) -> None:
     Writes the validation sets that packages ship to the folder OUT; name it in the setting
     evaluate.task_data.
     """
-    from counterpoise.lm.downstream.task_data import prepare_tasks
+    from counterpoise.lm.tasks.task_data import prepare_tasks
 
     for name in prepare_tasks(packages, out):
         click.echo(name)
@@ -281,7 +281,7 @@ def figures(results: str, out: str | None, baseline: str | None) -> None:
 
 def _draw(results: Any, out: Any, baseline: str | None = None) -> str:
     """Tables and figures of a study; figures where matplotlib is."""
-    from counterpoise.lm.study.report import draw_study, load_study, write_tables
+    from counterpoise.lm.compare.study import draw_study, load_study, write_tables
 
     study = load_study(results)
     made_by = f"counterpoise lm figures {results}"

@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from counterpoise import __version__
+from counterpoise.common.progress import StatusHandler
 from counterpoise.lm.training.stopping import STOPPED, Stopped
-from counterpoise.progress import StatusHandler
 
 # What users can put right: an argument, a file, a package that is missing.
 EXPECTED = (ValueError, TypeError, ImportError, RuntimeError, OSError, FloatingPointError)
@@ -116,7 +116,7 @@ def main(args: list[str] | None = None) -> int:
 
 def exit_code(error: Exception) -> int:
     """How the command ends after an error of the user's."""
-    from counterpoise.saving import ModelFileError
+    from counterpoise.storage.models import ModelFileError
     from counterpoise.tabular.errors import DataError
 
     if isinstance(error, DataError):

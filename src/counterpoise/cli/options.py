@@ -122,7 +122,7 @@ class Asked:
 
 def read_table(options: dict[str, Any]) -> Asked:
     """Open a table and learn its columns; takes its own options out of ``options``."""
-    from counterpoise.progress import stage
+    from counterpoise.common.progress import stage
     from counterpoise.tabular import learn_columns, open_table
     from counterpoise.tabular.roles import check_roles
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from counterpoise.jsonable import plain
+from counterpoise.common.jsonable import plain
 
 # Groups that are printed at most; a report or --json has all.
 SHOWN = 30

@@ -15,6 +15,8 @@ from counterpoise.cli.options import as_json, file_options, names
 from counterpoise.cli.printing import SHOWN, clipped, columns, number, show_json, wrapped
 
 PREDICTION = "prediction"
+# Files that tell a run of a language model, or a comparison of runs.
+LM_FILES = ("evaluations.jsonl", "study.json", "results/study.json")
 
 
 @click.command()
@@ -46,7 +48,7 @@ def predict(
     counterpoise predict fit new.parquet --out predictions.parquet --with id
     counterpoise predict fit labelled.csv --score
     """
-    from counterpoise.saving import load
+    from counterpoise.storage.models import load
     from counterpoise.tabular import open_table
 
     fitted = load(model)
@@ -59,7 +61,7 @@ def predict(
         return
     if as_json:
         raise click.UsageError("--json goes with --score; predictions are CSV, Parquet or Arrow")
-    from counterpoise.tabular.predicting import predictions
+    from counterpoise.tabular.predict import predictions
 
     batches = predictions(fitted, table, extra=extra, unseen=unseen, name=PREDICTION)
     count, without = 0, 0
@@ -103,14 +105,14 @@ def _writer(out: str | None) -> Iterator[Callable[[Any], None]]:
         if made:
             made[0].close()
         return
-    from counterpoise.tabular.predicting import file_writer
+    from counterpoise.tabular.predict import file_writer
 
     with file_writer(Path(out)) as write:
         yield write
 
 
 def _score(fitted: Any, table: Any, unseen: str, as_json: bool) -> None:
-    from counterpoise.intervals import risk_intervals
+    from counterpoise.assess.intervals import risk_intervals
     from counterpoise.tabular import DataError, read_rows
     from counterpoise.tabular.errors import check_names
 
@@ -148,7 +150,7 @@ def show(model: str, as_json: bool) -> None:
     counterpoise show fit
     counterpoise show fit --json
     """
-    from counterpoise.saving import load, load_record
+    from counterpoise.storage.models import load, load_record
 
     fitted, record = load(model), load_record(model)
     names = getattr(fitted, "feature_names_in_", [f"x{j}" for j in range(len(fitted.coef_))])
@@ -209,8 +211,21 @@ def report(folder: str, out: str | None) -> None:
     counterpoise report fit
     counterpoise report out/one-run --out run.html
     """
-    from counterpoise.report import write_report
-
+    place = Path(folder)
+    if not place.is_dir():
+        raise FileNotFoundError(
+            f"there is no folder {folder!r}; give one that counterpoise fit --out, lm train or "
+            "lm compare wrote"
+        )
+    if (place / "model.json").is_file():
+        from counterpoise.report import write_report
+    elif any((place / name).is_file() for name in LM_FILES):
+        from counterpoise.lm.report import write_report
+    else:
+        raise FileNotFoundError(
+            f"{folder!r} holds neither a fit (model.json), nor a training run "
+            "(evaluations.jsonl), nor a comparison (study.json); give the folder of one"
+        )
     click.echo(str(write_report(folder, out)))
 
 
@@ -226,8 +241,8 @@ def export(model: str, out: str, single: bool) -> None:
     \b
     counterpoise export fit model.onnx
     """
-    from counterpoise.onnx import to_onnx
-    from counterpoise.saving import load
+    from counterpoise.storage.models import load
+    from counterpoise.storage.onnx import to_onnx
 
     to_onnx(load(model), out, dtype="float32" if single else "float64")
     click.echo(out)

@@ -7,14 +7,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from counterpoise.lazy import lazy_names
+from counterpoise.common.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from counterpoise.lm.arrays import write_tokens
-    from counterpoise.lm.corpus import prepare
-    from counterpoise.lm.documents import read_documents
-    from counterpoise.lm.downstream.task_data import offline_tasks, prepare_tasks
-    from counterpoise.lm.downstream.tasks import (
+    from counterpoise.lm.corpus.arrays import write_tokens
+    from counterpoise.lm.corpus.bpe import train_tokenizer
+    from counterpoise.lm.corpus.documents import read_documents
+    from counterpoise.lm.corpus.folders import folder_sources, redpajama_sources
+    from counterpoise.lm.corpus.prepare import prepare
+    from counterpoise.lm.corpus.tokenizers import Tokenizer, get_tokenizer
+    from counterpoise.lm.corpus.tokens import Corpus, Tokens
+    from counterpoise.lm.evaluate import DomainLosses, domain_losses, held_out
+    from counterpoise.lm.logs import JsonlLog, Log, TensorBoardLog, WandbLog
+    from counterpoise.lm.mixture.dataset import MixtureDataset
+    from counterpoise.lm.mixture.loader import MixtureLoader
+    from counterpoise.lm.mixture.samples import Samples
+    from counterpoise.lm.model_files import load_checkpoint
+    from counterpoise.lm.sources.registry import fetch_registry, registry_domains
+    from counterpoise.lm.steering import Steering
+    from counterpoise.lm.tasks.task_data import offline_tasks, prepare_tasks
+    from counterpoise.lm.tasks.tasks import (
         PAPER_TASKS,
         Score,
         Task,
@@ -22,52 +34,40 @@ if TYPE_CHECKING:
         evaluate_tasks,
         get_task,
     )
-    from counterpoise.lm.evaluate import DomainLosses, domain_losses, held_out
-    from counterpoise.lm.loader import MixtureLoader
-    from counterpoise.lm.logs import JsonlLog, Log, TensorBoardLog, WandbLog
-    from counterpoise.lm.mixture import MixtureDataset
-    from counterpoise.lm.model_files import load_checkpoint
-    from counterpoise.lm.samples import Samples
-    from counterpoise.lm.sources.bpe import train_tokenizer
-    from counterpoise.lm.sources.folders import folder_sources, redpajama_sources
-    from counterpoise.lm.sources.registry import fetch_registry, registry_domains
-    from counterpoise.lm.steering import Steering
-    from counterpoise.lm.tokenizers import Tokenizer, get_tokenizer
-    from counterpoise.lm.tokens import Corpus, Tokens
 
 _MODULES = {
-    "Corpus": "tokens",
+    "Corpus": "corpus.tokens",
     "DomainLosses": "evaluate",
     "JsonlLog": "logs",
     "Log": "logs",
-    "MixtureDataset": "mixture",
-    "MixtureLoader": "loader",
-    "PAPER_TASKS": "downstream.tasks",
-    "Samples": "samples",
-    "Score": "downstream.tasks",
+    "MixtureDataset": "mixture.dataset",
+    "MixtureLoader": "mixture.loader",
+    "PAPER_TASKS": "tasks.tasks",
+    "Samples": "mixture.samples",
+    "Score": "tasks.tasks",
     "Steering": "steering",
-    "Task": "downstream.tasks",
+    "Task": "tasks.tasks",
     "TensorBoardLog": "logs",
-    "Tokenizer": "tokenizers",
-    "Tokens": "tokens",
+    "Tokenizer": "corpus.tokenizers",
+    "Tokens": "corpus.tokens",
     "WandbLog": "logs",
-    "average": "downstream.tasks",
+    "average": "tasks.tasks",
     "domain_losses": "evaluate",
-    "evaluate_tasks": "downstream.tasks",
-    "get_task": "downstream.tasks",
+    "evaluate_tasks": "tasks.tasks",
+    "get_task": "tasks.tasks",
     "fetch_registry": "sources.registry",
-    "folder_sources": "sources.folders",
-    "get_tokenizer": "tokenizers",
+    "folder_sources": "corpus.folders",
+    "get_tokenizer": "corpus.tokenizers",
     "held_out": "evaluate",
     "load_checkpoint": "model_files",
-    "offline_tasks": "downstream.task_data",
-    "prepare": "corpus",
-    "prepare_tasks": "downstream.task_data",
-    "read_documents": "documents",
-    "redpajama_sources": "sources.folders",
+    "offline_tasks": "tasks.task_data",
+    "prepare": "corpus.prepare",
+    "prepare_tasks": "tasks.task_data",
+    "read_documents": "corpus.documents",
+    "redpajama_sources": "corpus.folders",
     "registry_domains": "sources.registry",
-    "train_tokenizer": "sources.bpe",
-    "write_tokens": "arrays",
+    "train_tokenizer": "corpus.bpe",
+    "write_tokens": "corpus.arrays",
 }
 
 __all__ = [

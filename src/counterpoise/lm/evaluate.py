@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from counterpoise.arguments import check_whole
-from counterpoise.lm.samples import IGNORED, Samples, collated
-from counterpoise.lm.tokens import Corpus
+from counterpoise.common.arguments import check_whole
+from counterpoise.lm.corpus.tokens import Corpus
+from counterpoise.lm.mixture.samples import IGNORED, Samples, collated
 from counterpoise.torch.distributed import rank_of, reduce_sums, world_size
 
 Array = np.ndarray

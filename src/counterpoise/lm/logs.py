@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from counterpoise.disk import write_text
+from counterpoise.storage.files import write_text
 
 Record = Mapping[str, Any]
 

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from counterpoise.disk import write_text
 from counterpoise.lm.logs import get_logs
-from counterpoise.lm.mixture import MixtureDataset
-from counterpoise.reweight import Reweighter
+from counterpoise.lm.mixture.dataset import MixtureDataset
+from counterpoise.reweight.reweighter import Reweighter
+from counterpoise.storage.files import write_text
 from counterpoise.torch.distributed import rank_of, reduce_checked
 
 Array = np.ndarray

@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from counterpoise.record import FitRecord
+from counterpoise.assess.record import FitRecord
 from counterpoise.report import blocks as b
 from counterpoise.report.blocks import Block
-from counterpoise.report.fit_parts import certificate_section, repeat_section, verdict_section
-from counterpoise.report.fit_pictures import (
+from counterpoise.report.fit_charts import (
     frontier_section,
     path_section,
     residual_section,
     risk_section,
 )
+from counterpoise.report.fit_sections import certificate_section, repeat_section, verdict_section
 from counterpoise.report.judgement import Judgement
 from counterpoise.report.page import Page
 from counterpoise.report.words import change, count, figure, listed

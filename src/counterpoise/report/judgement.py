@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from counterpoise.groups import label_list
-from counterpoise.judging import plain_name
-from counterpoise.record import FitRecord
+from counterpoise.assess.comparison import plain_name
+from counterpoise.assess.record import FitRecord
 from counterpoise.report.words import names_of
+from counterpoise.rows.groups import label_list
 
 Array = np.ndarray
 

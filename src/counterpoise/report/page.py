@@ -12,7 +12,7 @@ from importlib.resources import files
 from string import Template
 
 from counterpoise import __version__
-from counterpoise.jsonable import plain
+from counterpoise.common.jsonable import plain
 from counterpoise.report.blocks import Block
 
 # Significant digits that are kept of numbers in pictures and tables.

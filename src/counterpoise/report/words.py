@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from counterpoise.groups import label_list
+from counterpoise.rows.groups import label_list
 
 Array = np.ndarray
 

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from counterpoise.lazy import lazy_names
+from counterpoise.common.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from counterpoise.tabular.arrays import Rows, RowSource, fits_in_memory, read_rows
     from counterpoise.tabular.columns import Columns, Feature
     from counterpoise.tabular.errors import DataError
-    from counterpoise.tabular.fitting import Fitted, fit_table
+    from counterpoise.tabular.fit import Fitted, fit_table
     from counterpoise.tabular.learning import Learned, learn_columns
-    from counterpoise.tabular.opening import open_table
-    from counterpoise.tabular.rows import Rows, RowSource, fits_in_memory, read_rows
+    from counterpoise.tabular.open import open_table
     from counterpoise.tabular.sampling import sample_rows
     from counterpoise.tabular.table import Table, as_table
 
@@ -23,17 +23,17 @@ _MODULES = {
     "Columns": "columns",
     "DataError": "errors",
     "Feature": "columns",
-    "Fitted": "fitting",
+    "Fitted": "fit",
     "Learned": "learning",
-    "RowSource": "rows",
-    "Rows": "rows",
+    "RowSource": "arrays",
+    "Rows": "arrays",
     "Table": "table",
     "as_table": "table",
-    "fit_table": "fitting",
-    "fits_in_memory": "rows",
+    "fit_table": "fit",
+    "fits_in_memory": "arrays",
     "learn_columns": "learning",
-    "open_table": "opening",
-    "read_rows": "rows",
+    "open_table": "open",
+    "read_rows": "arrays",
     "sample_rows": "sampling",
 }
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from counterpoise.arguments import check_choice
+from counterpoise.common.arguments import check_choice
 
 MISSING = ("refuse", "drop", "impute")
 UNSEEN = ("refuse", "base")
@@ -126,6 +126,6 @@ class Columns:
         -------
         float64 array, or CSR matrix if that is much smaller, of shape (n, width)
         """
-        from counterpoise.tabular.encoding import encode
+        from counterpoise.tabular.indicators import encode
 
         return encode(self, data, unseen)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from counterpoise.arguments import check_choice, check_whole
+from counterpoise.common.arguments import check_choice, check_whole
 from counterpoise.tabular.columns import MISSING, Columns
 from counterpoise.tabular.errors import DataError
 from counterpoise.tabular.roles import find_roles

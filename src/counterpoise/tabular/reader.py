@@ -7,11 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from counterpoise.arguments import check_choice
+from counterpoise.common.arguments import check_choice
 from counterpoise.tabular.cells import BOOLEAN, NOTHING, NUMBER, kind_of
 from counterpoise.tabular.columns import UNSEEN, Columns
-from counterpoise.tabular.encoding import encode_into, encode_sparse, missing_masks, refuse_missing
 from counterpoise.tabular.errors import DataError, check_names
+from counterpoise.tabular.indicators import (
+    encode_into,
+    encode_sparse,
+    missing_masks,
+    refuse_missing,
+)
 from counterpoise.tabular.labels import group_labels
 from counterpoise.tabular.table import ROWS, Table
 from counterpoise.tabular.targets import has_weight, target_numbers, weight_numbers

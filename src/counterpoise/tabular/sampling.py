@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from counterpoise.arguments import check_whole
+from counterpoise.common.arguments import check_whole
+from counterpoise.tabular.arrays import Rows
 from counterpoise.tabular.columns import Columns
 from counterpoise.tabular.labels import group_codes
 from counterpoise.tabular.reader import Reader, joined
-from counterpoise.tabular.rows import Rows
 from counterpoise.tabular.scanning import RowProgress
 from counterpoise.tabular.table import as_table
 

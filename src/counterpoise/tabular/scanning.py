@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from counterpoise.tabular.cells import check_size, is_numeral
-from counterpoise.tabular.encoding import missing_masks, missing_told
 from counterpoise.tabular.errors import DataError, drop_option, listed
+from counterpoise.tabular.indicators import missing_masks, missing_told
 from counterpoise.tabular.labels import check_whole_labels, group_codes, may_be_integers, not_whole
 from counterpoise.tabular.roles import Roles
 from counterpoise.tabular.table import Table

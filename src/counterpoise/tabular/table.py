@@ -11,10 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from counterpoise.disk import probed
-from counterpoise.sources import open_parquet, parquet_schema
+from counterpoise.rows.sources import open_parquet, parquet_schema
+from counterpoise.storage.files import probed
 from counterpoise.tabular.errors import DataError, check_names, listed, short
-from counterpoise.tabular.folders import parts_of
+from counterpoise.tabular.parquet_folders import parts_of
 
 # Rows that are read together, unless the reader says.
 ROWS = 1 << 16

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from counterpoise.reweight import Reweighter
+from counterpoise.reweight.reweighter import Reweighter
 
 Array = np.ndarray
 

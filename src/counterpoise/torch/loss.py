@@ -9,8 +9,8 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from counterpoise.arguments import check_counts, check_weights
-from counterpoise.reweight import Reweighter, Update
+from counterpoise.common.arguments import check_counts, check_weights
+from counterpoise.reweight.reweighter import Reweighter, Update
 from counterpoise.torch.checks import check_losses, check_mask, check_total, encode
 from counterpoise.torch.distributed import group_sums, rank_of, reduce_checked, world_size
 

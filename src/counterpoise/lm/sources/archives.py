@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from counterpoise.lm.parts import zstandard_for
+from counterpoise.lm.corpus.files import zstandard_for
 
 #: a file in a package larger than this is no text that anybody wrote
 LARGEST = 1 << 28

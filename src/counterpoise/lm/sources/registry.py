@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from counterpoise.arguments import check_whole
-from counterpoise.disk import locked, read_json, sync_folder, write_json
-from counterpoise.lm.documents import cut
+from counterpoise.common.arguments import check_whole
+from counterpoise.common.progress import StatusLine, bar
+from counterpoise.lm.corpus.documents import cut
+from counterpoise.lm.corpus.tokens import PathLike
 from counterpoise.lm.sources.packages import FetchError, Package, read
 from counterpoise.lm.sources.recipes import RECIPES, RECIPES_VERSION, Recipe
 from counterpoise.lm.sources.texts import PIECE, choose, is_text, is_written, tidy
-from counterpoise.lm.tokens import PathLike
-from counterpoise.progress import StatusLine, bar
+from counterpoise.storage.files import locked, read_json, sync_folder, write_json
 
 logger = logging.getLogger("counterpoise")
 

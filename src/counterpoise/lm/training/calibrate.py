@@ -6,10 +6,10 @@ import time
 
 import torch
 
-from counterpoise.lm.tokens import Corpus
+from counterpoise.lm.corpus.tokens import Corpus
 from counterpoise.lm.training.losses import token_losses
 from counterpoise.lm.training.model import llama_config
-from counterpoise.lm.training.place import take_place
+from counterpoise.lm.training.ranks import take_place
 from counterpoise.lm.training.settings import Settings
 from counterpoise.lm.training.shape import shape_of
 

@@ -20,9 +20,9 @@ from torch.distributed.checkpoint.state_dict import (
     set_state_dict,
 )
 
-from counterpoise.disk import sync_folder
-from counterpoise.lm.training.place import Place
+from counterpoise.lm.training.ranks import Place
 from counterpoise.lm.training.references import OPTIMIZER
+from counterpoise.storage.files import sync_folder
 
 FORMAT, VERSION = "counterpoise checkpoint", 1
 MODEL, STATE = "model.safetensors", "state.json"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from counterpoise.machine import memory
+from counterpoise.common.machine import memory
 
 GB = 10**9
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from counterpoise.lm.tokens import CORPUS, Corpus
+from counterpoise.lm.corpus.tokens import CORPUS, Corpus
 from counterpoise.lm.training.settings import Settings
-from counterpoise.reweight import Reweighter
-from counterpoise.rules import NAMED
+from counterpoise.reweight.reweighter import Reweighter
+from counterpoise.reweight.rules import NAMED
 
 Array = np.ndarray
 

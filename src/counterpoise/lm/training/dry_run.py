@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from counterpoise.arguments import check_whole
+from counterpoise.common.arguments import check_whole
+from counterpoise.lm.corpus.tokens import Corpus
 from counterpoise.lm.model_files import is_hub_name, locate
-from counterpoise.lm.tokens import Corpus
 from counterpoise.lm.training.domains import check_splits, corpus_of, known_domains, make_reweighter
-from counterpoise.lm.training.folder import CONFIG, RunFolder
 from counterpoise.lm.training.model import check_fits
 from counterpoise.lm.training.references import TRAIN, check_references, known_references
+from counterpoise.lm.training.run_folder import CONFIG, RunFolder
 from counterpoise.lm.training.settings import Settings
 from counterpoise.lm.training.shape import Shape, local_checkpoint, shape_of
 
@@ -41,7 +41,7 @@ def check_run(settings: Settings, ranks: int = 1) -> list[str]:
     check_references(settings)
     notes = _check_one(settings, ranks)
     if settings.compare.run:
-        from counterpoise.lm.study.plan import plan
+        from counterpoise.lm.compare.plan import plan
 
         for item in plan(settings, seeds=[settings.compare.seeds[0]]):
             with _named(f"compare.run {item.run.name!r}: "):
@@ -98,7 +98,7 @@ def _check_rule(settings: Settings, corpus: Corpus | None, domains: list[str] | 
     with _named("[reweight] "):
         make_reweighter(settings.changed(changes), domains, corpus, references)
     if isinstance(asked.weights, dict) and domains != ["any"]:
-        from counterpoise.arguments import check_weights
+        from counterpoise.common.arguments import check_weights
         from counterpoise.lm.training.domains import named_weights
 
         weights = named_weights(asked.weights, domains, corpus, "references.weights")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from counterpoise.arguments import check_whole
-from counterpoise.lm.tokens import Corpus
+from counterpoise.common.arguments import check_whole
+from counterpoise.lm.corpus.tokens import Corpus
 from counterpoise.lm.training.devices import Device, get_device
 from counterpoise.lm.training.domains import corpus_of, known_domains
-from counterpoise.lm.training.fitting import Need, advice_for
 from counterpoise.lm.training.memory import FLOAT32, Memory
+from counterpoise.lm.training.memory_advice import Need, advice_for
 from counterpoise.lm.training.settings import Settings, TrainSettings
 from counterpoise.lm.training.shape import Shape, shape_of
 

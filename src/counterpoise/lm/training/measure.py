@@ -8,26 +8,26 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from counterpoise.disk import locked
-from counterpoise.lm.downstream.harness import check_installed
-from counterpoise.lm.downstream.task_data import task_files
-from counterpoise.lm.downstream.tasks import (
+from counterpoise.lm.corpus.tokens import Corpus
+from counterpoise.lm.evaluate import domain_losses, held_out
+from counterpoise.lm.model_files import load_model, load_tokenizer
+from counterpoise.lm.tasks.harness import check_installed
+from counterpoise.lm.tasks.task_data import task_files
+from counterpoise.lm.tasks.tasks import (
     PAPER_TASKS,
     Score,
     Task,
     evaluate_tasks,
     get_task,
 )
-from counterpoise.lm.evaluate import domain_losses, held_out
-from counterpoise.lm.model_files import load_model, load_tokenizer
-from counterpoise.lm.tokens import Corpus
 from counterpoise.lm.training.checkpoints import found, read_state
 from counterpoise.lm.training.domains import domains_of
-from counterpoise.lm.training.folder import RunFolder
 from counterpoise.lm.training.losses import summed_loss
-from counterpoise.lm.training.place import take_place
+from counterpoise.lm.training.ranks import take_place
+from counterpoise.lm.training.run_folder import RunFolder
 from counterpoise.lm.training.settings import Settings
 from counterpoise.lm.training.stopping import Stopped, asked_to_stop
+from counterpoise.storage.files import locked
 
 logger = logging.getLogger("counterpoise")
 

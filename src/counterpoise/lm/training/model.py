@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from counterpoise.lm.sources.bpe import TOKENIZER
-from counterpoise.lm.tokens import Corpus
+from counterpoise.lm.corpus.bpe import TOKENIZER
+from counterpoise.lm.corpus.tokens import Corpus
 from counterpoise.lm.training.settings import Settings
 
 logger = logging.getLogger("counterpoise")

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from counterpoise.lm.training.place import Place
+from counterpoise.lm.training.ranks import Place
 from counterpoise.lm.training.settings import TrainSettings
 
 

@@ -7,10 +7,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from counterpoise.disk import probed, read_json, write_json
-from counterpoise.lm.tokens import Corpus
+from counterpoise.lm.corpus.tokens import Corpus
 from counterpoise.lm.training.domains import domains_of
 from counterpoise.lm.training.settings import Settings
+from counterpoise.storage.files import probed, read_json, write_json
 
 logger = logging.getLogger("counterpoise")
 
@@ -118,7 +118,7 @@ def _fingerprint(model: str | None) -> str | None:
 def find_references(settings: Settings, *, progress: bool = True) -> dict[str, float]:
     """Find the reference losses and write them to ``references.file``: of the split that drives,
     which are returned, and of the one that is reported, by which excesses are shown."""
-    from counterpoise.lm.training.place import take_place
+    from counterpoise.lm.training.ranks import take_place
 
     asked = settings.references
     if asked.file is None:

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from counterpoise.arguments import check_choice, check_whole, is_number
-from counterpoise.rules import NAMED
-from counterpoise.tables import as_table, build, read_toml, with_changes
+from counterpoise.common.arguments import check_choice, check_whole, is_number
+from counterpoise.common.toml import as_table, build, read_toml, with_changes
+from counterpoise.reweight.rules import NAMED
 
 RECIPES = ("folders", "redpajama", "registry")
 WEIGHTS = ("uniform", "size")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from counterpoise.lm.tokens import Corpus
+from counterpoise.lm.corpus.tokens import Corpus
 from counterpoise.lm.training.settings import Settings
 
 
@@ -137,7 +137,7 @@ def _vocabulary(settings: Settings, corpus: Corpus | None) -> int:
     if corpus is not None:
         return corpus.vocab_size
     if chosen.tokenizer == "bytes":
-        from counterpoise.lm.tokenizers import get_tokenizer
+        from counterpoise.lm.corpus.tokenizers import get_tokenizer
 
         return get_tokenizer("bytes").vocab_size
     if chosen.tokenizer == "train" and chosen.vocab_size is not None:

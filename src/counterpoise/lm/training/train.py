@@ -16,11 +16,11 @@ from typing import Any
 
 import torch
 
-from counterpoise.disk import locked
+from counterpoise.common.progress import TrainBar
+from counterpoise.lm.corpus.tokens import Corpus
 from counterpoise.lm.evaluate import domain_losses, held_out
-from counterpoise.lm.mixture import MixtureDataset
+from counterpoise.lm.mixture.dataset import MixtureDataset
 from counterpoise.lm.steering import Steering
-from counterpoise.lm.tokens import Corpus
 from counterpoise.lm.training import checkpoints
 from counterpoise.lm.training.domains import (
     check_splits,
@@ -28,15 +28,15 @@ from counterpoise.lm.training.domains import (
     make_reweighter,
     named_weights,
 )
-from counterpoise.lm.training.folder import RunFolder
 from counterpoise.lm.training.losses import summed_loss, token_losses
 from counterpoise.lm.training.model import make_model, save_tokenizer
 from counterpoise.lm.training.optimizer import learning_rate, make_optimizer
-from counterpoise.lm.training.place import Place, accumulating, spread, take_place
+from counterpoise.lm.training.ranks import Place, accumulating, spread, take_place
 from counterpoise.lm.training.references import inputs_of
+from counterpoise.lm.training.run_folder import RunFolder
 from counterpoise.lm.training.settings import Settings
 from counterpoise.lm.training.stopping import Stopped, asked_to_stop, deaf
-from counterpoise.progress import TrainBar
+from counterpoise.storage.files import locked
 from counterpoise.torch.distributed import group_sums, reduce_sums
 
 logger = logging.getLogger("counterpoise")

@@ -1,0 +1,4 @@
+"""The neuron's activation functions, each with the constants the theory needs.
+
+It imports only `common`.
+"""

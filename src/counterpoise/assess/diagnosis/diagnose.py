@@ -1,0 +1,470 @@
+"""diagnose(): does the theory speak about these rows, and is worst-group training wise here?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from counterpoise.activations.activation import get_activation, identity
+from counterpoise.assess.diagnosis import assumptions as theory
+from counterpoise.assess.diagnosis import verdicts as say
+from counterpoise.assess.diagnosis.feature_laws import FeatureLaws
+from counterpoise.assess.diagnosis.floors import noise_floors
+from counterpoise.assess.diagnosis.verdicts import DOUBTFUL, HOLDS, VIOLATED, Verdict
+from counterpoise.common.arguments import is_number
+from counterpoise.rows.engines.dispatch import kind_of, open_engine
+from counterpoise.rows.groups import GroupedData, label_list
+from counterpoise.rows.sample import RowSample
+from counterpoise.solver.algorithm import spread
+from counterpoise.solver.options import check_rows
+from counterpoise.solver.schedules import PaperSteps
+from counterpoise.solver.solution import Solution
+from counterpoise.solver.solve import prepare, running
+from counterpoise.solver.task import Run, Task
+
+Array = np.ndarray
+
+# Tails of the features, margin, sharpness along the fit, tails of the labels, sample size.
+ASSUMPTIONS = ("tails", "margin", "sharpness", "labels", "rows")
+# Numbers that a sample made for a diagnosis may hold.
+BUDGET = 1 << 22
+# Groups that a report shows at most.
+SHOWN = 25
+# The worst share of a group's rows.
+WORST_ROWS = 0.01
+
+
+@dataclass(frozen=True)
+class GroupDiagnosis:
+    """One group's figures, in coordinates where the features' pooled second moment is one (or the
+    user's own with ``precondition=None``).
+
+    Attributes
+    ----------
+    label : the group
+    rows : int
+    B, reach : float
+        Tail parameter: ``P(|u.x| >= r) <= exp(-r/B)`` for ``r >= reach``, along the directions
+        looked at. The paper's reach is 1; another unit of the features is another reach.
+    gamma, zeta : float
+        Margin, at the ``gamma`` that gives the largest ``c0``. For the identity activation, which
+        needs none, ``zeta`` and the sharpness are the least eigenvalue of the second moment.
+    zeta_fit : float
+        The margin on the rows where the fit is active.
+    c0, c1 : float
+        Sharpness that the theory derives from these: a worst case.
+    measured_c1 : float
+        Smallest ``mean (sigma(w_t.x) - sigma(w.x))^2 / ||w_t - w||^2`` along the fit's iterates, in
+        its own coordinates and units of their mean square.
+    noise_floor : float
+        What a neuron of the group's own would leave of its loss; NaN if the group is too small.
+    average_loss : float
+        Loss of the plain average fit.
+    tail_share : float
+        How much of that loss the group's worst hundredth of the rows carries; 0.085 if errors
+        are normal.
+    rows_needed : float
+        What the theorem asks for, its unnamed constants taken as one.
+    verdicts : dict assumption -> Verdict
+    """
+
+    label: Any
+    rows: int
+    B: float
+    reach: float
+    gamma: float
+    zeta: float
+    zeta_fit: float
+    c0: float
+    c1: float
+    measured_c1: float
+    noise_floor: float
+    average_loss: float
+    tail_share: float
+    rows_needed: float
+    verdicts: dict[str, Verdict]
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What :func:`diagnose` found; prints as a report. ``diagnosis[label]`` is one group's part.
+
+    Attributes
+    ----------
+    groups : list of GroupDiagnosis
+    advice : list of str
+        What to do, most pressing first.
+    truncation : float
+        The level ``M`` of the paper's label truncation, and ``clipped`` the share of labels
+        beyond it.
+    epsilon : float
+        The accuracy that rows and passes are reckoned for, in the unit of the loss.
+    radius : float
+        Size of the fit: the norm of its coefficients in the coordinates of the figures.
+    paper_passes, adaptive_passes : float
+        Passes that the theorem's step sizes and the measured ones are predicted to take.
+    sampled : int
+        Rows that were looked at.
+    """
+
+    groups: list[GroupDiagnosis]
+    advice: list[str]
+    truncation: float
+    clipped: float
+    epsilon: float
+    radius: float
+    paper_passes: float
+    adaptive_passes: float
+    sampled: int
+
+    def __getitem__(self, label: Any) -> GroupDiagnosis:
+        for group in self.groups:
+            if group.label == label:
+                return group
+        raise KeyError(label)
+
+    def status(self, assumption: str) -> str:
+        """The worst verdict of any group."""
+        if assumption not in ASSUMPTIONS:
+            raise KeyError(f"{assumption!r} is not one of {', '.join(map(repr, ASSUMPTIONS))}")
+        order = (HOLDS, DOUBTFUL, VIOLATED)
+        return max((g.verdicts[assumption].status for g in self.groups), key=order.index)
+
+    def __str__(self) -> str:
+        shown = self.groups
+        if len(shown) > SHOWN:  # those with most trouble, in their order
+            trouble = [sum(v.status != HOLDS for v in g.verdicts.values()) for g in shown]
+            keep = sorted(np.argsort(-np.array(trouble), kind="stable")[:SHOWN])
+            shown = [shown[i] for i in keep]
+        names = [str(group.label) for group in shown]
+        width = max(map(len, [*names, "group"]))
+        head = f"{'group':<{width}}  {'rows':>9}  {'loss':>9}  {'noise':>9}  {'B':>5}  {'zeta':>6}"
+        lines = [(head + "".join(f"  {name:<9}" for name in ASSUMPTIONS)).rstrip()]
+        for name, g in zip(names, shown, strict=True):
+            figures = f"{g.average_loss:>9.3g}  {g.noise_floor:>9.3g}  {g.B:>5.2f}  {g.zeta:>6.2g}"
+            words = "".join(f"  {g.verdicts[a].status:<9}" for a in ASSUMPTIONS)
+            lines.append(f"{name:<{width}}  {g.rows:>9}  {figures}{words}".rstrip())
+        if len(shown) < len(self.groups):
+            lines.append(f"... and {len(self.groups) - len(shown)} groups with less trouble")
+        lines.append("")
+        for assumption in ASSUMPTIONS:
+            troubled = [g for g in self.groups if g.verdicts[assumption].status == VIOLATED]
+            troubled += [g for g in self.groups if g.verdicts[assumption].status == DOUBTFUL]
+            for g in troubled[:3]:
+                lines.append(f"{assumption}, {g.label}: {g.verdicts[assumption]}")
+            if len(troubled) > 3:
+                lines.append(f"{assumption}: and {len(troubled) - 3} more groups")
+        lines.append(
+            f"Passes predicted: {_count(self.adaptive_passes)} with measured steps, "
+            f"{_count(self.paper_passes)} with the theorem's. Truncation level M = "
+            f"{self.truncation:.3g}: {self.clipped:.2%} of the labels are beyond."
+        )
+        lines += [f"Advice: {sentence}" for sentence in self.advice]
+        return "\n".join(lines)
+
+
+def diagnose(
+    X: Any,
+    y: Any = None,
+    groups: Any = None,
+    sample_weight: Any = None,
+    *,
+    activation: Any = "relu",
+    fit_intercept: bool = True,
+    precondition: str | None = "auto",
+    epsilon: float | None = None,
+    delta: float = 0.05,
+    random_state: int = 0,
+    feature_names: Sequence[str] | None = None,
+) -> Diagnosis:
+    """Estimate the theory's constants for every group, and say what to make of them.
+
+    Figures come from a sample of the rows (all, if they are not many) and from a fit to it. They
+    are estimates: an assumption about every direction is checked along some.
+
+    Parameters
+    ----------
+    X, y, groups, sample_weight, activation, fit_intercept, precondition :
+        As in :class:`GroupDRONeuron`. With an intercept, assumptions are checked for features
+        about their mean: the theory has none.
+    epsilon : float, optional
+        Accuracy to reckon rows and passes for, in the unit of the loss. None takes a tenth of
+        the labels' variance.
+    delta : float, default=0.05
+        Probability with which the theorem may fail.
+    random_state : int, default=0
+        For the directions looked along and the sample (that of rows in chunks, on a cluster or on
+        a device is the one their engine keeps, whatever the seed).
+    feature_names : sequence of str, optional
+        What columns of an array are called in the report; those of a data frame or source have
+        names.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X, groups = rng.normal(size=(4000, 3)), np.repeat(["a", "b"], 2000)
+    >>> y = np.maximum(X[:, 0], 0) + 0.1 * rng.normal(size=4000)
+    >>> found = diagnose(X, y, groups)
+    >>> found.status("tails"), found.status("margin"), found["a"].rows
+    ('holds', 'holds', 2000)
+    """
+    options = dict(activation=activation, fit_intercept=fit_intercept, precondition=precondition)
+    if not isinstance(fit_intercept, (bool, np.bool_)):
+        raise ValueError(f"fit_intercept must be True or False; got {fit_intercept!r}")
+    whole = isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool)
+    if not whole or random_state < 0:
+        raise ValueError(f"random_state must be an integer >= 0; got {random_state!r}")
+    if not is_number(delta) or not 0 < delta < 1:
+        raise ValueError(f"delta must be a probability between 0 and 1; got {delta!r}")
+    if epsilon is not None and not (is_number(epsilon) and 0 < epsilon < math.inf):
+        raise ValueError(f"epsilon must be a positive number; got {epsilon!r}")
+    sample = _sampled(X, y, groups, sample_weight, options, int(random_state))
+    count = sample.X.shape[1]
+    if feature_names is not None and len(feature_names) != count:
+        raise ValueError(
+            f"feature_names must hold a name for each of the {count} features; got "
+            f"{len(feature_names)}"
+        )
+    names = _feature_names(X, count) if feature_names is None else list(feature_names)
+    return diagnose_sample(
+        sample, options, epsilon=epsilon, delta=delta, names=names, seed=int(random_state)
+    )
+
+
+def _feature_names(X: Any, count: int) -> list[str] | None:
+    """The names of columns, where ``X`` has just these."""
+    names = getattr(X, "feature_names", getattr(X, "columns", None))
+    return None if names is None or len(names) != count else [str(name) for name in names]
+
+
+def _sampled(
+    X: Any, y: Any, groups: Any, weights: Any, options: dict[str, Any], seed: int
+) -> RowSample:
+    if kind_of(X) != "memory":
+        return open_engine(
+            X, y, groups, weights, get_activation(options["activation"]),
+            intercept=bool(options["fit_intercept"]), centred=False,
+        ).sample()  # fmt: skip
+    X, y = check_rows(X, y, "diagnose")
+    data = GroupedData.build(X, y, groups, weights, intercept=False)
+    row_weights = data.row_weights if data.row_weights.size else None
+    return RowSample.draw(
+        data.X, data.y, data.codes, data.labels, row_weights, seed=seed, budget=BUDGET
+    )
+
+
+def diagnose_sample(
+    sample: RowSample,
+    options: dict[str, Any],
+    *,
+    found: Solution | None = None,
+    epsilon: float | None = None,
+    delta: float = 0.05,
+    names: Sequence[str] | None = None,
+    seed: int = 0,
+) -> Diagnosis:
+    """The diagnosis of sampled rows; ``found`` is the fit to speak of, None makes one."""
+    options = {**options, "schedule": "adaptive"}
+    task = prepare(sample.X, sample.y, sample.codes, sample.weights, check_input=False, **options)
+    K = len(sample.labels)
+    with running(task):
+        found = task.fit("auto") if found is None else found
+        # Rows as in the data, not as in the sample, where large groups were cut.
+        drawn = np.bincount(sample.codes, minlength=K)
+        totals = task.engine.census.totals * sample.counts / drawn
+        average = task.variant(prior=totals / totals.sum()).fit(math.inf)
+        floors = noise_floors(task)
+        run = task.run(found.nu)
+        activity = _activity(run, found)
+        scores = np.asarray(sample.X @ found.coef) + found.intercept
+        laws = FeatureLaws.of(
+            sample,
+            intercept=task.engine.census.intercept,
+            precondition=task.precondition,
+            activation=task.engine.activation,
+            scores=scores,
+            names=names,
+            seed=seed,
+        )
+    middle = float(scores.mean()) if task.engine.census.intercept else 0.0
+    plan = _Plan.of(task, run, laws, found, middle, epsilon)
+    needed = theory.rows_needed(laws.size, K, plan.radius, plan.epsilon, delta)
+    sharpness = found.certificate.group_sharpness
+    # In units of the features' mean square in the coordinates of the fit.
+    measured = np.full(K, np.nan)
+    if sharpness is not None:
+        measured = np.array(sharpness) / found.certificate.constants.mean_moment
+    carried = _tail_shares(sample, task, average)
+    groups = []
+    for k, label in enumerate(label_list(sample.labels)):
+        law, rows = laws.groups[k], int(sample.counts[k])
+        groups.append(
+            GroupDiagnosis(
+                label=label,
+                rows=rows,
+                zeta_fit=law.zeta_fit,
+                **law.sharpness._asdict(),
+                measured_c1=float(measured[k]),
+                noise_floor=float(floors[k]),
+                average_loss=float(average.losses[k]),
+                tail_share=float(carried[k]),
+                rows_needed=needed,
+                verdicts={
+                    "tails": law.tails,
+                    "margin": law.margin,
+                    "sharpness": say.sharpness_verdict(float(activity[k])),
+                    "labels": say.label_verdict(float(carried[k]), rows),
+                    "rows": say.rows_verdict(rows, laws.size, needed),
+                },
+            )
+        )
+    beyond = np.abs(sample.y) > plan.truncation
+    return Diagnosis(
+        groups=groups,
+        advice=advise(groups, laws.size, linear=task.engine.activation.is_identity),
+        truncation=plan.truncation,
+        clipped=float(np.average(beyond, weights=(sample.counts / drawn)[sample.codes])),
+        epsilon=plan.epsilon,
+        radius=plan.radius,
+        paper_passes=plan.paper_passes,
+        adaptive_passes=plan.adaptive_passes,
+        sampled=len(sample.y),
+    )
+
+
+def _activity(run: Run, found: Solution) -> Array:
+    """How far the neuron's outputs tell iterates of Algorithm 1 (on the sample) from the fit,
+    against what a linear unit's would: the smallest ratio of every group; NaN where even linear
+    scores do not differ."""
+    coordinates, engine = run.problem.coordinates, run.terms.engine
+    w = np.append(found.coef, found.intercept) if engine.census.intercept else found.coef
+    points = np.array([coordinates.to_user(v) for v, _ in run.result.milestones])
+    said = engine.separation(points, w)
+    linear = engine.variant(activation=identity()).separation(points, w)
+    apart = linear > 1e-9 * max(float(linear.max(initial=0.0)), 1e-300)
+    ratio = np.divide(said, linear, out=np.full(linear.shape, np.inf), where=apart)
+    least = ratio.min(axis=0)
+    return np.where(np.isfinite(least), least, np.nan)
+
+
+class _Plan(NamedTuple):
+    """What the theory predicts of a fit of this size to this accuracy."""
+
+    epsilon: float
+    radius: float
+    truncation: float
+    paper_passes: float
+    adaptive_passes: float
+
+    @classmethod
+    def of(
+        cls,
+        task: Task,
+        run: Run,
+        laws: FeatureLaws,
+        found: Solution,
+        middle: float,
+        epsilon: float | None,
+    ) -> _Plan:
+        scale = run.scale
+        epsilon = 0.1 * scale.label_scale if epsilon is None else epsilon
+        radius = laws.norm(found.coef)
+        B = max(law.sharpness.B for law in laws.groups)
+        c1 = min(law.sharpness.c1 for law in laws.groups)
+        passes = math.inf
+        if math.isfinite(B) and c1 > 0:
+            # In units of the labels' spread, as the theory has them.
+            unit = math.sqrt(scale.label_scale)
+            size, accuracy = radius / unit, epsilon / scale.label_scale
+            paper = PaperSteps(epsilon=accuracy, B=B, c1=c1)
+            ball = max(size, math.e * accuracy / (scale.beta * B))  # or its logarithm is negative
+            normal = scale._replace(radius=ball, nu=scale.nu / scale.label_scale)
+            passes = theory.paper_passes(paper, normal, size)
+        # The theory has no intercept: what the fit says at the features' mean comes on top.
+        truncation = scale.beta * abs(middle)
+        truncation += theory.truncation_level(scale.beta, B, radius, epsilon)
+        gradients = run.working.evaluate(run.result.start, surrogate=True).grad_KD
+        distance = float(np.linalg.norm(run.u - run.result.start))
+        adaptive = theory.adaptive_passes(
+            task.steps, run.scale, spread(gradients), epsilon / run.scale.mean_moment, distance
+        )
+        return cls(epsilon, radius, truncation, passes, adaptive)
+
+
+def _tail_shares(sample: RowSample, task: Task, average: Solution) -> Array:
+    """What part of its loss under the average fit the worst rows of each group carry."""
+    scores = sample.X @ average.coef + average.intercept
+    losses = (task.engine.activation.value(scores) - sample.y) ** 2
+    if sample.weights is not None:
+        losses = losses * sample.weights
+    out = np.full(len(sample.labels), np.nan)
+    for k in range(len(out)):
+        own = np.sort(losses[sample.codes == k])[::-1]
+        count = int(WORST_ROWS * len(own))
+        if count >= 1:
+            out[k] = float(own[:count].sum() / own.sum()) if own.sum() > 0 else 0.0
+    return out
+
+
+def advise(groups: list[GroupDiagnosis], size: int, *, linear: bool) -> list[str]:
+    """What to do about the verdicts, most pressing first."""
+    out = []
+
+    def named(some: list[GroupDiagnosis]) -> str:
+        names = ", ".join(str(g.label) for g in some[:4])
+        return names + (f" and {len(some) - 4} more" if len(some) > 4 else "")
+
+    def troubled(assumption: str, *statuses: str) -> list[GroupDiagnosis]:
+        return [g for g in groups if g.verdicts[assumption].status in statuses]
+
+    worst = max(groups, key=lambda g: g.average_loss)
+    heavy = troubled("labels", VIOLATED) or troubled("labels", DOUBTFUL)
+    heavy = [g for g in heavy if not math.isnan(g.tail_share)]
+    if heavy:
+        out.append(
+            f"truncate labels, or raise nu: a few rows decide the loss of {named(heavy)}, and the "
+            "worst group would be fitted to them. GroupDRONeuronCV tries both."
+        )
+    share = min(worst.noise_floor / worst.average_loss, 1.0) if worst.average_loss > 0 else 0.0
+    others = [g.noise_floor for g in groups if g is not worst and g.noise_floor > 0]
+    if share > 0.9 and others and worst.noise_floor > 1.5 * float(np.median(others)):
+        out.append(
+            f"use reference risks, or leave it: {share:.0%} of the loss of {worst.label}, the "
+            "worst group, is noise that no neuron avoids."
+        )
+    small = troubled("rows", VIOLATED)
+    if small:
+        out.append(
+            f"merge groups, or raise nu: {named(small)} have fewer than "
+            f"{say.ROWS_PER_COEFFICIENT:.0f} rows per coefficient ({size}); what is worst among "
+            "such groups is chance."
+        )
+    far = troubled("tails", VIOLATED)
+    if far:
+        out.append(
+            f"clip or transform features: tails in {named(far)} are heavier than the theory "
+            "allows, and a few far rows can turn a worst-group fit "
+            f"({far[0].verdicts['tails'].evidence})."
+        )
+    silent = troubled("sharpness", VIOLATED)
+    if silent and not linear:
+        out.append(
+            f"try another activation: the neuron is silent on nearly all rows of {named(silent)}, "
+            "so they cannot tell good coefficients from bad. leaky_relu and identity never are."
+        )
+    if not out:
+        out.append("go on: nothing here speaks against worst-group training.")
+        if share > 0.9:
+            out.append(f"expect little: {share:.0%} of the worst group's loss is noise already.")
+    return out
+
+
+def _count(number: float) -> str:
+    if math.isinf(number):
+        return "no bound"
+    return f"{number:,.0f}" if number < 1e6 else f"{number:.1g}"

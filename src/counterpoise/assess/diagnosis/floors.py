@@ -1,0 +1,94 @@
+"""Noise floors: what a neuron of its own would leave of every group's loss."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from counterpoise.rows.engines.memory import MemoryEngine
+from counterpoise.rows.groups import GroupedData
+from counterpoise.solver.minmax import solve_semidefinite
+from counterpoise.solver.preparation import quadratics
+from counterpoise.solver.schedules import AdaptiveSteps
+from counterpoise.solver.task import Task
+
+Array = np.ndarray
+
+# A fit of its own says nothing about noise in a group with fewer rows than this per coefficient.
+ROWS_PER_COEFFICIENT = 2.0
+# Groups that are fitted one by one, at most.
+MOST_FITS = 200
+# Floors are estimates: no more digits are needed of the fits behind them.
+FLOOR_TOL = 1e-3
+
+
+def noise_floors(task: Task) -> Array:
+    """The loss that a neuron fitted to the group alone leaves, freed of the fit's optimism; of
+    clipped labels, if the task clips them.
+
+    ``loss n / (n - p)`` with ``p`` coefficients; NaN for groups too small to tell, and without
+    coefficients it is the labels' own mean square. Exact for the identity activation where group
+    matrices fit in memory; else groups (of rows in memory; of many, the largest) are fitted.
+    """
+    engine, frame = task.engine, task.frame
+    if task.truncate is not None:
+        engine = engine.variant(truncate=task.truncate)
+    sizes = effective_sizes(task)
+    known = np.flatnonzero(large_enough(sizes, engine.n_coef))
+    floors = np.full(engine.n_groups, np.nan)
+    if engine.activation.is_identity and frame.matrices is not None:
+        model = quadratics(engine, frame)
+        for k in known:
+            gain = model.grad_KD[k] @ solve_semidefinite(model.hess[k], model.grad_KD[k])
+            floors[k] = max(float(model.loss_K[k] - 0.5 * gain), 0.0)
+    elif isinstance(engine, MemoryEngine):
+        largest = known[np.argsort(-sizes[known], kind="stable")[:MOST_FITS]]
+        for k in largest:
+            floors[k] = _alone(task, engine.data, int(k))
+    return floors * sizes / np.maximum(sizes - engine.n_coef, 1.0)
+
+
+def large_enough(sizes: Array, n_coef: int) -> Array:
+    """Which groups can tell their own noise."""
+    return sizes >= max(ROWS_PER_COEFFICIENT * n_coef, n_coef + 1)
+
+
+def filled(floors: Array, losses: Array) -> Array | None:
+    """Floors for all groups: where none is known, the loss times the usual share of it that is
+    noise. None if no floor is known at all."""
+    known = np.isfinite(floors) & (losses > 0)
+    if not known.any():
+        return None
+    share = float(np.median(np.minimum(floors[known] / losses[known], 1.0)))
+    return np.where(np.isfinite(floors), floors, share * losses)
+
+
+def effective_sizes(task: Task) -> Array:
+    """Rows of every group; with unequal weights, how many equal ones they are worth."""
+    engine = task.engine
+    if isinstance(engine, MemoryEngine):
+        data = engine.data
+        if data.row_weights.size:
+            return data.totals**2 / np.add.reduceat(data.row_weights**2, data.offsets[:-1])
+        return np.diff(data.offsets).astype(float)
+    return np.asarray(engine.census.totals, dtype=float)
+
+
+def _alone(task: Task, data: GroupedData, k: int) -> float:
+    lo, hi = int(data.offsets[k]), int(data.offsets[k + 1])
+    own = GroupedData(
+        X=data.X[lo:hi],
+        y=data.y[lo:hi],
+        labels=data.labels[k : k + 1],
+        offsets=np.array([0, hi - lo]),
+        row_weights=data.row_weights[lo:hi],
+        intercept=data.intercept,
+    )
+    engine = MemoryEngine(own, task.engine.activation, centred=task.precondition is not None)
+    alone = task.variant(
+        engine=engine,
+        prior=np.ones(1),
+        reference=np.zeros(1),
+        steps=AdaptiveSteps(),
+        tol=max(task.tol, FLOOR_TOL),
+    )
+    return float(alone.reach(np.inf).eval.loss_K[0])

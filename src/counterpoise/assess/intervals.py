@@ -1,0 +1,246 @@
+"""Confidence intervals for risks of groups, from the losses of rows that were held out.
+
+Squared errors are skewed and groups may be small, so the usual ``mean +- 2 standard errors`` ends
+too low. Here the t statistic is bent by Hall's cubic transformation, which takes the skewness out
+of it to second order and can be inverted in closed form, and is compared with quantiles of
+Student's t (P. Hall, "On the removal of skewness by transformation", JRSS B, 1992).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.stats import t as student
+from sklearn.utils.validation import column_or_1d
+
+from counterpoise.assess.metrics import on_host, squared_errors
+from counterpoise.rows.groups import check_weights, encode_groups, label_list
+
+Array = np.ndarray
+
+# The skewness of a squared normal error, believed as if so many rows had shown it.
+NORMAL_SKEW, BELIEVED_ROWS = 8.0**0.5, 10.0
+# Rows below which nothing can be said, and below which tails are taken so many times smaller.
+FEWEST, FEW, CAREFUL = 3.0, 8.0, 5.0
+
+
+class Interval(NamedTuple):
+    """An estimate and the bounds of its confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
+
+
+@dataclass(frozen=True)
+class RiskIntervals:
+    """Risks of groups with confidence intervals; ``intervals[label]`` is one group's.
+
+    Attributes
+    ----------
+    labels : array of shape (K,)
+    sizes : array of shape (K,)
+        Rows of every group (with unequal weights, how many equal ones they are worth).
+    values, low, high : arrays of shape (K,)
+        Each interval alone covers its group's risk with probability ``level``.
+    worst : Interval
+        For the largest risk of any group. Its lower bound allows for the choice among K groups;
+        the estimate, a largest of estimates, errs upwards.
+    level : float
+    """
+
+    labels: Array
+    sizes: Array
+    values: Array
+    low: Array
+    high: Array
+    worst: Interval
+    level: float
+
+    def __getitem__(self, label: Any) -> Interval:
+        try:
+            i = label_list(self.labels).index(label)
+        except ValueError:
+            raise KeyError(label) from None
+        return Interval(float(self.values[i]), float(self.low[i]), float(self.high[i]))
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(label_list(self.labels))
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __str__(self) -> str:
+        names = [str(label) for label in self]
+        width = max(map(len, [*names, "worst"]))
+        lines = [f"{'group':<{width}}  {'rows':>9}  risk [{100 * self.level:g}% interval]"]
+        for label, name, size in zip(self, names, self.sizes, strict=True):
+            lines.append(f"{name:<{width}}  {size:>9.0f}  {self[label]}")
+        lines.append(f"{'worst':<{width}}  {'':>9}  {self.worst}")
+        return "\n".join(lines)
+
+
+def risk_intervals(
+    y_true: Any,
+    y_pred: Any,
+    *,
+    groups: Any,
+    sample_weight: Any = None,
+    level: float = 0.95,
+) -> RiskIntervals:
+    """Mean squared error of every group and of the worst one, with confidence intervals.
+
+    For rows that were held out: those a model was fitted to would make it look better than it is.
+    A small group gets a wide interval; one or two rows get ``[0, inf)``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> groups = np.repeat(["large", "small"], [400, 10])
+    >>> y = rng.normal(size=410)
+    >>> found = risk_intervals(y, np.zeros(410), groups=groups)
+    >>> print(found)
+    group       rows  risk [95% interval]
+    large        400  0.9916 [0.8606, 1.167]
+    small         10  1.243 [0.5912, 4.641]
+    worst             1.243 [0.8434, 4.641]
+    """
+    losses = squared_errors(y_true, y_pred)
+    labels, codes = encode_groups(on_host(groups), len(losses))
+    weights = check_weights(on_host(sample_weight), len(losses))
+    if weights is not None:
+        totals = np.bincount(codes, weights, len(labels))
+        if (totals <= 0).any():
+            empty = label_list(labels)[int(np.argmin(totals))]
+            raise ValueError(f"sample_weight is zero on all rows of group {empty!r}; leave it out")
+    return loss_intervals(losses, labels, codes, weights, level=level)
+
+
+def loss_intervals(
+    losses: Array, labels: Array, codes: Array, weights: Array | None, *, level: float = 0.95
+) -> RiskIntervals:
+    """The same from losses of rows; ``codes`` number their ``labels``. Of a group without rows
+    nothing is known: NaN in [0, inf)."""
+    check_level(level)
+    losses = column_or_1d(losses)
+    if not len(losses):
+        raise ValueError("there are no rows to judge by")
+    if not np.isfinite(losses).all():
+        raise ValueError("losses must be finite; labels or predictions hold NaN or infinity")
+    # In units of the largest, so that neither squares nor cubes leave the range of doubles.
+    unit = float(losses.max()) or 1.0
+    moments = group_moments(losses / unit, codes, len(labels), weights)
+    return intervals_of(moments, labels, level, unit)
+
+
+def intervals_of(
+    moments: GroupMoments, labels: Array, level: float, unit: float = 1.0
+) -> RiskIntervals:
+    """The same from moments of losses, which are in so many units."""
+    tail = 0.5 * (1.0 - level)
+    low, high = (unit * bound for bound in moments.bounds(tail))
+    careful = unit * moments.bounds(tail / len(labels))[0]
+    values = unit * moments.mean
+    worst = Interval(float(np.nanmax(values)), float(careful.max()), float(high.max()))
+    return RiskIntervals(labels, moments.size, values, low, high, worst, float(level))
+
+
+def check_level(level: float) -> None:
+    number = isinstance(level, (int, float, np.integer, np.floating))
+    if isinstance(level, bool) or not number or not 0 < level < 1:
+        raise ValueError(f"level must be a probability between 0 and 1; got {level!r}")
+
+
+class GroupMoments(NamedTuple):
+    """Effective size, mean, standard error and skewness of every group's losses; a group without
+    rows has size zero and no mean."""
+
+    size: Array
+    mean: Array
+    error: Array
+    skew: Array
+
+    def bounds(self, tail: float) -> tuple[Array, Array]:
+        """Lower and upper bounds of the means, each missed with about probability ``tail``."""
+        n, mean, error, skew = self
+        known = n > FEWEST - 1e-9
+        count = np.maximum(n, FEWEST)
+        # Few rows show neither their spread nor their skewness: more is allowed for.
+        quantile = student.ppf(1.0 - tail / np.where(count < FEW, CAREFUL, 1.0), count - 1.0)
+        bend = skew / np.sqrt(count)
+        low = np.where(known, mean - error * _unbend(quantile, bend), 0.0)
+        high = np.where(known, mean - error * _unbend(-quantile, bend), np.inf)
+        return np.where(known, np.clip(low, 0.0, mean), 0.0), np.fmax(high, mean)
+
+
+class GroupSums(NamedTuple):
+    """Weights, squared weights, means, and sums of squared and cubed deviations from these, of
+    every group's losses: of two runs of rows, from those of each."""
+
+    mass: Array
+    squares: Array
+    mean: Array
+    second: Array
+    third: Array
+
+    @classmethod
+    def of(cls, losses: Array, codes: Array, K: int, weights: Array | None) -> GroupSums:
+        w = np.ones(len(losses)) if weights is None else weights
+
+        def total(values: Array) -> Array:
+            return np.bincount(codes, weights=values, minlength=K)
+
+        mass = total(w)
+        mean = total(w * losses) / np.where(mass > 0, mass, 1.0)
+        gap = losses - mean[codes]
+        return cls(mass, total(w * w), mean, total(w * gap * gap), total(w * gap**3))
+
+    def merge(self, other: GroupSums) -> GroupSums:
+        mass = self.mass + other.mass
+        whole = np.where(mass > 0, mass, 1.0)
+        p, q = self.mass / whole, other.mass / whole
+        gap = other.mean - self.mean
+        cross = 3.0 * gap * (p * other.second - q * self.second)
+        return GroupSums(
+            mass,
+            self.squares + other.squares,
+            p * self.mean + q * other.mean,
+            self.second + other.second + mass * p * q * gap**2,
+            self.third + other.third + mass * p * q * (p - q) * gap**3 + cross,
+        )
+
+    def moments(self) -> GroupMoments:
+        there = self.mass > 0
+        mass = np.where(there, self.mass, 1.0)
+        size = np.where(there, mass**2 / np.where(there, self.squares, 1.0), 0.0)
+        # Losses that are all the same are still a sample: another row may differ.
+        least = self.mean / np.maximum(size, 1.0)
+        spread = np.maximum(self.second / mass, least**2)
+        skew = np.divide(
+            self.third / mass, spread**1.5, out=np.zeros(len(mass)), where=spread > 1e-100
+        )
+        # Few rows hide their skewness: the usual correction, and some rows' worth of normal errors.
+        skew *= np.sqrt(size * np.maximum(size - 1.0, 0.0)) / np.maximum(size - 2.0, 1.0)
+        skew = (size * skew + BELIEVED_ROWS * NORMAL_SKEW) / (size + BELIEVED_ROWS)
+        error = np.sqrt(spread / np.maximum(size - 1.0, 1e-9))
+        return GroupMoments(size, np.where(there, self.mean, np.nan), error, skew)
+
+
+def group_moments(losses: Array, codes: Array, K: int, weights: Array | None) -> GroupMoments:
+    """Moments of every group, rows counting by their weights."""
+    w = None if weights is None else weights / (float(weights.max()) or 1.0)
+    return GroupSums.of(losses, codes, K, w).moments()
+
+
+def _unbend(x: Array, bend: Array) -> Array:
+    """Where Hall's ``((1 + bend t / 3)^3 - 1) / bend + bend / 6`` is ``x``."""
+    a = np.where(np.abs(bend) > 1e-8, bend, 1.0)
+    root = np.cbrt(1.0 + a * (x - a / 6.0))
+    return np.where(np.abs(bend) > 1e-8, 3.0 / a * (root - 1.0), x)

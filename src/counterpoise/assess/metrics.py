@@ -1,0 +1,85 @@
+"""Scores by group, usable as scikit-learn metrics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_consistent_length, column_or_1d
+
+from counterpoise.dual.divergences import Divergence, risk
+from counterpoise.rows.engines.dispatch import kind_of
+from counterpoise.rows.groups import check_weights, encode_groups, label_list
+
+Array = np.ndarray
+
+
+def group_risks(
+    y_true: Array, y_pred: Array, *, groups: Any, sample_weight: Array | None = None
+) -> dict[Any, float]:
+    """Mean squared error of every group, as a mapping label -> error.
+
+    >>> group_risks([0.0, 1.0, 1.0], [0.0, 0.0, 1.0], groups=["a", "a", "b"])
+    {'a': 0.5, 'b': 0.0}
+    """
+    labels, means = _group_means(y_true, y_pred, groups, sample_weight)
+    return dict(zip(label_list(labels), means.tolist(), strict=True))
+
+
+def worst_group_risk(
+    y_true: Array, y_pred: Array, *, groups: Any, sample_weight: Array | None = None
+) -> float:
+    """Mean squared error of the group where it is largest.
+
+    As a scorer: ``make_scorer(worst_group_risk, greater_is_better=False)
+    .set_score_request(groups=True)``.
+
+    >>> worst_group_risk([0.0, 1.0, 1.0], [0.0, 0.0, 1.0], groups=["a", "a", "b"])
+    0.5
+    """
+    return float(_group_means(y_true, y_pred, groups, sample_weight)[1].max())
+
+
+def robust_risk(
+    y_true: Array,
+    y_pred: Array,
+    *,
+    groups: Any,
+    nu: float,
+    divergence: str | Divergence = "kl",
+    sample_weight: Array | None = None,
+) -> float:
+    """The regularised risk ``R`` of predictions, with a uniform prior over groups."""
+    return risk(_group_means(y_true, y_pred, groups, sample_weight)[1], nu, divergence)
+
+
+def _group_means(
+    y_true: Array, y_pred: Array, groups: Any, sample_weight: Array | None
+) -> tuple[Array, Array]:
+    squares = squared_errors(y_true, y_pred)
+    labels, codes = encode_groups(on_host(groups), len(squares))
+    weights = check_weights(on_host(sample_weight), len(squares))
+    if weights is None:
+        weights = np.ones(len(squares))
+    totals = np.bincount(codes, weights=weights, minlength=len(labels))
+    if (totals <= 0).any():
+        empty = label_list(labels)[int(np.argmin(totals))]
+        raise ValueError(f"sample_weight is zero on all rows of group {empty!r}")
+    return labels, np.bincount(codes, weights=weights * squares, minlength=len(labels)) / totals
+
+
+def squared_errors(y_true: Any, y_pred: Any) -> Array:
+    """``(y_true - y_pred)^2``, row by row."""
+    y_true, y_pred = on_host(y_true), on_host(y_pred)
+    check_consistent_length(y_true, y_pred)
+    y_true, y_pred = column_or_1d(y_true), column_or_1d(y_pred)
+    return (np.asarray(y_true, dtype=float) - np.asarray(y_pred, dtype=float)) ** 2
+
+
+def on_host(values: Any) -> Any:
+    """Tensors and lazy arrays as arrays; anything else as it is."""
+    if kind_of(values) == "torch":
+        from counterpoise.rows.engines.torch import host
+
+        return host(values)
+    return values.compute() if kind_of(values) == "dask" else values

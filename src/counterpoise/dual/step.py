@@ -1,0 +1,196 @@
+"""The dual update: the only place where group weights change.
+
+The paper's last line of Algorithm 1,
+
+    lam_t = argmax_simplex  a_t L(w_t, .) - (nu0 + nu A_{t-1}) D(., lam_{t-1}),
+
+and its extrapolation. Pure functions on a small state; no rows, no model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from counterpoise.dual.divergences import Divergence, SimplexPoint, get_divergence
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class DualState:
+    """Group weights after ``t`` updates, with what the next update needs.
+
+    Attributes
+    ----------
+    point : SimplexPoint
+        ``lam_t`` (weights and logarithms).
+    previous : Array
+        ``lam_{t-1}``, for the extrapolation.
+    step : float
+        ``a_t``, the last step size.
+    total : float
+        ``A_t``, the sum of all step sizes.
+    iteration : int
+        ``t``.
+    """
+
+    point: SimplexPoint
+    previous: Array
+    step: float = 0.0
+    total: float = 0.0
+    iteration: int = 0
+
+    @classmethod
+    def start(cls, weights: Array) -> DualState:
+        """``lam_0 = lam_{-1} = weights`` (the paper's are the prior), nothing stepped yet."""
+        point = SimplexPoint.of(np.array(weights, dtype=float))
+        return cls(point, point.weights)
+
+    @property
+    def weights(self) -> Array:
+        return self.point.weights
+
+    def moved(self, point: SimplexPoint, step: float = 0.0) -> DualState:
+        """The state after an update of size ``step`` that ended at ``point``."""
+        return DualState(point, self.weights, step, self.total + step, self.iteration + 1)
+
+    @property
+    def change(self) -> Array:
+        """``lam_t - lam_{t-1}``."""
+        return self.point.weights - self.previous
+
+
+def dual_step(
+    state: DualState,
+    losses: Array,
+    *,
+    step: float,
+    nu: float,
+    nu0: float,
+    prior: Array,
+    divergence: str | Divergence = "kl",
+    present: Array | None = None,
+) -> DualState:
+    """One dual update with step size ``step`` on the given losses.
+
+    Parameters
+    ----------
+    state : DualState
+    losses : array of shape (K,)
+        One loss per group; a constant added to all of them changes nothing.
+    step : float
+        ``a_t > 0``.
+    nu, nu0 : float
+        Regularisation, and the weight of the distance to the last iterate before any
+        step was taken. ``nu0 + nu`` must be positive.
+    prior : array of shape (K,)
+    divergence : {"kl", "chi2"} or Divergence
+    present : array of bool of shape (K,), optional
+        Groups whose losses are known. The others keep their weights, and the maximum is over
+        the rest. With none present, nothing moves.
+
+    Examples
+    --------
+    With ``nu = 0`` the KL step is a softmax of old log-weights plus losses:
+
+    >>> import numpy as np
+    >>> prior = np.array([0.5, 0.5])
+    >>> s = DualState.start(prior)
+    >>> s = dual_step(s, np.array([0.0, np.log(3.0)]), step=1.0, nu=0.0, nu0=1.0, prior=prior)
+    >>> s.weights.round(12).tolist()
+    [0.25, 0.75]
+    """
+    if not step > 0:
+        raise ValueError(f"step must be positive; got {step!r}")
+    if present is not None and not state.weights[present].sum() > 0:
+        return state
+    point = proximal_weights(
+        np.asarray(losses, dtype=float),
+        state.point,
+        nu=nu,
+        kappa=(nu0 + nu * state.total) / step,
+        prior=np.asarray(prior, dtype=float),
+        divergence=divergence,
+        present=present,
+    )
+    return state.moved(point, step)
+
+
+def proximal_weights(
+    losses: Array,
+    centre: SimplexPoint,
+    *,
+    nu: float,
+    kappa: float,
+    prior: Array,
+    divergence: str | Divergence,
+    present: Array | None = None,
+) -> SimplexPoint:
+    """``argmax_lam lam.losses - nu phi(lam) - kappa D(lam, centre)``: the step, scale-free.
+
+    Groups that are not ``present`` keep the weights of the centre.
+    """
+    if not 0 < nu + kappa < np.inf:
+        raise ValueError(f"nu + kappa must be positive and finite; got nu={nu!r}, kappa={kappa!r}")
+    d_f = get_divergence(divergence)
+    if present is None or np.all(present):
+        return d_f.respond(losses, prior, nu=nu, kappa=kappa, centre=centre)
+    mass, share = centre.weights[present].sum(), prior[present].sum()
+    part = SimplexPoint(centre.weights[present] / mass, centre.logs[present] - np.log(mass))
+    with np.errstate(over="ignore"):  # a loss beyond all others is as large as one can be
+        zoomed = np.clip(losses[present] * d_f.zoom(mass, share), -1e300, 1e300)
+    moved = d_f.respond(zoomed, prior[present] / share, nu=nu, kappa=kappa, centre=part)
+    weights, logs = centre.weights.copy(), centre.logs.copy()
+    weights[present], logs[present] = mass * moved.weights, np.log(mass) + moved.logs
+    return SimplexPoint(weights, logs)
+
+
+def extrapolate(state: DualState, factor: float) -> Array:
+    """``lam_t + factor (lam_t - lam_{t-1})``; it sums to one and may leave the simplex."""
+    return state.weights + factor * state.change
+
+
+def smooth(weights: Array, amount: float, present: Array | None = None) -> Array:
+    """``(1 - amount) weights + amount / K``; groups that are not ``present`` keep theirs, and the
+    others share what is left.
+
+    >>> import numpy as np
+    >>> smooth(np.array([0.5, 0.5, 0.0]), 0.5, np.array([True, False, True])).tolist()
+    [0.375, 0.5, 0.125]
+    """
+    if present is None or np.all(present):
+        return (1.0 - amount) * weights + amount / len(weights)
+    out = weights.copy()
+    out[present] = (1.0 - amount) * weights[present] + amount * weights[present].mean()
+    return out
+
+
+def project(values: Array, floor: Array | float = 0.0, cap: Array | float = 1.0) -> Array:
+    """The nearest point of the simplex, with every weight between ``floor`` and ``cap``.
+
+    ``values`` are finite; floors add up to at most one and caps to at least one.
+
+    >>> import numpy as np
+    >>> project(np.array([1.25, -0.25])).tolist()
+    [1.0, 0.0]
+    >>> project(np.array([0.75, 0.25, 0.0]), cap=0.5).tolist()
+    [0.5, 0.375, 0.125]
+    """
+    values = np.asarray(values, dtype=float)
+    low, high = np.broadcast_to(floor, values.shape), np.broadcast_to(cap, values.shape)
+    # sum_i clip(values_i - level, low_i, high_i) falls with the level, by straight pieces.
+    kinks = np.unique(np.concatenate([values - low, values - high]))
+    first, last = 0, len(kinks) - 1
+    while last - first > 1:
+        middle = (first + last) // 2
+        if np.clip(values - kinks[middle], low, high).sum() >= 1.0:
+            first = middle
+        else:
+            last = middle
+    top = np.clip(values - kinks[first], low, high).sum()
+    bottom = np.clip(values - kinks[last], low, high).sum()
+    rise = (top - 1.0) / (top - bottom) if top > bottom else 0.0
+    level = kinks[first] + min(max(rise, 0.0), 1.0) * (kinks[last] - kinks[first])
+    return np.clip(values - level, low, high)

@@ -1,0 +1,147 @@
+"""The frontier: what robustness costs on average and gains on the worst group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """Held-out risks of all candidates, average against worst group; prints as a table.
+
+    Attributes
+    ----------
+    family : list of str
+        "average", "plain", or what else distinguishes a candidate beside ``nu``.
+    nu, average, worst, error : arrays of shape (C,)
+        Strength, held-out mean risk over rows, held-out risk of the worst group and its standard
+        error.
+    chosen : int
+        The candidate that was chosen.
+    """
+
+    family: list[str]
+    nu: Array
+    average: Array
+    worst: Array
+    error: Array
+    chosen: int
+
+    @classmethod
+    def of(cls, results: dict[str, Any], chosen: int) -> Frontier:
+        """From ``cv_results_``."""
+        return cls(
+            family=list(results["family"]),
+            nu=results["nu"],
+            average=results["average_risk"],
+            worst=results["worst_group_risk"],
+            error=results["standard_error"],
+            chosen=chosen,
+        )
+
+    def __len__(self) -> int:
+        return len(self.nu)
+
+    def __str__(self) -> str:
+        width = max(map(len, [*self.family, "family"]))
+        head = f"  {'family':<{width}}  {'nu':>9}  {'average':>9}  {'worst':>9}  {'+-':>8}"
+        lines = [head]
+        for i, family in enumerate(self.family):
+            mark = "*" if i == self.chosen else " "
+            lines.append(
+                f"{mark} {family:<{width}}  {self.nu[i]:>9.4g}  {self.average[i]:>9.4g}  "
+                f"{self.worst[i]:>9.4g}  {self.error[i]:>8.2g}"
+            )
+        return "\n".join([*lines, "* chosen"])
+
+    def near(self) -> Array:
+        """Which candidates are worth a place in a picture: no worse than twice what matters."""
+        matters = [i for i, name in enumerate(self.family) if name in ("average", "plain")]
+        matters.append(self.chosen)
+        ends = [2.0 * float(values[matters].max()) for values in (self.average, self.worst)]
+        return (self.average <= ends[0]) & (self.worst <= ends[1])
+
+    def plot(self, ax: Any = None, path: str | Path | None = None) -> Any:
+        """Average risk across, worst-group risk up; one line per family. Needs matplotlib.
+
+        Parameters
+        ----------
+        ax : matplotlib axes, optional
+            A new figure if None.
+        path : str or path, optional
+            Where to save the figure.
+        """
+        try:
+            from matplotlib.figure import Figure
+        except ImportError as error:
+            raise ImportError(
+                "plotting needs matplotlib; install it with pip install 'counterpoise[plot]'"
+            ) from error
+        if ax is None:
+            ax = Figure(figsize=(7, 4.8), layout="constrained").subplots()
+        near = self.near()
+        hidden = []
+        for name in dict.fromkeys(self.family):
+            at = [i for i, family in enumerate(self.family) if family == name and near[i]]
+            if not at:
+                hidden.append(name)
+                continue
+            style = dict(marker="s", linestyle="none", color="black", zorder=4)
+            if name != "average":
+                style = dict(marker="o", markersize=4, linewidth=1.2)
+            ax.plot(self.average[at], self.worst[at], label=name, **style)
+        i = self.chosen
+        ax.errorbar(self.average[i], self.worst[i], yerr=self.error[i], color="0.4", capsize=3)
+        ax.plot(
+            self.average[i], self.worst[i], marker="o", markersize=14, fillstyle="none",
+            linestyle="none", color="crimson", label="chosen",
+        )  # fmt: skip
+        ax.set(xlabel="held-out risk, average over rows", ylabel="held-out risk, worst group")
+        low, high = float(self.worst[near].min()), float(self.worst[near].max())
+        if low > 0 and high > 10 * low:
+            ax.set_yscale("log")
+        ax.annotate(f"nu = {self.nu[i]:.3g}", (self.average[i], self.worst[i]),
+                    xytext=(10, 8), textcoords="offset points")  # fmt: skip
+        few = int(np.sum(~near)) - sum(self.family.count(name) for name in hidden)
+        hidden += [f"{few} more"] if few else []
+        note = f"far worse, not shown: {'; '.join(hidden)}" if hidden else None
+        ax.legend(frameon=False, fontsize="small", title=note, title_fontsize="x-small")
+        if path is not None:
+            ax.figure.savefig(path, dpi=150)
+        return ax
+
+
+def frontier(
+    X: Any, y: Any, groups: Any = None, sample_weight: Any = None, *, activation: Any = "relu",
+    **options: Any,
+) -> Frontier:  # fmt: skip
+    """Average against worst-group risk along ``nu``, held out, with the chosen point.
+
+    Parameters
+    ----------
+    X, y, groups, sample_weight, activation, **options :
+        As in :class:`GroupDRONeuronCV`, which chooses; its ``frontier_`` is what is returned.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X, groups = rng.normal(size=(300, 2)), np.repeat([0, 1, 2], 100)
+    >>> y = X[:, 0] * (1 + groups)
+    >>> found = frontier(X, y, groups, activation="identity", truncate=None, reference=False)
+    >>> bool(found.worst[found.chosen] <= found.worst[0])
+    True
+    """
+    from counterpoise.estimators.cross_validation import GroupDRONeuronCV
+
+    return (
+        GroupDRONeuronCV(activation, **options)
+        .fit(X, y, groups=groups, sample_weight=sample_weight)
+        .frontier_
+    )

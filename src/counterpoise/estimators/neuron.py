@@ -1,0 +1,275 @@
+"""GroupDRONeuron: the scikit-learn estimator."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from counterpoise.activations.activation import Activation
+from counterpoise.common.progress import PassBar
+from counterpoise.dual.divergences import Divergence
+from counterpoise.estimators.base import Neuron
+from counterpoise.solver.schedules import Schedule
+from counterpoise.solver.solution import Solution, Start
+from counterpoise.solver.solve import solve
+
+if TYPE_CHECKING:
+    from counterpoise.assess.diagnosis.diagnose import Diagnosis
+
+Array = np.ndarray
+
+
+class GroupDRONeuron(Neuron):
+    """A single neuron ``sigma(w.x + b)`` that holds up on the worst group.
+
+    It minimises ``max_lam sum_i lam_i loss_i - nu d_f(lam, prior)`` over mixtures ``lam`` of the
+    groups, ``loss_i`` being the mean squared error of group ``i``: by a primal-dual method with
+    dual extrapolation that tolerates arbitrarily corrupted labels, followed by descent on the
+    risk itself.
+
+    Parameters
+    ----------
+    activation : str or Activation, default="relu"
+        "identity", "relu", "leaky_relu", "softplus", "elu", "huber_relu", or your own
+        :class:`Activation` with declared ``alpha`` and ``beta``.
+    divergence : {"kl", "chi2"}, default="kl"
+        What keeps the mixture near the prior.
+    nu : float >= 0, inf or "auto", default="auto"
+        How strongly, in units of the loss. 0 is the worst group alone; ``inf`` the average over
+        groups, weighted by the prior. "auto" takes a tenth of the average fit's risk.
+    radius : float, optional
+        Largest norm of ``coef_``. None means no bound.
+    prior : array of shape (K,), mapping group -> weight, or "rows", optional
+        The mixture to stay near; uniform over groups when None. With "rows" a group counts as its
+        rows do (their sample weights): with ``nu=inf``, that is plain least squares.
+    reference : array of shape (K,) or mapping group -> risk, optional
+        Subtracted from each group's risk before the maximum, so that groups are compared by
+        what is avoidable (excess risk).
+    schedule : {"adaptive", "paper"}, AdaptiveSteps or PaperSteps, default="adaptive"
+        "paper" makes ``max_iter`` iterations of Algorithm 1 with its printed step sizes, in the
+        user's coordinates and with its truncation; exact, and far too slow for data. Without a
+        ``radius`` its constants use twice the norm of the average fit.
+    polish : bool, default=True
+        Whether to descend on the risk itself after Algorithm 1. Never raises the risk.
+    fit_intercept : bool, default=True
+    precondition : {"auto", "whiten", "scale", None}, default="auto"
+        Coordinates for the solver. "auto" whitens up to 512 coefficients and scales beyond.
+    truncate : float, optional
+        Labels are clipped to ``[-truncate, truncate]`` before the fit; all fitted risks are then
+        those of clipped labels.
+    max_iter : int, default=1000
+        Most iterations of Algorithm 1.
+    tol : float, default=1e-6
+        Relative change of the risk at which to stop.
+    warm_start : bool, default=False
+        Whether to start from the coefficients and group weights of the last fit.
+    checkpoint : path, optional
+        Where to keep the answers of every pass, so that a fit that is stopped goes on from there
+        when it is made again with the same rows and options, and ends with the same bits. The
+        file is removed when the fit ends.
+    verbose : int, default=0
+        1 logs milestones (and shows a bar for passes over files), 2 every iteration, to the
+        logger "counterpoise".
+
+    Attributes
+    ----------
+    coef_ : array of shape (n_features,)
+    intercept_ : float
+    activation_ : Activation
+    groups_ : array of shape (K,)
+        Group labels, sorted; the order of everything below.
+    group_weights_ : array of shape (K,)
+        The mixture found: large where the fit is hard.
+    group_risks_ : array of shape (K,)
+        Mean squared loss of every group.
+    risk_ : float
+        The risk minimised.
+    nu_ : float
+    n_iter_ : int
+        Iterations of Algorithm 1.
+    n_passes_ : int
+        Reads of the rows, preparation, polish and certificate included.
+    status_ : str
+        How the fit ended, as a sentence.
+    history_ : dict of arrays
+        "risk", "worst", "step", "slack" (running), "weights" and "group_risks" (both (T, K)), one
+        entry per iteration of Algorithm 1.
+    certificate_ : Certificate
+        What was proved about this fit; prints as a paragraph.
+    diagnose_ : Diagnosis
+        Whether the theory's assumptions hold for these rows, and what to do about it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X, groups = rng.normal(size=(600, 3)), np.repeat(["a", "b", "c"], 200)
+    >>> slope = {"a": 1.0, "b": 1.2, "c": 2.0}
+    >>> y = np.maximum(0.0, X[:, 0] * [slope[g] for g in groups])
+    >>> model = GroupDRONeuron(activation="relu", nu=0.0).fit(X, y, groups=groups)
+    >>> bool(np.ptp(model.group_risks_[[0, 2]]) < 1e-3)
+    True
+    """
+
+    _found: Solution | None
+    # What a diagnosis needs to know of a fit's options.
+    SEEN: ClassVar = ("activation", "divergence", "fit_intercept", "precondition")
+
+    def __init__(
+        self,
+        activation: str | Activation = "relu",
+        *,
+        divergence: str | Divergence = "kl",
+        nu: float | str = "auto",
+        radius: float | None = None,
+        prior: Array | Mapping[Any, float] | str | None = None,
+        reference: Array | Mapping[Any, float] | None = None,
+        schedule: str | Schedule = "adaptive",
+        polish: bool = True,
+        fit_intercept: bool = True,
+        precondition: str | None = "auto",
+        truncate: float | None = None,
+        max_iter: int = 1000,
+        tol: float = 1e-6,
+        warm_start: bool = False,
+        checkpoint: str | os.PathLike[str] | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.activation = activation
+        self.divergence = divergence
+        self.nu = nu
+        self.radius = radius
+        self.prior = prior
+        self.reference = reference
+        self.schedule = schedule
+        self.polish = polish
+        self.fit_intercept = fit_intercept
+        self.precondition = precondition
+        self.truncate = truncate
+        self.max_iter = max_iter
+        self.tol = tol
+        self.warm_start = warm_start
+        self.checkpoint = checkpoint
+        self.verbose = verbose
+
+    def fit(
+        self, X: Any, y: Any = None, groups: Any = None, sample_weight: Any = None
+    ) -> GroupDRONeuron:
+        """Fit the neuron.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame of shape (n, d)
+            float32 and float64 are read as they are; all sums are double precision. Or a
+            :class:`counterpoise.rows.sources.Source` of chunks (Parquet, .npy, an iterable), which
+            carry ``y``, ``groups`` and ``sample_weight`` themselves; a Dask array or data frame;
+            a PyTorch tensor, which stays on its device.
+        y : array of shape (n,)
+        groups : array of shape (n,), optional
+            A sortable label per row; None means one group.
+        sample_weight : array of shape (n,), optional
+            Weights of rows within their group.
+        """
+        self._check_flags("polish", "fit_intercept", "warm_start")
+        if not isinstance(self.verbose, (Integral, np.bool_)) or self.verbose < 0:
+            raise ValueError(f"verbose must be 0, 1 or 2; got {self.verbose!r}")
+        X, y, sample_weight = self._checked(X, y, sample_weight)
+        bar = PassBar() if self.verbose else None
+        with _logging(int(self.verbose)):
+            found = solve(
+                X,
+                y,
+                groups,
+                sample_weight,
+                nu=self.nu,
+                start=self._start() if self.warm_start else None,
+                activation=self.activation,
+                divergence=self.divergence,
+                radius=self.radius,
+                prior=self.prior,
+                reference=self.reference,
+                schedule=self.schedule,
+                polish=bool(self.polish),
+                fit_intercept=bool(self.fit_intercept),
+                precondition=self.precondition,
+                truncate=self.truncate,
+                max_iter=self.max_iter,
+                tol=self.tol,
+                checkpoint=self.checkpoint,
+                progress=bar,
+                check_input=False,
+            )
+            if bar is not None:
+                bar.close()
+        self._keep(X, (y, groups, sample_weight), found)
+        self._found = found
+        self.__dict__.pop("_diagnosis", None)
+        return self
+
+    @property
+    def diagnose_(self) -> Diagnosis:
+        """Whether the theory speaks about the rows of this fit; see :func:`diagnose`.
+
+        Made when first asked for, from a sample of the rows that the fit kept. A stored model
+        keeps no rows: ask before storing, or call ``diagnose`` with the rows.
+        """
+        check_is_fitted(self)
+        if not hasattr(self, "_diagnosis"):
+            found = getattr(self, "_found", None)
+            if found is None or found.sample is None:
+                raise AttributeError(
+                    "a stored model keeps no rows to diagnose; call counterpoise.diagnose(X, y, "
+                    "groups), or ask for diagnose_ before storing"
+                )
+            from counterpoise.assess.diagnosis.diagnose import diagnose_sample
+
+            options = {name: getattr(self, name) for name in self.SEEN}
+            self._diagnosis = diagnose_sample(
+                found.sample,
+                options,
+                found=found,
+                names=getattr(self, "feature_names_in_", None),
+            )
+        return self._diagnosis
+
+    def __getstate__(self) -> Any:
+        state = super().__getstate__()
+        return {name: value for name, value in state.items() if name != "_found"}
+
+    def _start(self) -> Start | None:
+        """The last fit, if there is one, for the next to start from."""
+        if not hasattr(self, "coef_"):
+            return None
+        coef = np.append(self.coef_, self.intercept_) if self.fit_intercept else self.coef_
+        return Start(coef, self.group_weights_)
+
+
+@contextmanager
+def _logging(verbose: int) -> Iterator[None]:
+    """Show the library's log on standard error while fitting, if asked and not yet shown."""
+    logger = logging.getLogger("counterpoise")
+    if not verbose:
+        yield
+        return
+    level, handler = logger.level, None
+    logger.setLevel(logging.DEBUG if verbose > 1 else logging.INFO)
+    if not logger.hasHandlers():
+        handler = logging.StreamHandler(sys.stderr)
+        terminal = getattr(sys.stderr, "isatty", lambda: False)()
+        clear = "\r\x1b[K" if terminal else ""  # of a bar that may stand there
+        handler.setFormatter(logging.Formatter(clear + "[counterpoise] %(message)s"))
+        logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        if handler is not None:
+            logger.removeHandler(handler)

@@ -1,0 +1,278 @@
+"""Candidates, splits, and the fits of every candidate to every split."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from numbers import Integral
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from counterpoise.activations.activation import get_activation
+from counterpoise.assess.diagnosis.floors import filled, large_enough, noise_floors
+from counterpoise.assess.held_out import HeldOut, stratified_folds
+from counterpoise.assess.intervals import RiskIntervals, loss_intervals
+from counterpoise.common.progress import stage
+from counterpoise.rows.groups import GroupedData, label_list
+from counterpoise.rows.sorting import take_rows
+from counterpoise.rows.threads import single_threaded_blas
+from counterpoise.solver.solve import prepare, running
+from counterpoise.solver.task import Task
+
+Array = np.ndarray
+
+# Predictions made at once: rows times candidates.
+BLOCK = 1 << 22
+# Held-out risks below this share of the labels' mean square are rounding.
+FLOOR = 1e-14
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to fit. ``nu`` is a multiple of the average fit's loss if ``relative``; ``pooled``
+    is the plain average over rows."""
+
+    nu: float
+    relative: bool = True
+    pooled: bool = False
+    quantile: float | None = None
+    reference: bool = False
+
+    @property
+    def family(self) -> str:
+        """What the candidate has in common with others that differ in ``nu``."""
+        if self.pooled:
+            return "average"
+        words = []
+        if self.quantile is not None:
+            words.append(f"truncated at {self.quantile:g}")
+        if self.reference:
+            words.append("reference risks")
+        return ", ".join(words) or "plain"
+
+    def strength(self, unit: float) -> float:
+        """``nu`` in units of the loss."""
+        return self.nu * unit if self.relative and 0 < self.nu < math.inf else self.nu
+
+    def truncation(self, y: Array) -> float | None:
+        """The level to clip labels at; None where there is nothing to clip."""
+        if self.quantile is None:
+            return None
+        level = float(np.quantile(np.abs(y), self.quantile))
+        return level if level > 0 else None
+
+
+class Measured(NamedTuple):
+    """Of some rows: the plain average fit (user's coefficients, intercept last), and the unit of
+    ``nu``, its loss."""
+
+    average: Array
+    unit: float
+
+
+@dataclass
+class Search:
+    """Every candidate, fitted to the training rows of every split and judged on the others.
+
+    ``splits`` number the rows of ``data``; ``options`` are those of ``prepare``.
+    """
+
+    data: GroupedData
+    candidates: Sequence[Candidate]
+    splits: Sequence[tuple[Array, Array]]
+    prior: Array
+    options: dict[str, Any]
+    repeats: int = 1
+    coefs: list[Array] = field(default_factory=list)
+    unit: float = math.nan
+
+    def __post_init__(self) -> None:
+        self.codes = self.data.codes
+        self.weights = self.data.weights_of(0, len(self.codes))
+
+    def run(self) -> HeldOut:
+        """Fit and judge; the coefficients are kept in ``coefs``."""
+        sums, totals, K = [], [], self.data.n_groups
+        for fold, (train, test) in enumerate(self.splits):
+            stage(f"cross-validation, fold {fold + 1} of {len(self.splits)}",
+                  fold / len(self.splits))  # fmt: skip
+            self.coefs.append(self._fits(train))
+            codes, weights = self.codes[test], self.weights[test]
+            added = np.zeros((len(self.candidates), K))
+            for losses, part in self._losses(test, self.coefs[-1]):
+                for c, column in enumerate(losses.T):
+                    added[c] += np.bincount(codes[part], weights[part] * column, K)
+            sums.append(added)
+            totals.append(np.bincount(codes, weights, K))
+        stage(None)
+        floor = FLOOR * float(np.average(self.data.y**2, weights=self.weights))
+        return HeldOut(np.array(sums), np.array(totals), self.repeats, floor)
+
+    def measure(self, task: Task) -> Measured:
+        """What candidates are relative to, on the rows of a task."""
+        totals = task.engine.census.totals
+        fit = task.variant(prior=totals / totals.sum()).reach(math.inf)
+        average = fit.start(fit.made.problem.coordinates).coef
+        return Measured(average, float(task.prior @ fit.eval.loss_K))
+
+    def parameters(self, candidate: Candidate) -> dict[str, Any]:
+        """What a candidate is on all rows, as parameters of ``GroupDRONeuron`` but the prior."""
+        task = self._task(np.arange(len(self.codes)))
+        with running(task):
+            measured = self.measure(task)
+            self.unit = measured.unit
+            level, floors = candidate.truncation(self.data.y), None
+            if candidate.reference:
+                floors = references(task.variant(truncate=level), measured.average)
+        reference = None
+        if floors is not None:
+            reference = dict(zip(label_list(self.data.labels), floors.tolist(), strict=True))
+        return dict(nu=candidate.strength(self.unit), truncate=level, reference=reference)
+
+    def knows_floors(self) -> bool:
+        """Whether some group is large enough for a noise floor in every split."""
+        return all(
+            large_enough(np.bincount(self.codes[train]), self.data.n_coef).any()
+            for train, _ in self.splits
+        )
+
+    def intervals(self, candidate: int, level: float) -> RiskIntervals:
+        """Of held-out losses; a row counts once, however often it was held out."""
+        losses, times = np.zeros(len(self.codes)), np.zeros(len(self.codes))
+        for (_, test), coefs in zip(self.splits, self.coefs, strict=True):
+            for block, part in self._losses(test, coefs[[candidate]]):
+                losses[test[part]] += block[:, 0]
+                times[test[part]] += 1
+        seen = np.flatnonzero(times)
+        weights = self.weights[seen] if self.data.row_weights.size else None
+        return loss_intervals(
+            losses[seen] / times[seen], self.data.labels, self.codes[seen], weights, level=level
+        )
+
+    def _task(self, rows: Array) -> Task:
+        """The problem of some rows, whose groups may be fewer than all."""
+        present, codes = np.unique(self.codes[rows], return_inverse=True)
+        X = self.data.X[rows] if self.data.is_sparse else take_rows(self.data.X, rows)
+        weights = self.weights[rows] if self.data.row_weights.size else None
+        prior = self.prior[present] / self.prior[present].sum()
+        return prepare(
+            X, self.data.y[rows], codes, weights, prior=prior, check_input=False, **self.options
+        )
+
+    def _fits(self, rows: Array) -> Array:
+        """Coefficients of every candidate, intercept last: (C, d + 1)."""
+        task, y = self._task(rows), self.data.y[rows]
+        families: dict[str, list[Candidate]] = {}
+        for candidate in self.candidates:
+            families.setdefault(candidate.family, []).append(candidate)
+        found: dict[Candidate, Array] = {}
+        with running(task):
+            task.frame  # noqa: B018  measured once, for all variants
+            measured = self.measure(task)
+            for members in families.values():
+                first = members[0]
+                if first.pooled:
+                    found[first] = measured.average
+                    continue
+                own = task.variant(truncate=first.truncation(y))
+                if first.reference:
+                    floors = references(own, measured.average)
+                    own = own if floors is None else own.variant(reference=floors)
+                ends = own.points([member.strength(measured.unit) for member in members])
+                for member in members:
+                    found[member] = ends[member.strength(measured.unit)].coef
+        coefs = np.array([found[candidate] for candidate in self.candidates])
+        return coefs if self.data.intercept else np.pad(coefs, ((0, 0), (0, 1)))
+
+    def _losses(self, rows: Array, coefs: Array) -> Iterator[tuple[Array, slice]]:
+        """Losses of some rows under every fit, a block of rows at a time: (rows, C)."""
+        sigma = get_activation(self.options["activation"])
+        W, bias = coefs[:, : self.data.n_features].T, coefs[:, -1]
+        size = max(64, BLOCK // max(len(coefs), self.data.n_features))
+        for start in range(0, len(rows), size):
+            part = slice(start, min(start + size, len(rows)))
+            with single_threaded_blas():
+                scores = np.asarray(self.data.X[rows[part]] @ W) + bias
+            yield (sigma.value(scores) - self.data.y[rows[part], None]) ** 2, part
+
+
+def references(task: Task, average: Array) -> Array | None:
+    """Noise floors of all groups, labels as the task clips them; None if none is known."""
+    engine = task.engine
+    if task.truncate is not None:
+        engine = engine.variant(truncate=task.truncate)
+    losses = engine.evaluate(average, surrogate=False).loss_K
+    return filled(noise_floors(task), losses)
+
+
+def make_splits(
+    data: GroupedData, n_folds: int, repeats: Any, random_state: Any
+) -> list[tuple[Array, Array]]:
+    """Folds stratified by group; fewer if the largest group has fewer rows."""
+    if n_folds < 2:
+        raise ValueError(f"cv must be at least 2 folds; got {n_folds!r}")
+    if isinstance(repeats, bool) or not isinstance(repeats, Integral) or repeats < 1:
+        raise ValueError(f"repeats must be a positive integer; got {repeats!r}")
+    codes = data.codes
+    largest = int(np.diff(data.offsets).max())
+    if largest < 2:
+        raise ValueError(
+            f"cross-validation needs a group with two rows or more; got n_samples = {len(codes)} "
+            f"in {data.n_groups} group(s) of 1 sample. Merge groups, or fit GroupDRONeuron"
+        )
+    state = check_random_state(random_state)
+    rng = np.random.default_rng(state.randint(np.iinfo(np.int32).max))
+    n_folds = min(n_folds, largest)
+    splits = []
+    for _ in range(int(repeats)):
+        fold = stratified_folds(codes, data.n_groups, n_folds, rng)
+        splits += [(np.flatnonzero(fold != f), np.flatnonzero(fold == f)) for f in range(n_folds)]
+    return splits
+
+
+def given_splits(
+    cv: Any, data: GroupedData, X: Any, y: Array, groups: Any, weights: Any
+) -> list[tuple[Array, Array]]:
+    """Splits of a user's rows, as splits of the sorted ``data`` made of them."""
+    numbers = np.arange(len(y))
+    if hasattr(cv, "split") and not isinstance(cv, str):
+        with warnings.catch_warnings():  # those that have no use for groups say so
+            warnings.filterwarnings("ignore", "The groups parameter is ignored", UserWarning)
+            pairs = list(cv.split(X, y, groups))
+    else:
+        try:
+            pairs = list(cv)
+        except TypeError:
+            pairs = [None]
+    try:
+        # A list without entries is no list of integers to numpy.
+        pairs = [[numbers[part] if len(part) else numbers[:0] for part in pair] for pair in pairs]
+        pairs = [(train, test) for train, test in pairs]
+    except (IndexError, TypeError, ValueError):
+        raise ValueError(
+            "cv must be a number of folds, a scikit-learn splitter, or pairs of index arrays "
+            f"(train, test); got {cv!r}"
+        ) from None
+    if len(pairs) < 2:
+        raise ValueError(f"cv must give at least two splits; got {len(pairs)}")
+    # Sort the row numbers as the rows were sorted.
+    column = numbers[:, None].astype(float)
+    came = GroupedData.build(column, y, groups, weights, intercept=False).X[:, 0].astype(np.int64)
+    place = np.full(len(y), -1)
+    place[came] = np.arange(len(came))
+    splits = []
+    for pair in pairs:
+        train, test = (np.sort(place[rows][place[rows] >= 0]) for rows in pair)
+        if not len(train) or not len(test):
+            raise ValueError("cv gave a split with no rows (of positive weight) on one side")
+        if len(np.intersect1d(train, test)):
+            raise ValueError(
+                "cv gave a split whose test rows are also among its training rows; what a fit has "
+                "seen is not held out"
+            )
+        splits.append((train, test))
+    return splits

@@ -1,0 +1,1 @@
+"""Drop-ins for trainers that people use: Hugging Face, Lightning, Composer."""

@@ -1,0 +1,155 @@
+"""Hugging Face Trainer: `reweight` sets up everything in one call."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from transformers import Trainer, TrainerCallback, default_data_collator
+from transformers.trainer_callback import ExportableState
+
+from counterpoise.lm.mixture.dataset import MixtureDataset
+from counterpoise.lm.steering import Steering
+from counterpoise.reweight.reweighter import Reweighter, ReweightWarning
+
+DOMAIN = "domain"
+
+
+class ReweightingCallback(TrainerCallback, ExportableState):
+    """Updates the weights when all domains have been evaluated; its state is in every checkpoint's
+    ``trainer_state.json``. Made by `reweight`."""
+
+    def __init__(self, steering: Steering, metric: str, sets: Iterable[str]) -> None:
+        self.steering, self.metric = steering, metric
+        self._sets = sorted(sets, key=len, reverse=True)  # "web_code" is asked for before "web"
+        self._found: dict[Any, float] = {}
+        self._step = -1
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        name = type(self).__name__
+        saved = state.stateful_callbacks.get(name)
+        if state.global_step > 0 and saved:
+            self.steering.load_state_dict(saved["attributes"]["steering"])
+        elif state.global_step > 0:
+            warnings.warn(
+                f"the checkpoint of step {state.global_step} was made without reweighting: the "
+                "weights and the mixture start afresh",
+                ReweightWarning,
+                stacklevel=2,
+            )
+        state.stateful_callbacks.setdefault(name, self.state())  # Trainer looks it up when saving
+        self.steering.reweighter.begin_run(state.global_step)
+
+    def on_evaluate(
+        self, args: Any, state: Any, control: Any, metrics: dict[str, float], **kwargs: Any
+    ) -> None:
+        # With a dictionary of evaluation sets this is called once for each of them.
+        if state.global_step != self._step:
+            self._found, self._step = {}, state.global_step
+        evaluated = (
+            name for name in self._sets if any(k.startswith(f"eval_{name}_") for k in metrics)
+        )
+        name = next(evaluated, None)
+        if name in self.steering.reweighter.domains:
+            key = f"eval_{name}_{self.metric}"
+            if key not in metrics:
+                raise ValueError(
+                    f"metric={self.metric!r}: the evaluation of domain {name!r} has no {key!r}; it "
+                    f"has {sorted(metrics)[:10]!r}"
+                )
+            self._found[name] = metrics[key]
+        if len(self._found) == len(self.steering.reweighter.domains):
+            found, self._found = self._found, {}
+            self.steering.observe(found, step=state.global_step)
+
+    def state(self) -> dict[str, Any]:
+        return {"args": {}, "attributes": {"steering": self.steering.state_dict()}}
+
+
+def reweight(
+    trainer: Trainer,
+    reweighter: Reweighter,
+    *,
+    metric: str = "loss",
+    lag: int | None = None,
+    logs: Any = (),
+) -> ReweightingCallback:
+    """Let the weights of a Trainer's domains follow their evaluation losses.
+
+    Parameters
+    ----------
+    trainer : transformers.Trainer
+        With ``train_dataset`` a `MixtureDataset` and ``eval_dataset`` a dictionary that has a
+        dataset for every domain; ``max_steps`` says how long it trains.
+    reweighter : Reweighter
+        Over the mixture's domains.
+    metric : str, default "loss"
+        Which of the evaluation's metrics drives the weights.
+    lag : int, optional
+        See `MixtureLoader`.
+    logs : optional
+        See `Steering`.
+
+    The Trainer then reads the mixture through its own loader, which ranks and workers share
+    without one reading for the others; a checkpoint resumes exactly, without skipping batches.
+    """
+    mixture, args = trainer.train_dataset, trainer.args
+    if not isinstance(mixture, MixtureDataset):
+        raise ValueError(
+            f"the Trainer's train_dataset must be a MixtureDataset; got {type(mixture).__name__}"
+        )
+    sets = trainer.eval_dataset
+    known = set(sets) if isinstance(sets, dict) else set()
+    missing = [name for name in reweighter.domains if name not in known]
+    if missing:
+        raise ValueError(
+            "the Trainer's eval_dataset must be a dictionary with a dataset for every domain; "
+            f"there is none for {missing[:5]!r}. counterpoise.lm.held_out() makes one."
+        )
+    if any(isinstance(c, ReweightingCallback) for c in trainer.callback_handler.callbacks):
+        raise ValueError("this Trainer is reweighted already; make another one")
+    if args.auto_find_batch_size:
+        raise ValueError(
+            "auto_find_batch_size=True starts over with another batch size, and samples of the "
+            "mixture would be lost; set per_device_train_batch_size"
+        )
+    if args.eval_strategy == "no":
+        warnings.warn(
+            "eval_strategy='no': without evaluations the weights will not move; use 'steps'",
+            ReweightWarning,
+            stacklevel=2,
+        )
+    if args.restore_callback_states_from_checkpoint:
+        raise ValueError(
+            "restore_callback_states_from_checkpoint=True would replace the callback by one "
+            "without a mixture; leave it False, this callback restores itself"
+        )
+    steering = Steering(reweighter, mixture, logs=logs)
+    plain = trainer.data_collator is default_data_collator
+    loader = mixture.loader(
+        args.train_batch_size,
+        num_workers=args.dataloader_num_workers,
+        prefetch_factor=args.dataloader_prefetch_factor if args.dataloader_num_workers else None,
+        pin_memory=args.dataloader_pin_memory and torch.cuda.is_available(),
+        lag=lag,
+        with_domain=False,
+        collate_fn=None if plain else _WithDomain(trainer.data_collator),
+    )
+    args.ignore_data_skip = True
+    trainer.get_train_dataloader = lambda: loader
+    callback = ReweightingCallback(steering, metric, known)
+    trainer.add_callback(callback)
+    return callback
+
+
+class _WithDomain:
+    """A collator that knows no domains, and the domains beside what it makes."""
+
+    def __init__(self, collator: Callable[[list[Any]], Any]) -> None:
+        self.collator = collator
+
+    def __call__(self, samples: list[dict[str, Any]]) -> Any:
+        domains = torch.stack([s.pop(DOMAIN) for s in samples])
+        return {**self.collator(samples), DOMAIN: domains}

@@ -1,0 +1,179 @@
+"""How all figures of a study look: colours, labels, tokens along an axis, files."""
+
+from __future__ import annotations
+
+import io
+import textwrap
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from counterpoise.storage.files import write_bytes
+
+Array = np.ndarray
+# Okabe and Ito's colours, told apart by colour-blind readers too, without the yellow; when they
+# begin again, the lines are dashed in another way.
+COLOURS = ("#000000", "#E69F00", "#0072B2", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#8C8C8C")
+DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (5, 1.5, 1.5, 1.5)))
+MARKERS = "osDv^PXh"
+STYLE: dict[Any, Any] = {
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#666666",
+    "axes.labelcolor": "#222222",
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e6e6e6",
+    "grid.linewidth": 0.7,
+    "xtick.color": "#444444",
+    "ytick.color": "#444444",
+    "font.size": 9,
+    "figure.facecolor": "white",
+    "savefig.facecolor": "white",
+    "text.parse_math": False,  # a dollar is a dollar
+    "svg.fonttype": "none",
+    "svg.hashsalt": "counterpoise",
+}
+DPI = 150
+GREY = "#8c8c8c"
+# Where each format keeps the command that a figure was made by; without dates, so that the same
+# results give the same bytes.
+METADATA: dict[str, tuple[str, dict[str, Any]]] = {
+    ".png": ("Description", {}),
+    ".svg": ("Description", {"Date": None}),
+    ".pdf": ("Subject", {"CreationDate": None}),
+}
+
+
+def colour(names: Sequence[str], name: str) -> str:
+    """A colour by the place among all names: the same in every figure of the same results."""
+    return COLOURS[list(names).index(name) % len(COLOURS)]
+
+
+def dashes(names: Sequence[str], name: str) -> Any:
+    return DASHES[list(names).index(name) // len(COLOURS) % len(DASHES)]
+
+
+@contextmanager
+def figure(path: Any, width: float, height: float, made_by: str) -> Iterator[Any]:
+    """A figure that is saved, whole or not at all, when all is drawn."""
+    try:
+        import matplotlib
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError(
+            "figures need matplotlib; install it with pip install 'counterpoise[plot]'"
+        ) from error
+    path = Path(path)
+    if path.suffix not in METADATA:
+        raise ValueError(f"path must end in one of {', '.join(METADATA)}; got {str(path)!r}")
+    with matplotlib.rc_context(STYLE):
+        fig = Figure(figsize=(width, height), layout="constrained")
+        yield fig
+        key, metadata = METADATA[path.suffix]
+        if made_by:
+            # a last line below all axes, for which the layout leaves room
+            small_print = textwrap.fill(made_by, int(20 * width))
+            fig.supxlabel(small_print, x=0.004, ha="left", fontsize=5.5, color=GREY)
+            metadata = metadata | {key: made_by}
+        drawn = io.BytesIO()
+        fig.savefig(drawn, format=path.suffix[1:], dpi=DPI, metadata=metadata)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(path, drawn.getvalue())
+
+
+def grid_shape(panels: int) -> tuple[int, int]:
+    """Rows and columns, three or four of them where one row does not do, such that few stay empty.
+
+    >>> grid_shape(3), grid_shape(5), grid_shape(7)
+    ((1, 3), (2, 3), (2, 4))
+    """
+    if panels <= 4:
+        return 1, panels
+    columns = min((4, 3), key=lambda n: -panels % n)
+    return -(-panels // columns), columns
+
+
+def panels(fig: Any, titles: Sequence[str], label: str) -> list[Any]:
+    """Axes of one scale, a panel for each title, in rows."""
+    rows, columns = grid_shape(len(titles))
+    grid = fig.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    axes = list(grid.flat)
+    for ax, title in zip(axes, titles, strict=False):
+        ax.set_title(title)
+    for ax in axes[len(titles) :]:
+        ax.set_axis_off()
+    for ax in axes[len(titles) - columns : len(titles)]:  # those with none below them
+        ax.xaxis.set_tick_params(labelbottom=True)
+    for ax in axes[(rows - 1) * columns : len(titles)]:
+        ax.set_xlabel(label)
+    return axes[: len(titles)]
+
+
+def tokens_axis(ax: Any) -> None:
+    ax.xaxis.set_major_formatter(lambda value, _: short(value))
+
+
+def short(count: float) -> str:
+    """A number of tokens as ``250M`` or ``1.5B``."""
+    for unit, name in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if abs(count) >= 0.9995 * unit:
+            return f"{count / unit:.3g}{name}"
+    return f"{count:.3g}"
+
+
+def fit_heights(ax: Any, curves: Sequence[tuple[Array, Array]], start: float) -> None:
+    """Let the y axis hold what comes after a share ``start`` of the tokens: before that, losses
+    fall by more than rules ever differ."""
+    end = max(float(tokens[-1]) for tokens, _ in curves)
+    late = np.concatenate([values[tokens >= start * end] for tokens, values in curves])
+    late = late[np.isfinite(late)]
+    if len(late):
+        low, high = float(late.min()), float(late.max())
+        room = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
+        ax.set_ylim(low - room, high + room)
+
+
+def label_ends(ax: Any, ends: Sequence[tuple[float, float, str, str]], size: float = 8.5) -> None:
+    """Names right of where lines end, clear of each other, and a thin line to those that moved.
+
+    ``ends`` holds x, y, name and colour of each.
+    """
+    height = ax.get_window_extent().height / ax.figure.dpi * 72
+    bottom, top = ax.get_ylim()
+    wanted = np.array([(y - bottom) / (top - bottom) for _, y, _, _ in ends])
+    order = [i for i in np.argsort(wanted, kind="stable") if np.isfinite(wanted[i])]
+    # the figure shrinks a little when its labels are laid out
+    places = spread_out(np.clip(wanted[order], 0.0, 1.0), 1.4 * size / height, 0.02, 1.0)
+    for i, place in zip(order, places, strict=True):
+        x, y, name, shade = ends[i]
+        ax.annotate(
+            name, (x, np.clip(y, bottom, top)), (1.03, place), xycoords="data",
+            textcoords="axes fraction", color=shade, fontsize=size, va="center",
+            annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": shade, "lw": 0.6, "alpha": 0.6, "shrinkA": 1,
+                        "shrinkB": 1, "relpos": (0.0, 0.5)},
+        )  # fmt: skip
+
+
+def spread_out(wanted: Array, gap: float, low: float, high: float) -> Array:
+    """The places nearest to those that are wanted, which grow, at least ``gap`` apart and between
+    bounds: by least squares, which pools neighbours that are too near. Where the bounds leave too
+    little room, the gaps shrink."""
+    n = len(wanted)
+    gap = min(gap, (high - low) / max(n - 1, 1))
+    blocks: list[tuple[float, int]] = []  # sums of places less their gaps, and how many
+    for i, place in enumerate(wanted):
+        total, count = float(place) - i * gap, 1
+        while blocks and blocks[-1][0] / blocks[-1][1] > total / count:
+            before = blocks.pop()
+            total, count = total + before[0], count + before[1]
+        blocks.append((total, count))
+    pooled = np.array([total / count for total, count in blocks for _ in range(count)])
+    return np.clip(pooled, low, high - (n - 1) * gap) + gap * np.arange(n)

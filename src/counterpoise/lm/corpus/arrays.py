@@ -1,0 +1,114 @@
+"""A corpus of token ids that exist already."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from counterpoise.lm.corpus.prepare import check_domains
+from counterpoise.lm.corpus.tokens import (
+    CORPUS,
+    CORPUS_FORMAT,
+    INDEX,
+    INDEX_FORMAT,
+    VERSION,
+    Corpus,
+    dtype_of,
+)
+from counterpoise.storage.files import write_json
+
+Array = np.ndarray
+
+
+def write_tokens(
+    documents: Mapping[str, Any],
+    out: str | os.PathLike[str],
+    *,
+    vocab_size: int,
+    end: int,
+    tokenizer: str = "given",
+) -> Corpus:
+    """Write token ids as the corpus that `prepare` would have made of their texts.
+
+    Parameters
+    ----------
+    documents : mapping
+        For each domain an iterable of documents, arrays of ids without the end token (empty ones
+        are left out); or a mapping of splits to such iterables. Without splits all are ``train``.
+    out : path
+        A folder that does not exist yet; it appears when everything is written.
+    vocab_size : int
+        All ids are below it.
+    end : int
+        The id that is put after every document.
+    tokenizer : str, optional
+        A name for what made the ids.
+    """
+    folder = Path(out)
+    if folder.exists():
+        raise FileExistsError(f"{str(folder)!r} exists; choose another folder, or delete it")
+    check_domains(documents)
+    draft = folder.with_name(f".{folder.name}.new")
+    shutil.rmtree(draft, ignore_errors=True)
+    try:
+        _write_all(draft, documents, vocab_size, end, tokenizer)
+        draft.rename(folder)
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
+    return Corpus.open(folder)
+
+
+def _write_all(
+    folder: Path, documents: Mapping[str, Any], vocab_size: int, end: int, tokenizer: str
+) -> None:
+    head = {"version": VERSION, "vocab_size": vocab_size, "end": end, "tokenizer": tokenizer}
+    splits: list[str] = []
+    for name, given in documents.items():
+        by_split = given if isinstance(given, Mapping) else {"train": given}
+        if splits and list(by_split) != splits:
+            raise ValueError(
+                f"domain {name!r} has the splits {list(by_split)!r}, those before it {splits!r}; "
+                "give all domains the same"
+            )
+        splits = list(by_split)
+        (folder / name).mkdir(parents=True)
+        index = {**head, "format": INDEX_FORMAT, "domain": name, "dtype": dtype_of(vocab_size).str}
+        found = {
+            split: _write(folder / name, split, some, vocab_size, end)
+            for split, some in by_split.items()
+        }
+        if not any(counts["documents"] for counts in found.values()):
+            raise ValueError(f"domain {name!r} has no documents; leave it out")
+        write_json(folder / name / INDEX, index | {"splits": found})
+    known = {**head, "format": CORPUS_FORMAT, "domains": list(documents), "splits": splits}
+    write_json(folder / CORPUS, known)
+
+
+def _write(
+    folder: Path, split: str, documents: Iterable[Any], vocab_size: int, end: int
+) -> dict[str, int]:
+    """One split's ids and ends; how many tokens and documents there were."""
+    total = 0
+    ends: list[int] = []
+    with open(folder / f"{split}.bin", "wb") as file:
+        for document in documents:
+            ids = np.asarray(document)
+            if ids.size == 0:
+                continue
+            whole = ids.ndim == 1 and ids.dtype.kind in "iu"
+            if not whole or ids.min() < 0 or ids.max() >= vocab_size:
+                raise ValueError(
+                    f"document {len(ends)} of domain {folder.name!r} must be a list of whole "
+                    f"numbers in 0 to vocab_size - 1 = {vocab_size - 1}"
+                )
+            file.write(np.append(ids, end).astype(dtype_of(vocab_size)).tobytes())
+            total += len(ids) + 1
+            ends.append(total)
+    np.array(ends, dtype="<u8").tofile(folder / f"{split}.docs.bin")
+    return {"tokens": total, "documents": len(ends)}

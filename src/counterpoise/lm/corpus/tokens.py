@@ -1,0 +1,223 @@
+"""A corpus on disk: for every domain and split one run of tokens, mapped when it is read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from counterpoise.storage.files import probed, read_json
+
+Array = np.ndarray
+PathLike = str | os.PathLike[str]
+
+CORPUS, INDEX = "corpus.json", "index.json"
+CORPUS_FORMAT, INDEX_FORMAT, VERSION = "counterpoise corpus", "counterpoise domain", 1
+REMEDY = "prepare it anew, or choose another folder"
+
+
+class Tokens:
+    """The tokens of one domain's split: documents one after the other, each with its end token.
+
+    Nothing is read until it is asked for. A pickled copy opens the files again.
+
+    Attributes
+    ----------
+    name, split : str
+        The domain and its split.
+    n_tokens, n_documents : int
+    end : int
+        The id that follows every document.
+    vocab_size : int
+        All ids are below it.
+    """
+
+    def __init__(self, folder: PathLike, index: dict[str, Any], split: str) -> None:
+        self.folder = Path(folder)
+        self.name: str = index["domain"]
+        self.split = split
+        self.n_tokens: int = index["splits"][split]["tokens"]
+        self.n_documents: int = index["splits"][split]["documents"]
+        self.end: int = index["end"]
+        self.vocab_size: int = index["vocab_size"]
+        self.dtype = np.dtype(index["dtype"])
+        self._maps: tuple[Array, Array] | None = None
+        self._check(self.path, self.n_tokens * self.dtype.itemsize)
+        self._check(self.ends_path, self.n_documents * 8)
+
+    @property
+    def path(self) -> Path:
+        return self.folder / f"{self.split}.bin"
+
+    @property
+    def ends_path(self) -> Path:
+        return self.folder / f"{self.split}.docs.bin"
+
+    def _check(self, path: Path, size: int) -> None:
+        found = path.stat().st_size if path.is_file() else None
+        if found != size:
+            shown = "is missing" if found is None else f"has {found} bytes instead of {size}"
+            raise ValueError(
+                f"{str(path)!r} {shown}; copy it again from where the corpus was made, or delete "
+                f"the folder {str(self.folder)!r} and prepare the corpus again"
+            )
+
+    def _mapped(self) -> tuple[Array, Array]:
+        if self._maps is None:
+            self._maps = (
+                _map(self.path, self.dtype, self.n_tokens),
+                _map(self.ends_path, np.dtype("<u8"), self.n_documents),
+            )
+        return self._maps
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_maps": None}
+
+    def __len__(self) -> int:
+        return self.n_tokens
+
+    def read(self, start: int, stop: int) -> Array:
+        """Tokens ``start`` to ``stop`` (which is not among them), int64."""
+        if not 0 <= start <= stop <= self.n_tokens:
+            raise IndexError(
+                f"start={start}, stop={stop}: {self.name!r} has the tokens 0 to {self.n_tokens}"
+            )
+        return self._mapped()[0][start:stop].astype(np.int64)
+
+    def document_bounds(self, i: int) -> tuple[int, int]:
+        """Where document ``i`` starts, and where the next one does."""
+        if not 0 <= i < self.n_documents:
+            raise IndexError(f"i={i}: {self.name!r} has the documents 0 to {self.n_documents - 1}")
+        ends = self._mapped()[1]
+        return int(ends[i - 1]) if i else 0, int(ends[i])
+
+    def ends(self, first: int, last: int) -> Array:
+        """Where the documents ``first`` to ``last`` (which is not among them) end, int64."""
+        return self._mapped()[1][first:last].astype(np.int64)
+
+    def document(self, i: int) -> Array:
+        """The tokens of document ``i``, int64, its end token included."""
+        return self.read(*self.document_bounds(i))
+
+    def __repr__(self) -> str:
+        return (
+            f"Tokens({self.name!r}, {self.split!r}: {self.n_tokens:,} tokens, "
+            f"{self.n_documents:,} documents)"
+        )
+
+
+class Corpus:
+    """The domains that :func:`prepare` wrote to a folder.
+
+    ``corpus["web"]`` are the tokens of a domain's first split; iteration gives the names.
+
+    Attributes
+    ----------
+    domains : list of str
+        In the order they were given.
+    splits : list of str
+    vocab_size, end : int
+        Number of ids, and the one that follows every document.
+    tokenizer : str
+        The fingerprint of the tokenizer.
+    """
+
+    def __init__(self, folder: PathLike, known: dict[str, Any]) -> None:
+        self.folder = Path(folder)
+        self.domains: list[str] = list(known["domains"])
+        self.splits: list[str] = list(known["splits"])
+        self.vocab_size: int = known["vocab_size"]
+        self.end: int = known["end"]
+        self.tokenizer: str = known["tokenizer"]
+        self._tokens: dict[tuple[str, str], Tokens] = {}
+        for domain in self.domains:
+            index = read_index(self.folder / domain)
+            if index["tokenizer"] != self.tokenizer or list(index["splits"]) != self.splits:
+                raise ValueError(
+                    f"{str(self.folder / domain)!r} was made with another tokenizer or other "
+                    "splits than the corpus it is in; prepare it again with overwrite=True"
+                )
+            for split in self.splits:
+                self._tokens[domain, split] = Tokens(self.folder / domain, index, split)
+
+    @classmethod
+    def open(cls, folder: PathLike) -> Corpus:
+        """The corpus in a folder; its files are checked for their sizes, and not yet read."""
+        path = Path(folder, CORPUS)
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"there is no corpus in {os.fspath(folder)!r} (no {CORPUS}); prepare it, or if "
+                "that was stopped run it again"
+            )
+        return cls(folder, read_json(path, CORPUS_FORMAT, VERSION, REMEDY))
+
+    def tokens(self, domain: str, split: str = "train") -> Tokens:
+        """The tokens of one domain's split."""
+        if domain not in self.domains:
+            raise KeyError(f"domain={domain!r} is not in the corpus; it has {self.domains!r}")
+        self._check_split(split)
+        return self._tokens[domain, split]
+
+    def sizes(self, split: str = "train") -> dict[str, int]:
+        """How many tokens each domain has."""
+        self._check_split(split)
+        return {domain: self._tokens[domain, split].n_tokens for domain in self.domains}
+
+    def fingerprint(self) -> str:
+        """Changes when the tokenizer, domains, splits or tokens do; see `disk.probed`."""
+        ordered = sorted(self._tokens.items())
+        names = json.dumps([self.tokenizer, [place for place, _ in ordered]])
+        files = probed(tokens.path for _, tokens in ordered)
+        return hashlib.sha256(f"{names} {files}".encode()).hexdigest()[:16]
+
+    def _check_split(self, split: str) -> None:
+        if split not in self.splits:
+            raise KeyError(f"split={split!r} is not in the corpus; it has {self.splits!r}")
+
+    def __getitem__(self, domain: str) -> Tokens:
+        return self.tokens(domain, self.splits[0])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.domains)
+
+    def __len__(self) -> int:
+        return len(self.domains)
+
+    def __contains__(self, domain: object) -> bool:
+        return domain in self.domains
+
+    def __repr__(self) -> str:
+        head = f"Corpus({str(self.folder)!r}, vocab_size={self.vocab_size}, end={self.end})"
+        width = max(map(len, self.domains), default=0)
+        lines = [head]
+        for domain in self.domains:
+            shown = [f"{split} {self._tokens[domain, split].n_tokens:,}" for split in self.splits]
+            lines.append(f"  {domain:{width}}  {', '.join(shown)} tokens")
+        return "\n".join(lines)
+
+
+def dtype_of(vocab_size: int) -> np.dtype:
+    """The smaller of two types that holds every id."""
+    if not 0 < vocab_size <= 1 << 31:
+        raise ValueError(f"vocab_size must be in 1 to 2**31; got {vocab_size!r}")
+    return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
+
+
+def read_index(folder: Path) -> dict[str, Any]:
+    """What is written of a finished domain."""
+    if not (folder / INDEX).is_file():
+        raise FileNotFoundError(
+            f"there is no finished domain in {str(folder)!r} (no {INDEX}); prepare it again"
+        )
+    return read_json(folder / INDEX, INDEX_FORMAT, VERSION, REMEDY)
+
+
+def _map(path: Path, dtype: np.dtype, count: int) -> Array:
+    if not count:
+        return np.empty(0, dtype)  # an empty file cannot be mapped
+    return np.memmap(path, dtype, mode="r", shape=(count,))

@@ -1,0 +1,1 @@
+"""Samples of many domains, drawn by weights that may change at any time."""

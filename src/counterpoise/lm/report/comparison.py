@@ -1,0 +1,187 @@
+"""The page about a comparison of training runs."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from counterpoise.lm.compare.bands import mean_curve
+from counterpoise.lm.compare.scores import TASK_AVERAGE
+from counterpoise.lm.compare.study import Study, load_study
+from counterpoise.lm.compare.summary import Difference, final_spreads
+from counterpoise.report import blocks as b
+from counterpoise.report.blocks import Block
+from counterpoise.report.curves import CURVES, SHOWN, thin
+from counterpoise.report.page import Page
+from counterpoise.report.words import count, figure, listed, settings
+
+UNIT = "nats per token"
+
+
+def study_page(folder: str | os.PathLike[str]) -> str:
+    """A page about a comparison, as the text of one HTML file that needs nothing else.
+
+    Parameters
+    ----------
+    folder : path
+        The results that ``counterpoise lm compare`` has written (``losses.csv``, ``study.json``).
+    """
+    study = load_study(folder)
+    found = {metric: _ends(study, metric) for metric in study.metrics}
+    return Page(
+        kind="comparison",
+        title=_title(study),
+        lead=_lead(study),
+        figures=[_best(metric, ends) for metric, ends in found.items()],
+        sections=[
+            _curves(study),
+            _differences(study),
+            _domains(study),
+            *([_tasks(study)] if len(study.results.tasks) else []),
+            _repeat(study),
+        ],
+    ).html()
+
+
+def _title(study: Study) -> str:
+    results = study.results
+    return f"{count(len(results.runs), 'run')} on {count(len(results.domains), 'domain')}"
+
+
+def _lead(study: Study) -> list[str]:
+    """Every run of the first group against the baseline, counted."""
+    first = next(iter(study.groups))
+    against = study.groups[first]["against"]
+    said = []
+    for metric in study.metrics:
+        found = study.differences(metric, first)
+        lower = [d.run for d in found if d.high < 0]
+        higher = [d.run for d in found if d.low > 0]
+        said.append(
+            f"{metric} loss: lower for {listed(lower, most=8) or 'none'}; higher for "
+            f"{listed(higher, most=8) or 'none'}."
+        )
+    seeds = {len(study.results.seeds(run)) for run in study.results.runs}
+    return [
+        f"Runs whose final loss differs from that of {against}, by 95% intervals of paired "
+        f"differences over {' or '.join(map(str, sorted(seeds)))} seeds. "
+        + " ".join(words[:1].upper() + words[1:] for words in said)
+    ]
+
+
+def _ends(study: Study, metric: str) -> dict[str, float]:
+    """The last value of every run's mean curve."""
+    return {
+        run: float(mean_curve(study.results, run, metric, reference=study.references).mean[-1])
+        for run in study.results.runs
+    }
+
+
+def _best(metric: str, ends: dict[str, float]) -> Block:
+    run = min(ends, key=lambda name: ends[name])
+    return b.key_figure(
+        f"Lowest {metric} loss", figure(ends[run]), f"{UNIT}, {run}; of {count(len(ends), 'run')}"
+    )
+
+
+def _curves(study: Study) -> Block:
+    """Means over seeds along tokens."""
+    results = study.results
+    runs = [*study.shown, *(run for run in results.runs if run not in study.shown)][:CURVES]
+    parts = [b.choice("runs", "run", runs, range(min(len(study.shown), SHOWN)))]
+    for metric in [*study.metrics, *([TASK_AVERAGE] if len(results.tasks) else [])]:
+        series = [_band(study, run, metric, k) for k, run in enumerate(runs)]
+        task = metric == TASK_AVERAGE
+        what = "score" if task else f"loss, {UNIT}"
+        parts.append(
+            b.chart(
+                f"curves-{metric.replace(' ', '-')}",
+                "curves",
+                f"{metric[:1].upper()}{metric[1:]}{'' if task else ' loss'}",
+                f"Of {count(len(runs), 'run')}, mean over seeds.",
+                "Mean over seeds; bands are 95% intervals of the mean.",
+                x="tokens",
+                y=what,
+                choice="runs",
+                series=[one for one in series if one],
+            )
+        )
+    return b.section("curves", "Along the tokens", *parts)
+
+
+def _band(study: Study, run: str, metric: str, pick: int) -> dict[str, Any] | None:
+    try:
+        band = mean_curve(study.results, run, metric, reference=study.references)
+    except ValueError:  # not all tasks of all runs have been measured
+        return None
+    kept = thin(band.mean)
+    known: dict[str, Any] = {"name": run, "pick": pick, "x": band.tokens[kept]}
+    known["y"] = band.mean[kept]
+    if np.isfinite(band.low).all() and np.isfinite(band.high).all():
+        known |= {"low": band.low[kept], "high": band.high[kept]}
+    return known
+
+
+def _differences(study: Study) -> Block:
+    """How runs end against those that they are compared with, seed by seed."""
+    columns = [("Run", "text"), ("Minus", "text"), ("Metric", "text"), ("Difference", "interval")]
+    columns += [("Seeds below", "text"), ("p, by Holm", "number")]
+    rows = []
+    for group in study.groups:
+        for metric in study.metrics:
+            rows += [_row(d) for d in study.differences(metric, group)]
+    table = b.table(
+        "difference-table",
+        f"Final loss minus that of the run it is compared with, in {UNIT}, seed by seed, with 95% "
+        "intervals. Below zero is better.",
+        columns,
+        rows,
+        search=True,
+    )
+    return b.section("differences", "Differences at the end", table)
+
+
+def _row(d: Difference) -> list[Any]:
+    return [d.run, d.baseline, d.metric, [d.mean, d.low, d.high], f"{d.below} of {d.n}", d.p_holm]
+
+
+def _domains(study: Study) -> Block:
+    """Losses, weights and epochs by domain at the end."""
+    results = study.results
+    parts = []
+    for column, kind in (("loss", "number"), ("weight", "share"), ("epochs", "number")):
+        spreads = {(s.run, s.domain): s.mean for s in final_spreads(results, column)}
+        rows = [[run, *(spreads[run, d] for d in results.domains)] for run in results.runs]
+        unit = f", in {UNIT}" if column == "loss" else ""
+        caption = f"Final {column} of each domain{unit}; means over seeds."
+        columns = [("Run", "text"), *((domain, kind) for domain in results.domains)]
+        parts.append(b.table(f"{column}-table", caption, columns, rows, search=True))
+    return b.section("domains", "By domain", *parts)
+
+
+def _tasks(study: Study) -> Block:
+    tasks = study.results.tasks
+    names = list(dict.fromkeys(tasks.task.tolist()))
+    rows = []
+    for run in study.results.runs:
+        mine = tasks.rows(tasks.run == run)
+        if not len(mine):
+            continue
+        last = mine.rows(mine.tokens == mine.tokens.max())
+        means = [last.score[last.task == n].mean() if n in last.task else np.nan for n in names]
+        rows.append([run, *means])
+    columns = [("Run", "text"), *((name, "share") for name in names)]
+    caption = "Scores at the last measured checkpoint; means over seeds."
+    return b.section("tasks", "Tasks", b.table("task-table", caption, columns, rows))
+
+
+def _repeat(study: Study) -> Block:
+    about = study.about
+    return b.section(
+        "repeat",
+        "How to repeat it",
+        b.code(about.get("command") or "counterpoise lm compare CONFIG"),
+        b.fold("Settings", b.facts(settings(about.get("settings", {})).items())),
+    )

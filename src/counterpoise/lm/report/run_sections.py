@@ -1,0 +1,248 @@
+"""What the page about a training run is made of."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any
+
+import numpy as np
+
+from counterpoise.common.toml import read_toml
+from counterpoise.lm.logs import JsonlLog
+from counterpoise.lm.report.track import Track
+from counterpoise.lm.training.run_folder import CONFIG, ENVIRONMENT, INPUTS, RunFolder
+from counterpoise.report import blocks as b
+from counterpoise.report.blocks import Block
+from counterpoise.report.curves import CURVES, SHOWN, curve, foremost, thinned
+from counterpoise.report.words import count, figure, listed, setting, settings
+
+Array = np.ndarray
+
+# Domains that a chart with a row for each has room for.
+ROWS = 60
+UNIT = "nats per token"
+
+
+def loss_section(track: Track, folder: RunFolder) -> Block:
+    """Losses by domain: first and last, and along the way."""
+    order = np.argsort(-track.losses[-1], kind="stable")
+    at = order[:ROWS].tolist()
+    picked, kept = _kept(track)
+    names = [track.domains[i] for i in kept]
+    few = (
+        "" if len(kept) == len(track.domains) else f" {len(kept)} of {len(track.domains)} domains."
+    )
+    rows = [
+        [track.domains[i], track.losses[0, i], track.losses[-1, i], track.driving[-1, i],
+         track.weights[-1, i], track.shares[-1, i], track.epochs[-1, i]]
+        for i in order
+    ]  # fmt: skip
+    excess = _excess(folder)
+    columns = [("Domain", "text"), ("Loss, first", "number"), ("Loss, last", "number")]
+    columns += [("Driving loss, last", "number"), ("Weight, last", "share")]
+    columns += [("Share of tokens", "share"), ("Epochs", "number")]
+    if excess:
+        columns += [("Reference loss", "number"), ("Excess, last", "number")]
+        rows = [[*row, *excess.get(row[0], (None, None))] for row in rows]
+    return b.section(
+        "losses",
+        "Losses by domain",
+        b.chart(
+            "losses", "rows", "Loss of each domain, first against last",
+            f"The largest goes from {figure(track.worst[0])} to {figure(track.worst[-1])}.",
+            f"Held-out loss in {UNIT}; the hardest domain at the end is on top.",
+            names=[track.domains[i] for i in at],
+            series=[
+                {"name": "first", "colour": "plain", "values": track.losses[0, at]},
+                {"name": "last", "colour": "ours", "values": track.losses[-1, at]},
+            ],
+            x=f"loss, {UNIT}", log=False, floor=0.0, range=_span(track.losses[[0, -1]][:, at]),
+            remarks=[f"weight {track.weights[-1, i]:.3g}" for i in at],
+        ),
+        b.choice("domains", "domain", names, picked),
+        b.chart(
+            "loss-curves", "curves", "Losses along the way",
+            f"Of {count(len(track.domains), 'domain')}, over {count(len(track.tokens), 'look')}.",
+            f"Held-out loss in {UNIT} after so many tokens.{few}{thinned(len(track.tokens))}",
+            x="tokens", y=f"loss, {UNIT}", choice="domains",
+            series=_curves(track, kept, track.losses),
+        ),
+        b.table("loss-table", f"All domains; losses in {UNIT}.", columns, rows, search=True),
+    )  # fmt: skip
+
+
+def mixture_section(track: Track, folder: RunFolder) -> Block:
+    """Weights that were in force, and the shares of tokens they led to."""
+    _, kept = _kept(track)
+    top = [track.domains[i] for i in np.argsort(-track.weights[-1], kind="stable")]
+    read = [f"{track.domains[i]} {track.shares[-1, i]:.1%}" for i in kept]
+    common: dict[str, Any] = {"x": "tokens", "percent": True, "choice": "domains"}
+    words = (
+        "Weights are what the rule asks for after each look at the losses. Shares are what was "
+        "read by then, of all tokens so far"
+    )
+    if folder.settings.reweight.weigh == "loss":
+        words += ": in this run weights multiply losses, and do not change what is read."
+    else:
+        gap = float(np.max(np.abs(track.shares[-1] - track.targets[-1])))
+        words += ": they follow the mean of the weights that were in force"
+        words += f", from which they differ by {gap:.2%} at most." if np.isfinite(gap) else "."
+    return b.section(
+        "mixture",
+        "Weights and realised shares",
+        b.text(words),
+        b.chart(
+            "weights", "curves", "Weights in force",
+            f"At the end most weight is on {listed(top, most=3)}.",
+            "Choose domains above, at the losses.",
+            y="weight", series=_curves(track, kept, track.weights), **common,
+        ),
+        b.chart(
+            "shares", "curves", "Realised shares of the tokens",
+            f"At the end {listed(read)}.",
+            "Of all training tokens so far.",
+            y="share", series=_curves(track, kept, track.shares), **common,
+        ),
+    )  # fmt: skip
+
+
+def training_section(folder: RunFolder) -> Block:
+    """The loss of the batches themselves."""
+    steps = folder.steps.read()
+    title, name = "Training", "training"
+    if not steps:
+        return b.section(name, title, b.text("No step was made yet."))
+    tokens = np.array([r["tokens"] for r in steps])
+    series = {key: _column(steps, key) for key in ("loss", "rate", "norm")}
+    return b.section(
+        name,
+        title,
+        b.chart(
+            "training", "curves", "Loss of the batches",
+            f"From {figure(series['loss'][0])} to {figure(series['loss'][-1])}.",
+            f"In {UNIT}, as training saw them: the mixture changes along the way, so that a lower "
+            f"loss may be an easier mixture.{thinned(len(tokens))}",
+            x="tokens", y=f"loss, {UNIT}",
+            series=[curve("training loss", tokens, series["loss"], colour="ours")],
+        ),
+        b.chart(
+            "norms", "curves", "Norm of the gradient",
+            f"At the end {figure(series['norm'][-1])}.",
+            f"Before it is clipped.{thinned(len(tokens))}",
+            x="tokens", y="norm", series=[curve("norm", tokens, series["norm"], colour="plain")],
+        ),
+    )  # fmt: skip
+
+
+def score_section(folder: RunFolder) -> Block:
+    """What was measured afterwards: tasks, and a closer look at the losses."""
+    records = folder.scores.read()
+    title, name = "Tasks", "tasks"
+    rows = [
+        [row["task"], record["tokens"], row["metric"], row["value"], row["stderr"], row["shots"],
+         row["n"], row["split"]]
+        for record in records
+        for row in record.get("tasks", [])
+    ]  # fmt: skip
+    parts = []
+    if rows:
+        columns = [("Task", "text"), ("Tokens", "count"), ("Metric", "text"), ("Score", "number")]
+        columns += [("Standard error", "number"), ("Shots", "count"), ("Documents", "count")]
+        columns += [("Split", "text")]
+        parts.append(b.table("task-table", "Scores on downstream tasks.", columns, rows))
+    else:
+        parts.append(
+            b.text(
+                "No tasks were scored. Set evaluate.tasks and run counterpoise lm evaluate on this "
+                "folder; the report then shows them."
+            )
+        )
+    looked = [r for r in records if r.get("losses")]
+    if looked:
+        last = looked[-1]
+        how = last["losses_of"]
+        rows = [[domain, loss] for domain, loss in last["losses"].items()]
+        caption = (
+            f"A closer look at the model after {last['tokens']:,} tokens: losses in {UNIT} on the "
+            f"split {how['split']!r}, {how['sequences'] or 'all'} sequences of each domain."
+        )
+        columns = [("Domain", "text"), ("Loss", "number")]
+        parts.append(b.table("closer-table", caption, columns, rows))
+    return b.section(name, title, *parts)
+
+
+def setting_section(folder: RunFolder) -> Block:
+    table = read_toml(folder.path / CONFIG)
+    rows = list(settings(table).items())
+    return b.section("settings", "Settings", b.fold("All settings of the run", b.facts(rows)))
+
+
+def repeat_section(folder: RunFolder) -> Block:
+    """What makes the run again, and what it ran on."""
+    config = shlex.quote(str(folder.path / CONFIG))
+    parts = [
+        b.code(
+            f"counterpoise lm train {config} --out ELSEWHERE",
+            "The command that makes this run again",
+        )
+    ]
+    items: list[tuple[str, str]] = []
+    result = folder.result
+    if result is not None:
+        items += [
+            ("Model", result["model"]),
+            (
+                "Time",
+                f"{figure(result['seconds'])} s, {figure(result['tokens_per_second'])} tokens/s",
+            ),
+        ]
+    items += [(name.capitalize(), setting(v)) for name, v in _json(folder, INPUTS, {}).items() if v]
+    for i, start in enumerate(_json(folder, ENVIRONMENT, [])):
+        packages = {k: v for k, v in start.get("packages", {}).items() if v}
+        said = {
+            "Command": shlex.join(start.get("command", [])),
+            "Ran on": f"{start.get('system')}, {start.get('ranks', 1)} x {start.get('device')}",
+            "Versions": ", ".join(f"{k} {v}" for k, v in packages.items()),
+            "Python, revision": f"{start.get('python')}, {start.get('revision') or 'unknown'}",
+        }
+        items += [(f"{key}, start {i + 1}" if i else key, value) for key, value in said.items()]
+    return b.section("repeat", "How to repeat it", *parts, b.facts(items))
+
+
+def _kept(track: Track) -> tuple[list[int], list[int]]:
+    """Domains whose curves the page holds, and which of these it shows at first."""
+    kept = foremost(track.weights[-1], track.losses[-1], most=CURVES)
+    order = np.argsort(-track.weights[-1][kept], kind="stable")
+    return order[:SHOWN].tolist(), kept
+
+
+def _curves(track: Track, kept: list[int], values: Array) -> list[dict[str, Any]]:
+    return [curve(track.domains[i], track.tokens, values[:, i], pick=k) for k, i in enumerate(kept)]
+
+
+def _excess(folder: RunFolder) -> dict[str, tuple[float, float]]:
+    """Reference losses and what the driving losses are above them; nothing without references."""
+    if not folder.weights.is_file():
+        return {}
+    records = JsonlLog(folder.weights).read()
+    last = records[-1]["domains"] if records else {}
+    if not any(values.get("reference") for values in last.values()):
+        return {}
+    return {name: (values["reference"], values["excess"]) for name, values in last.items()}
+
+
+def _span(values: Array) -> list[float]:
+    """An axis that begins near the least loss: none is near zero."""
+    low, high = float(np.nanmin(values)), float(np.nanmax(values))
+    room = 0.06 * (high - low) or 0.1
+    return [low - room, high + room]
+
+
+def _column(records: list[dict[str, Any]], key: str) -> Array:
+    return np.array([np.nan if r.get(key) is None else r[key] for r in records], dtype=float)
+
+
+def _json(folder: RunFolder, name: str, missing: Any) -> Any:
+    file = folder.path / name
+    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else missing

@@ -1,0 +1,4 @@
+"""The dual update for models that another optimizer trains: `Reweighter` and its rules.
+
+It needs numpy alone and imports only `dual` and `common`.
+"""

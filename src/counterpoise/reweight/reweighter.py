@@ -1,0 +1,467 @@
+"""`Reweighter`: the dual update for any model that somebody else trains.
+
+A loss per domain goes in, weights of the domains come out. What moves them is the solver's own
+dual step (`counterpoise.dual.step`), by one of several rules (`counterpoise.reweight.rules`).
+Numbers only: no model, no optimiser, no torch.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from counterpoise.common.arguments import (
+    check_counts,
+    check_reference,
+    check_weights,
+    check_whole,
+    is_number,
+    one_each,
+)
+from counterpoise.dual.divergences import SimplexPoint, check_nu
+from counterpoise.dual.step import DualState, project, smooth
+from counterpoise.reweight.rules import Rule, RuleState, Setting, get_rule
+
+Array = np.ndarray
+
+STATE_VERSION = 1
+
+
+class ReweightWarning(UserWarning):
+    """A domain gave no usable loss and was left out of an update; or updates will not come."""
+
+
+@dataclass(frozen=True)
+class Update:
+    """What the last update saw and did; one entry per domain, in order.
+
+    ``losses`` are as given (NaN where there was none), ``excess`` is what the rule was shown.
+    """
+
+    step: int | None
+    losses: Array
+    reference: Array
+    excess: Array
+    present: Array
+    weights: Array
+
+
+class Reweighter:
+    """Weights of domains that follow their losses.
+
+    Parameters
+    ----------
+    domains : sequence of str or int
+        Names, in the order of every array.
+    rule : str or Rule, default "pd-kl"
+        ``"pd-kl"`` and ``"pd-chi2"`` are the paper's dual update; ``"static"``,
+        ``"temperature"``, ``"sheared"``, ``"doremi"``, ``"group-dro"`` and ``"odm"`` are what
+        others do. Rules with options of their own are objects: ``Temperature(3.0)``.
+    step : float or callable, default 1.0
+        Size of the dual step, or a function of the update's number 1, 2, ..., which is asked for
+        the next one as well.
+    nu : float, default 0.0
+        Strength of the pull towards the prior, in units of the loss (pd rules).
+    extrapolation : float, default 1.0
+        How far beyond the new weights, along their last change, the proposed ones lie (pd rules).
+        With a callable ``step`` it is times ``a_t / a_{t+1}``, as in Algorithm 1.
+    smoothing : float, default 1e-4
+        Share of the uniform mixture in the weights (pd rules, sheared, doremi).
+    prior : sequence or mapping, optional
+        Where ``nu`` pulls to; uniform when None. It sums to one.
+    start : sequence or mapping, optional
+        The first weights; the prior when None.
+    reference : sequence or mapping, optional
+        Loss that each domain can be expected to reach; it is subtracted.
+    clip : bool, optional
+        Whether an excess loss below zero counts as zero. None leaves it to the rule: True for
+        sheared and doremi, False for all others.
+    ema : float, optional
+        Decay in [0, 1) of a running average of excess losses, which the rule then sees in their
+        place; for losses of single batches.
+    floor, cap : float, sequence or mapping, optional
+        Least and largest weight of each domain.
+
+    Attributes
+    ----------
+    weights : array of shape (K,)
+        A probability vector, always.
+    average_weights : array of shape (K,)
+        Mean of the weights after every update so far; what DoReMi hands on.
+    updates : int
+        Number of updates made.
+    projections : int
+        How often extrapolated weights were negative and had to be projected.
+    missed : dict
+        How often each domain gave no usable loss.
+    repeated : int
+        How often `update` was called for a global step that had already been counted.
+    last : Update or None
+
+    Examples
+    --------
+    >>> r = Reweighter(["web", "code"], extrapolation=0.0, smoothing=0.0)
+    >>> r.update({"web": 2.0, "code": 3.0}).round(3).tolist()
+    [0.269, 0.731]
+    """
+
+    def __init__(
+        self,
+        domains: Iterable[str | int],
+        rule: str | Rule = "pd-kl",
+        *,
+        step: float | Callable[[int], float] = 1.0,
+        nu: float = 0.0,
+        extrapolation: float = 1.0,
+        smoothing: float = 1e-4,
+        prior: Any = None,
+        start: Any = None,
+        reference: Any = None,
+        clip: bool | None = None,
+        ema: float | None = None,
+        floor: Any = None,
+        cap: Any = None,
+    ) -> None:
+        self.domains = _check_domains(domains)
+        K = len(self.domains)
+        self.rule = get_rule(rule)
+        self._check_step(step(1) if callable(step) else step)
+        self.step = step
+        self.nu = check_nu(nu)
+        if math.isinf(self.nu):
+            raise ValueError("nu must be finite; for weights that never move use rule='static'")
+        self.extrapolation = _number("extrapolation", extrapolation, 0.0, 100.0)
+        self.smoothing = _number("smoothing", smoothing, 0.0, 1.0)
+        names = self.domains
+        self.prior = np.full(K, 1.0 / K) if prior is None else check_weights(prior, names, "prior")
+        self.start = self.prior if start is None else check_weights(start, names, "start")
+        self.reference = np.zeros(K) if reference is None else self._check_reference(reference)
+        if clip is not None and not isinstance(clip, bool):
+            raise ValueError(f"clip must be True, False or None; got {clip!r}")
+        self.clip = self.rule.clips if clip is None else clip
+        self.ema = None if ema is None else _number("ema", ema, 0.0, 1.0)
+        if self.ema == 1.0:
+            raise ValueError("ema must be below 1; with 1 no loss would ever count")
+        self._bounds = self._check_bounds(floor, cap)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all losses; weights are the first ones again."""
+        K = len(self.domains)
+        self._state = self.rule.start(self.start, self.prior)
+        self.weights = _frozen(self._bounded(self._state.dual.weights))
+        self.updates = self.projections = self.repeated = self.global_step = 0
+        self.missed = dict.fromkeys(self.domains, 0)
+        self._sum_of_weights = np.zeros(K)
+        self._averages = np.full(K, np.nan)
+        self.last: Update | None = None
+
+    @property
+    def dual(self) -> DualState:
+        """``lam_t``, ``lam_{t-1}``, ``A_t`` and ``t``: before extrapolation and smoothing."""
+        return self._state.dual
+
+    @property
+    def average_weights(self) -> Array:
+        return self._sum_of_weights / self.updates if self.updates else self.weights
+
+    def codes(self, names: Iterable[str | int]) -> Array:
+        """Positions of domains by name; an unknown name is an error."""
+        known = {name: i for i, name in enumerate(self.domains)}
+        names = list(names)
+        unknown = sorted({repr(n) for n in names if n not in known})
+        if unknown:
+            raise ValueError(
+                f"unknown domain(s) {', '.join(unknown[:5])}; known are {list(self.domains)[:10]!r}"
+            )
+        return np.array([known[n] for n in names], dtype=np.int64)
+
+    def as_dict(self) -> dict[Any, float]:
+        """Weights by name."""
+        return dict(zip(self.domains, self.weights.tolist(), strict=True))
+
+    def update(
+        self,
+        losses: Any,
+        counts: Any = None,
+        step: int | None = None,
+        *,
+        reference: Any = None,
+        absent_ok: bool = False,
+    ) -> Array:
+        """Move the weights by one round of losses.
+
+        Parameters
+        ----------
+        losses : sequence or mapping
+            Mean loss of each domain. NaN and infinite ones are left out, with a warning.
+        counts : sequence or mapping, optional
+            Tokens or examples behind each loss; a domain with none is left out, with a warning.
+        step : int, optional
+            Global training step. A step that is not after the last one counted (0 at first)
+            adds no update, so an evaluation at start-up or after a resume changes nothing.
+        reference : sequence or mapping, optional
+            Reference losses of this round only, in place of the Reweighter's.
+        absent_ok : bool, default False
+            Domains without tokens are routine (small batches): counted, not warned about.
+
+        Returns
+        -------
+        weights : array of shape (K,)
+        """
+        loss_K = one_each(losses, self.domains, "losses")
+        count_K = np.ones(len(loss_K)) if counts is None else check_counts(counts, self.domains)
+        reference_K = self.reference if reference is None else self._check_reference(reference)
+        if step is not None:
+            step = check_whole("step", step)
+            if step <= self.global_step:
+                self.repeated += 1
+                if 0 < step < self.global_step:
+                    warnings.warn(
+                        f"step {step} comes after step {self.global_step}: no update. If a new "
+                        "run counts its steps from the start, call begin_run()",
+                        ReweightWarning,
+                        stacklevel=2,
+                    )
+                return self.weights
+
+        with np.errstate(over="ignore", invalid="ignore"):
+            excess_K = loss_K - reference_K
+        finite, counted = np.isfinite(excess_K), count_K > 0
+        present = finite & counted
+        self._report(~finite & counted, ~counted, absent_ok)
+        setting = self._setting()
+        shown, averages = self._shown(excess_K, present)
+        state = self._state
+        if present.any():
+            state = self.rule.advance(state, shown, present, setting)
+        proposed = self.rule.propose(state, setting)
+        negative = bool(proposed.min() < 0)
+        weights = project(proposed) if negative else proposed
+        if self.rule.smooths:
+            weights = smooth(weights, self.smoothing)
+        weights = self._bounded(weights)
+        weights = weights / weights.sum()
+
+        self._state, self._averages = state, averages
+        self.weights = _frozen(weights)
+        self.projections += negative
+        self.updates += 1
+        self._sum_of_weights = self._sum_of_weights + weights
+        if step is not None:
+            self.global_step = step
+        self.last = Update(step, loss_K, reference_K, shown, present, self.weights)
+        return self.weights
+
+    def begin_run(self, step: int = 0) -> None:
+        """Count global steps from ``step`` again, keeping all weights: the model is trained on by
+        a new run, whose steps start over."""
+        self.global_step = min(self.global_step, step)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything a resume needs, as plain numbers, lists and strings."""
+        dual = self._state.dual
+        return {
+            "version": STATE_VERSION,
+            "rule": self.rule.name,
+            "options": repr(self.rule),
+            "domains": list(self.domains),
+            "weights": self.weights.tolist(),
+            "dual": {
+                "weights": dual.weights.tolist(),
+                "logs": _finite(dual.point.logs),
+                "previous": dual.previous.tolist(),
+                "step": dual.step,
+                "total": dual.total,
+                "iteration": dual.iteration,
+            },
+            "extra": {name: _finite(values) for name, values in self._state.extra.items()},
+            "averages": {
+                "excess": _finite(self._averages),
+                "sum_of_weights": self._sum_of_weights.tolist(),
+            },
+            "global_step": self.global_step,
+            "updates": self.updates,
+            "projections": self.projections,
+            "repeated": self.repeated,
+            "missed": [self.missed[name] for name in self.domains],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state_dict`; on an error nothing has changed.
+
+        The rule and the domains must be the same; the domains' order may differ.
+        """
+        version = state.get("version")
+        if version != STATE_VERSION:
+            raise ValueError(
+                f"state has version {version!r}; this release reads version {STATE_VERSION}"
+            )
+        try:
+            self._load(state)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"state is damaged: {type(error).__name__} {error}") from None
+
+    def _load(self, state: Mapping[str, Any]) -> None:
+        if (state["rule"], state["options"]) != (self.rule.name, repr(self.rule)):
+            raise ValueError(
+                f"state is of rule {state['rule']!r}, {state['options']}; this Reweighter has "
+                f"{self.rule.name!r}, {self.rule!r}. Make one with the same rule, or start afresh "
+                "with start=old.weights"
+            )
+        if sorted(map(repr, state["domains"])) != sorted(map(repr, self.domains)):
+            raise ValueError(
+                f"state is of domains {state['domains']!r}, this Reweighter has "
+                f"{list(self.domains)!r}; make one with the same domains"
+            )
+        order = [state["domains"].index(name) for name in self.domains]
+
+        def numbers(values: Any, missing: float = -np.inf) -> Array:
+            found = np.array([missing if v is None else v for v in values], dtype=float)
+            if found.shape != (len(order),):
+                raise ValueError(f"state is damaged: {len(order)} numbers expected, got {values!r}")
+            return found[order]
+
+        saved = state["dual"]
+        dual = DualState(
+            point=SimplexPoint(numbers(saved["weights"]), numbers(saved["logs"])),
+            previous=numbers(saved["previous"]),
+            step=float(saved["step"]),
+            total=float(saved["total"]),
+            iteration=int(saved["iteration"]),
+        )
+        lacking = set(self.rule.start(self.start, self.prior).extra) - set(state["extra"])
+        if lacking:
+            raise ValueError(f"state is damaged: the rule's own {sorted(lacking)!r} are not in it")
+        extra = {name: numbers(values) for name, values in state["extra"].items()}
+        weights = numbers(state["weights"])
+        for values in (weights, dual.weights, dual.previous):
+            if not ((values >= 0).all() and abs(values.sum() - 1.0) < 1e-6):
+                raise ValueError(f"state is damaged: {values.tolist()!r} are no weights")
+        averages = numbers(state["averages"]["excess"], np.nan)
+        sum_of_weights = numbers(state["averages"]["sum_of_weights"])
+        missed = numbers(state["missed"]).astype(int).tolist()
+        counters = {k: int(state[k]) for k in ("updates", "projections", "repeated", "global_step")}
+        self._state = RuleState(dual, extra)
+        self.weights = _frozen(self._bounded(weights))  # the bounds may be new
+        self._averages, self._sum_of_weights = averages, sum_of_weights
+        self.missed = dict(zip(self.domains, missed, strict=True))
+        for name, value in counters.items():
+            setattr(self, name, value)
+        self.last = None
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={w:.3g}" for name, w in list(self.as_dict().items())[:8])
+        more = ", ..." if len(self.domains) > 8 else ""
+        return f"Reweighter({self.rule.name!r}, {self.updates} updates: {shown}{more})"
+
+    def _check_reference(self, reference: Any) -> Array:
+        return check_reference(one_each(reference, self.domains, "reference"), len(self.domains))
+
+    def _setting(self) -> Setting:
+        number = self.updates + 1
+        size = self._check_step(self.step(number)) if callable(self.step) else float(self.step)
+        factor = self.extrapolation
+        if callable(self.step) and factor > 0:
+            factor *= size / self._check_step(self.step(number + 1))
+        return Setting(size, self.nu, factor, self.smoothing, self.prior, self.weights)
+
+    def _shown(self, excess: Array, present: Array) -> tuple[Array, Array]:
+        """What the rule sees of the excess losses, and the running averages after them."""
+        averages = self._averages
+        if self.ema is not None:
+            new = np.isnan(averages)
+            with np.errstate(invalid="ignore", over="ignore"):
+                mixed = np.where(new, excess, self.ema * averages + (1.0 - self.ema) * excess)
+            averages = np.where(present, mixed, averages)
+            excess = averages
+        shown = np.where(present, excess, 0.0)
+        return (np.maximum(shown, 0.0) if self.clip else shown), averages
+
+    def _bounded(self, weights: Array) -> Array:
+        if self._bounds is not None:
+            low, high = self._bounds
+            if (weights < low - 1e-12).any() or (weights > high + 1e-12).any():
+                return project(weights, low, high)
+        return weights
+
+    def _check_bounds(self, floor: Any, cap: Any) -> tuple[Array, Array] | None:
+        if floor is None and cap is None:
+            return None
+        K = len(self.domains)
+        ends = []
+        for name, value, default in (("floor", floor, 0.0), ("cap", cap, 1.0)):
+            value = default if value is None else value
+            end = np.full(K, value) if is_number(value) else one_each(value, self.domains, name)
+            if not ((end >= 0) & (end <= 1)).all():
+                raise ValueError(
+                    f"{name} must be in [0, 1], one number or one per domain; got {value!r}"
+                )
+            ends.append(end.astype(float))
+        low, high = ends
+        if (low > high).any() or low.sum() > 1.0 + 1e-9 or high.sum() < 1.0 - 1e-9:
+            raise ValueError(
+                f"no weights lie between floor={floor!r} and cap={cap!r}: floors must add up to "
+                f"at most 1 (here {low.sum():.6g}), caps to at least 1 (here {high.sum():.6g}), "
+                "and no floor may be above its cap"
+            )
+        return low, high
+
+    @staticmethod
+    def _check_step(step: Any) -> float:
+        return _number("step", step, 0.0, positive=True)
+
+    def _report(self, broken: Array, absent: Array, absent_ok: bool) -> None:
+        for i in np.flatnonzero(broken | absent):
+            self.missed[self.domains[i]] += 1
+        for bad, what in ((broken, "a loss that is not a finite number"), (absent, "no tokens")):
+            if bad.any() and not (absent_ok and bad is absent):
+                names = [self.domains[i] for i in np.flatnonzero(bad)]
+                warnings.warn(
+                    f"domain(s) {names!r} had {what} this round and are left out of the update",
+                    ReweightWarning,
+                    stacklevel=4,
+                )
+
+
+def _check_domains(domains: Iterable[str | int]) -> tuple[str | int, ...]:
+    if isinstance(domains, (str, bytes)):
+        raise ValueError(f"domains must be a sequence of names; got the single string {domains!r}")
+    names = tuple(n.item() if isinstance(n, np.generic) else n for n in domains)
+    if not names:
+        raise ValueError("domains must name at least one domain; got none")
+    wrong = [n for n in names if not isinstance(n, (str, int)) or isinstance(n, bool)]
+    if wrong:
+        raise ValueError(f"domains must be strings or integers; got {wrong[0]!r}")
+    twice = sorted(repr(n) for n, count in Counter(names).items() if count > 1)
+    if twice:
+        raise ValueError(f"domains must differ; named more than once: {', '.join(twice[:5])}")
+    return names
+
+
+def _number(
+    name: str, value: Any, least: float, most: float = math.inf, positive: bool = False
+) -> float:
+    fits = is_number(value) and math.isfinite(value) and least <= value <= most
+    if not fits or (positive and value == 0):
+        allowed = "positive" if positive else f"between {least:g} and {most:g}"
+        raise ValueError(f"{name} must be a finite number, {allowed}; got {value!r}")
+    return float(value)
+
+
+def _frozen(weights: Array) -> Array:
+    """A copy that nobody can change by accident."""
+    out = np.array(weights, dtype=float)
+    out.flags.writeable = False
+    return out
+
+
+def _finite(values: Array) -> list[float | None]:
+    """A list for JSON, which knows no infinities."""
+    return [v if math.isfinite(v) else None for v in values.tolist()]

@@ -1,0 +1,291 @@
+"""Rules by which a `Reweighter` moves weights; every one of them calls the solver's dual step.
+
+A rule is a small class. `advance` takes the state and this round's losses to the next state;
+`propose` says which weights follow from a state. Both are pure. To write one's own:
+
+>>> class Halfway(Rule):
+...     '''Half of the way to the weights that exponential ascent would give.'''
+...     name = "halfway"
+...     def advance(self, state, losses, present, setting):
+...         return state.moved(ascend(state.dual, losses, present, setting))
+...     def propose(self, state, setting):
+...         return 0.5 * (state.dual.weights + state.dual.previous)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from counterpoise.common.arguments import chosen, is_number
+from counterpoise.dual.divergences import SimplexPoint
+from counterpoise.dual.step import DualState, dual_step, extrapolate, proximal_weights, smooth
+
+Array = np.ndarray
+
+# The paper's listing takes log(lam + LIFT), so that a weight that has vanished can come back.
+LIFT = 1e-6
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What one update is asked for: the Reweighter's options, with this round's step size."""
+
+    step: float
+    nu: float
+    extrapolation: float
+    smoothing: float
+    prior: Array
+    used: Array
+    """Weights that were in force when the losses arose."""
+
+
+@dataclass(frozen=True)
+class RuleState:
+    """The dual's state, and numbers per domain that only one rule keeps."""
+
+    dual: DualState
+    extra: Mapping[str, Array] = field(default_factory=dict)
+
+    def moved(self, dual: DualState, **extra: Array) -> RuleState:
+        return RuleState(dual, {**self.extra, **extra})
+
+
+class Rule:
+    """How weights follow losses.
+
+    Attributes
+    ----------
+    name : str
+    clips : bool
+        Whether negative excess losses count as zero unless ``clip`` says otherwise.
+    smooths : bool
+        Whether the proposed weights are mixed with the uniform ones, by ``smoothing``.
+    """
+
+    name: str
+    clips = False
+    smooths = False
+
+    def start(self, weights: Array, prior: Array) -> RuleState:
+        """The state before any loss has been seen."""
+        return RuleState(DualState.start(weights))
+
+    def advance(
+        self, state: RuleState, losses: Array, present: Array, setting: Setting
+    ) -> RuleState:
+        """The next state. Entries of ``losses`` where not ``present`` mean nothing."""
+        raise NotImplementedError(type(self).__name__)
+
+    def propose(self, state: RuleState, setting: Setting) -> Array:
+        """Weights that sum to one; negative ones are projected away and counted."""
+        return state.dual.weights
+
+    def __repr__(self) -> str:
+        """With all options: a state is refused by a rule that shows others."""
+        options = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        return f"{type(self).__name__}({options})"
+
+
+def ascend(dual: DualState, losses: Array, present: Array, setting: Setting) -> DualState:
+    """Exponential ascent, ``lam' = lam exp(step losses)`` made to sum to one."""
+    return dual_step(
+        dual, losses, step=setting.step, nu=0.0, nu0=1.0, prior=setting.prior, present=present
+    )
+
+
+class PrimalDual(Rule):
+    """The paper's dual update, extrapolated."""
+
+    smooths = True
+    divergence: str
+
+    def advance(
+        self, state: RuleState, losses: Array, present: Array, setting: Setting
+    ) -> RuleState:
+        dual = self.centred(state.dual, setting)
+        moved = dual_step(
+            dual,
+            losses,
+            step=setting.step,
+            nu=setting.nu,
+            nu0=1.0,
+            prior=setting.prior,
+            divergence=self.divergence,
+            present=present,
+        )
+        return state.moved(moved)
+
+    def centred(self, dual: DualState, setting: Setting) -> DualState:
+        """The state as the step starts from it."""
+        return dual
+
+    def propose(self, state: RuleState, setting: Setting) -> Array:
+        return extrapolate(state.dual, setting.extrapolation)
+
+
+class PrimalDualKL(PrimalDual):
+    """PD-KL: with ``nu = 0`` the paper's ``softmax(log(lam + 1e-6) + step * excess)``."""
+
+    name = "pd-kl"
+    divergence = "kl"
+
+    def centred(self, dual: DualState, setting: Setting) -> DualState:
+        if setting.nu > 0:
+            return dual  # the prior pulls, and logarithms are kept
+        return replace(dual, point=SimplexPoint(dual.weights, np.log(dual.weights + LIFT)))
+
+
+class PrimalDualChiSquare(PrimalDual):
+    """PD-chi2: with ``nu = 0``, ``lam + step/2 * prior * excess``, projected onto the simplex in
+    the norm of the prior."""
+
+    name = "pd-chi2"
+    divergence = "chi2"
+
+
+class Static(Rule):
+    """Weights stay where they start."""
+
+    name = "static"
+
+    def advance(
+        self, state: RuleState, losses: Array, present: Array, setting: Setting
+    ) -> RuleState:
+        return state
+
+
+class Temperature(Static):
+    """Weights ``prior ** (1 / temperature)``, made to sum to one: between the prior (1) and
+    uniform (infinity). The prior is each domain's share of the corpus."""
+
+    name = "temperature"
+
+    def __init__(self, temperature: float = 2.0) -> None:
+        if not (is_number(temperature) and temperature > 0):
+            raise ValueError(f"temperature must be a positive number; got {temperature!r}")
+        self.temperature = float(temperature)
+
+    def start(self, weights: Array, prior: Array) -> RuleState:
+        centre = SimplexPoint.of(np.full(len(prior), 1.0 / len(prior)))
+        logs = np.log(prior)
+        if math.isinf(self.temperature):
+            return RuleState(DualState.start(centre.weights))
+        tempered = proximal_weights(
+            logs, centre, nu=0.0, kappa=self.temperature, prior=prior, divergence="kl"
+        )
+        return RuleState(DualState.start(tempered.weights))
+
+
+class Sheared(Rule):
+    """Exponential ascent on excess loss clipped at zero, smoothed weights kept: the dynamic batch
+    loading of Sheared LLaMA (which clips in its paper; ``clip=False`` is what its code does)."""
+
+    name = "sheared"
+    clips = True
+
+    def advance(
+        self, state: RuleState, losses: Array, present: Array, setting: Setting
+    ) -> RuleState:
+        dual = ascend(state.dual, losses, present, setting)
+        if setting.smoothing > 0:
+            kept = smooth(dual.weights, setting.smoothing, present)
+            dual = replace(dual, point=SimplexPoint.of(kept))
+        return state.moved(dual)
+
+
+class DoReMi(Sheared):
+    """DoReMi's ascent, every training step; its answer is `Reweighter.average_weights`.
+
+    Its authors smooth with ``smoothing=1e-3`` and clip each token's excess loss before averaging;
+    give such averages as ``losses`` and no ``reference`` to do as they do.
+    """
+
+    name = "doremi"
+
+
+class GroupDRO(Rule):
+    """Exponential ascent on the losses, nothing else: online group DRO. Its authors' step is 0.01
+    at every training step."""
+
+    name = "group-dro"
+
+    def advance(
+        self, state: RuleState, losses: Array, present: Array, setting: Setting
+    ) -> RuleState:
+        return state.moved(ascend(state.dual, losses, present, setting))
+
+
+class OnlineDataMixing(Rule):
+    """ODM: Exp3 with the loss as reward.
+
+    ``R_i <- decay R_i + (1 - decay) loss_i / p_i`` for domains that were seen; the others keep
+    their rewards. ``p = (1 - K e_t) softmax(e_{t-1} R) + e_t`` with
+    ``e_t = min(1/K, sqrt(log K / (K t)))``.
+    """
+
+    name = "odm"
+
+    def __init__(self, decay: float = 0.9) -> None:
+        if not (is_number(decay) and 0 <= decay < 1):
+            raise ValueError(f"decay must be a number in [0, 1); got {decay!r}")
+        self.decay = float(decay)
+
+    def start(self, weights: Array, prior: Array) -> RuleState:
+        return RuleState(DualState.start(weights), {"rewards": np.zeros(len(weights))})
+
+    def advance(
+        self, state: RuleState, losses: Array, present: Array, setting: Setting
+    ) -> RuleState:
+        dual, rewards = state.dual, state.extra["rewards"]
+        K = len(rewards)
+        used = np.maximum(setting.used, 1e-12)
+        with np.errstate(over="ignore"):  # capped below the largest number, whatever was lost
+            seen = self.decay * rewards + (1.0 - self.decay) * np.where(present, losses, 0.0) / used
+        rewards = np.where(present, np.clip(seen, -1e300, 1e300), rewards)
+        uniform = SimplexPoint.of(np.full(K, 1.0 / K))
+        point = proximal_weights(
+            rewards,
+            uniform,
+            nu=0.0,
+            kappa=1.0 / self.exploration(K, dual.iteration + 1),
+            prior=uniform.weights,
+            divergence="kl",
+        )
+        return state.moved(dual.moved(point), rewards=rewards)
+
+    def propose(self, state: RuleState, setting: Setting) -> Array:
+        if state.dual.iteration == 0:
+            return state.dual.weights
+        K = len(state.dual.weights)
+        least = self.exploration(K, state.dual.iteration + 1)
+        return smooth(state.dual.weights, K * least)
+
+    @staticmethod
+    def exploration(K: int, t: int) -> float:
+        """``e_t``; one domain alone has nothing to explore."""
+        return min(1.0 / K, math.sqrt(math.log(K) / (K * t))) if K > 1 else 1.0
+
+
+NAMED: dict[str, type[Rule]] = {
+    rule.name: rule
+    for rule in (
+        PrimalDualKL,
+        PrimalDualChiSquare,
+        Static,
+        Temperature,
+        Sheared,
+        DoReMi,
+        GroupDRO,
+        OnlineDataMixing,
+    )
+}
+
+
+def get_rule(rule: str | Rule) -> Rule:
+    """The rule a user means, by name or as an object."""
+    own = ", or an object of a class derived from counterpoise.Rule"
+    return chosen("rule", rule, Rule, NAMED, own)

@@ -1,0 +1,172 @@
+"""Rows that do not fit in memory: read chunk by chunk, every pass anew."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+import numpy as np
+
+from counterpoise.activations.activation import Activation
+from counterpoise.rows.engines.base import SumEngine
+from counterpoise.rows.engines.memory import make_part
+from counterpoise.rows.engines.questions import Question
+from counterpoise.rows.engines.row_part import RowPart
+from counterpoise.rows.groups import GroupedData
+from counterpoise.rows.sample import RowSample
+from counterpoise.rows.scan import Rows, Scan, check_chunk
+from counterpoise.rows.sources import Source
+
+Array = np.ndarray
+T = TypeVar("T")
+# Called with (pass, rows read, rows in all or None) after every chunk.
+PassProgress = Callable[[int, int, int | None], None]
+
+
+class ChunkedEngine(SumEngine):
+    """Sums over the chunks of a source; memory is that of a few chunks and the answer.
+
+    The next chunk is read while the last is summed. Chunks are added in order, so answers
+    depend on where the source cuts its rows, by rounding, and on nothing else.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        activation: Activation,
+        *,
+        intercept: bool = True,
+        centred: bool = True,
+        progress: PassProgress | None = None,
+    ) -> None:
+        self.source, self.progress = source, progress
+        self.scan = self._first_look()
+        super().__init__(self.scan.census(intercept=intercept, centred=centred), activation)
+        self.counter.count = 1
+
+    def ask(self, question: Question) -> Array:
+        total: Array | None = None
+        for part in read_ahead(self._parts()):
+            sums = part.answer(question)
+            if question.pooled:
+                total = sums if total is None else total + sums
+            else:
+                if total is None:
+                    total = np.zeros((self.n_groups, *sums.shape[1:]))
+                total[part.codes] += sums
+        assert total is not None
+        self.counter.count += 1
+        return total
+
+    def checksum(self) -> Array:
+        return np.array([self.scan.checksum])
+
+    def sample(self) -> RowSample:
+        return self.scan.sample
+
+    def _chunks(self) -> Iterator[tuple[int, Rows]]:
+        done, first = 0, not hasattr(self, "census")
+
+        def tell() -> None:
+            if self.progress is not None:
+                total = self.source.n_rows if first else self.scan.n_read
+                self.progress(1 if first else self.passes + 1, done, total)
+
+        tell()
+        for index, chunk in enumerate(self.source):
+            rows = check_chunk(*unpack(chunk, index), f"chunk {index}", seen=not first)
+            if not first and rows.X.shape[1] != self.n_features:
+                raise ValueError(
+                    f"chunk {index}: X has {rows.X.shape[1]} features, but {self.n_features} when "
+                    "it was first read; a source must give the same chunks every time"
+                )
+            yield index, rows
+            done += rows.n_read
+            tell()
+
+    def _first_look(self) -> Scan:
+        scan: Scan | None = None
+        for _, rows in read_ahead(self._chunks()):
+            found = Scan.of(rows)
+            scan = found if scan is None else scan.merge(found)
+        if scan is None:
+            raise ValueError("the source gave no chunks; there is nothing to fit")
+        return scan
+
+    def _parts(self) -> Iterator[RowPart]:
+        seen = 0
+        for index, rows in self._chunks():
+            seen += len(rows.y)
+            if len(rows.y):
+                yield to_part(rows, self.census.labels, self.census.intercept, f"chunk {index}")
+        if seen != self.census.n_rows:
+            raise ValueError(
+                f"the source gave {self.census.n_rows} rows at first and {seen} on a later pass. "
+                "It must give the same chunks every time it is iterated: a generator can be read "
+                "once only, so give the function that makes it."
+            )
+
+
+def to_part(rows: Rows, labels: Array, intercept: bool, where: str) -> RowPart:
+    """A chunk's rows sorted by group, with the problem's numbers for its groups."""
+    place = np.minimum(np.searchsorted(labels, rows.labels), len(labels) - 1)
+    if not np.array_equal(labels[place], rows.labels):
+        new = rows.labels[labels[place] != rows.labels][0]
+        raise ValueError(f"{where}: group {new!r} was not there on the first pass")
+    data = GroupedData.sort(
+        rows.X, rows.y, rows.codes, rows.labels, rows.weights, intercept=intercept
+    )
+    return make_part(data, place)
+
+
+def unpack(chunk: Any, index: int) -> tuple[Any, Any, Any, Any]:
+    """``(X, y)``, ``(X, y, groups)`` or ``(X, y, groups, sample_weight)``."""
+    if not isinstance(chunk, (tuple, list)) or not 2 <= len(chunk) <= 4:
+        raise ValueError(
+            f"chunk {index} must be (X, y), (X, y, groups) or (X, y, groups, sample_weight); "
+            f"got {type(chunk).__name__}"
+        )
+    X, y, groups, weights = (*chunk, None, None)[:4]
+    return X, y, groups, weights
+
+
+def read_ahead(items: Iterable[T], depth: int = 1) -> Iterator[T]:
+    """The items, the next ones fetched by a thread while the last is used."""
+    ready: queue.Queue[tuple[bool, Any]] = queue.Queue(maxsize=depth)
+    stopped = threading.Event()
+
+    def put(entry: tuple[bool, Any]) -> bool:
+        while not stopped.is_set():
+            try:
+                ready.put(entry, timeout=0.1)
+            except queue.Full:
+                continue
+            return True
+        return False
+
+    def fetch() -> None:
+        try:
+            for item in items:
+                if not put((True, item)):
+                    return
+        except BaseException as error:  # handed to the reader
+            put((False, error))
+            return
+        put((False, None))
+
+    thread = threading.Thread(target=fetch, name="counterpoise-reader", daemon=True)
+    thread.start()
+    try:
+        while True:
+            more, item = ready.get()
+            if not more:
+                if item is not None:
+                    raise item
+                return
+            yield item
+            del item
+    finally:
+        stopped.set()
+        thread.join()

@@ -1,0 +1,115 @@
+"""A user's Dask collections cut into blocks of rows, each with its piece of everything given."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import dask
+import dask.array as da
+import numpy as np
+from dask.base import is_dask_collection
+from dask.core import flatten
+from dask.delayed import Delayed, delayed
+from dask.highlevelgraph import HighLevelGraph
+from dask.utils import is_dataframe_like
+
+from counterpoise.rows.groups import as_labels
+
+Array = np.ndarray
+
+
+class Columns(NamedTuple):
+    """The feature columns of a dataframe, and as what type they are read."""
+
+    names: list[Any]
+    dtype: type
+
+    def read(self, frame: Any) -> Array:
+        return frame[self.names].to_numpy(dtype=self.dtype, na_value=np.nan)
+
+
+def plain(values: Any, name: str) -> Array:
+    """A series or array as an array; numbers that are missing become NaN."""
+    if name == "groups" or not hasattr(values, "to_numpy"):
+        return np.asarray(values)
+    return values.to_numpy(dtype=float, na_value=np.nan)
+
+
+def features(X: Any, named: dict[str, Any]) -> tuple[Any, Columns | None]:
+    """The rows, each whole in one block; of a dataframe, the columns that are features."""
+    is_array = isinstance(X, da.Array)
+    if not (is_array or is_dataframe_like(X)) or X.ndim != 2:
+        raise ValueError(f"X must be a Dask array or dataframe of two dimensions; got {X!r}")
+    own = {name: value for name, value in named.items() if isinstance(value, str)}
+    for name, value in own.items():
+        if is_array or value not in X.columns:
+            has = "is an array, without names" if is_array else f"has {[*X.columns][:20]!r}"
+            raise ValueError(f"{name}={value!r} is no column of X, which {has}; give an array")
+    if is_array:
+        return X.rechunk({1: -1}) if X.numblocks[1] > 1 else X, None
+    types = {c: t for c, t in X.dtypes.items() if c not in own.values()}
+    text = [c for c, t in X.dtypes.items() if t.kind not in "fiub" and c != own.get("groups")]
+    if text:
+        raise ValueError(f"columns {text[:20]!r} of X do not hold numbers; encode them, or leave "
+                         "them out with X.drop(columns=[...])")  # fmt: skip
+    single = all(t in (np.float32, np.float16) for t in types.values())
+    return X, Columns([*types], np.float32 if single else np.float64)
+
+
+def blocks(X: Any, named: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """For every block of rows: its piece of X and of the others."""
+    like = Cuts(X)
+    inputs = [X, *[like.cut(value, name) for name, value in named.items()]]
+    # Arrays are optimised together, so that what several are made from is made once.
+    arrays = [item for item in inputs if isinstance(item, da.Array)]
+    graph = HighLevelGraph.merge(*[item.__dask_graph__() for item in arrays])
+    graph = dict(da.Array.__dask_optimize__(graph, [item.__dask_keys__() for item in arrays]))
+
+    def pieces(item: Any) -> list[Any]:
+        if isinstance(item, da.Array):
+            return [Delayed(key, graph) for key in flatten(item.__dask_keys__())]
+        return item.to_delayed() if is_dask_collection(item) else item
+
+    return list(zip(*map(pieces, inputs), strict=True))
+
+
+class Cuts:
+    """Where a collection is cut into blocks of rows; their lengths are computed only if asked."""
+
+    def __init__(self, rows: Any) -> None:
+        self.rows, self.is_array = rows, isinstance(rows, da.Array)
+        self.count = rows.numblocks[0] if self.is_array else rows.npartitions
+        self.known = self.is_array and not np.isnan(rows.chunks[0]).any()
+
+    @cached_property
+    def lengths(self) -> tuple[int, ...]:
+        if self.known:
+            return self.rows.chunks[0]
+        blocks = self.rows.to_delayed()
+        return dask.compute(*map(delayed(len), blocks.ravel() if self.is_array else blocks))
+
+    def cut(self, values: Any, name: str) -> Any:
+        """One-dimensional values in these blocks: a collection, or a list of pieces."""
+        if (values is None and name != "y") or isinstance(values, str):
+            return [values] * self.count
+        theirs = Cuts(values) if is_dask_collection(values) else None
+        values = as_labels(values) if theirs is None else values
+        if values.ndim != 1 or (name != "groups" and values.dtype.kind not in "fiub"):
+            kind = "labels" if name == "groups" else "numbers"
+            raise ValueError(f"{name} must be one column of {kind}, or its name; got {values!r}")
+        if theirs and not (self.known or theirs.known) and self.count == theirs.count:
+            return values  # lengths are compared where the rows are
+        n, m = sum(self.lengths), sum(theirs.lengths) if theirs else len(values)
+        if n != m:
+            raise ValueError(f"X has {n} rows but {name} has {m}; give one entry for every row")
+        if theirs is None:
+            return np.split(values, np.cumsum(self.lengths)[:-1])
+        if theirs.lengths == self.lengths:
+            return values
+        if not theirs.known:
+            lazy = values
+            if not theirs.is_array:
+                lazy = values.map_partitions(plain, name, meta=np.empty(0))
+            values = da.Array(lazy.dask, lazy.name, (theirs.lengths,), meta=lazy._meta)
+        return values.rechunk((self.lengths,))

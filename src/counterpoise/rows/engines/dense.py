@@ -1,0 +1,121 @@
+"""Rows in a dense C-ordered array, read in their own precision by the fused kernel."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+
+from counterpoise.activations.activation import CUSTOM, Activation
+from counterpoise.rows.compilation import frozen, ready
+from counterpoise.rows.engines.questions import Gram
+from counterpoise.rows.engines.row_part import RowPart
+
+Array = np.ndarray
+
+# Rows that are scaled before their Gram matrix is taken.
+GRAM_ROWS = 2048
+
+
+_kept = threading.local()
+
+
+def _scratch(n_coef: int) -> Array:
+    """Room for scaled rows, kept for the thread: fresh memory would be paid for page by page.
+
+    A multiple of four columns: BLAS is faster, and zeros change nothing.
+    """
+    columns = -(-n_coef // 4) * 4
+    if getattr(_kept, "n_coef", None) != n_coef:
+        _kept.n_coef, _kept.rows = n_coef, np.zeros((GRAM_ROWS, columns))
+    return _kept.rows
+
+
+class DensePart(RowPart):
+    """One fused pass: projections, residuals and group gradients while a block is in cache."""
+
+    def _kernel(self, W: Array, bias: Array, row_of_W: Array, y: Array, *, activation: Activation,
+                true_slope: bool) -> Array:  # fmt: skip
+        from counterpoise.rows import kernels
+
+        X, y, seg = frozen(self.data.X.reshape(-1)), frozen(y), self.segments
+        sums = np.empty((self.data.n_groups, self.data.n_features + 2))
+        parts = np.empty((len(seg.parts), sums.shape[1]))
+
+        def work(first: int, last: int) -> None:
+            kernels.evaluate_dense(
+                X, y, self._weights, W, bias, row_of_W, seg.starts, seg.stops, seg.groups,
+                seg.slots, seg.chunks[first], seg.chunks[last], activation.code,
+                activation.parameters, true_slope, sums, parts,
+            )  # fmt: skip
+
+        ready(("evaluate_dense", X.dtype), work)
+        self._share_out(work, len(seg.chunks) - 1)
+        kernels.merge_parts(parts, seg.parts, sums)
+        return sums
+
+    def _rows(self, lo: int, hi: int) -> Array:
+        return self.data.X[lo:hi].astype(float, copy=False)
+
+    def _gram(self, lo: int, hi: int, share: float, q: Gram) -> Array:
+        from counterpoise.rows import kernels
+
+        size = self.data.n_coef if q.basis is None else q.basis.shape[1]
+        out = np.zeros((size, size))
+        if q.w is not None and q.activation.code == CUSTOM:
+            for a, b in self._blocks(lo, hi):
+                rows = self._slope_rows(a, b, share, q)
+                out += rows.T @ rows
+            return out
+        coef, bias = (np.empty(0), 0.0) if q.w is None else self._split(q.w)
+        X = frozen(self.data.X.reshape(-1))
+        rows = _scratch(self.data.n_coef)
+
+        def fill(first: int, last: int, filled: int) -> int:
+            return kernels.scaled_rows(
+                X, self._weights, q.shift, self.data.intercept, coef, bias, first, last,
+                q.activation.code, q.activation.parameters, share, filled, rows,
+            )  # fmt: skip
+
+        ready(("scaled_rows", X.dtype), lambda a, b: fill(a, b, 0))
+        filled = 0
+        while lo < hi:
+            stop = min(hi, lo + GRAM_ROWS - filled)
+            filled, lo = fill(lo, stop, filled), stop
+            if filled > GRAM_ROWS - 64 or lo == hi:
+                mapped = rows[:filled]
+                if q.basis is not None:
+                    mapped = mapped[:, : self.data.n_coef] @ q.basis
+                out += (mapped.T @ mapped)[:size, :size]
+                filled = 0
+        return out
+
+    def _apart(self, lo: int, hi: int, coef: Array, biases: Array, sigma: Activation) -> Array:
+        from counterpoise.rows import kernels
+
+        if sigma.code == CUSTOM:
+            return super()._apart(lo, hi, coef, biases, sigma)
+        X, out = frozen(self.data.X.reshape(-1)), np.empty(len(coef) - 1)
+
+        def work(first: int, last: int) -> None:
+            kernels.separations(
+                X, self._weights, coef, biases, first, last, sigma.code, sigma.parameters, out
+            )
+
+        ready(("separations", X.dtype), work)
+        work(lo, hi)
+        return out
+
+    def _slope_rows(self, lo: int, hi: int, share: float, q: Gram) -> Array:
+        """Rows scaled by the slope of an activation that only Python can evaluate."""
+        assert q.w is not None
+        coef, bias = self._split(q.w)
+        slope = q.activation.derivative(self._rows(lo, hi) @ coef + bias)
+        rows = np.ones((hi - lo, self.data.n_coef))
+        np.subtract(self.data.X[lo:hi], q.shift, out=rows[:, : self.data.n_features])
+        if q.basis is not None:
+            rows = rows @ q.basis
+        return rows * (slope * np.sqrt(share * self.data.weights_of(lo, hi)))[:, None]
+
+    def _squares(self, lo: int, hi: int, shift: Array) -> Array:
+        return self.data.weights_of(lo, hi) @ (self.data.X[lo:hi] - shift) ** 2

@@ -1,0 +1,180 @@
+"""A journal of answers: a fit that was stopped starts again where it was, to the same bits.
+
+A fit is a function of the answers its engine gives. The journal keeps every answer on disk as
+soon as it is known; the next fit with the same rows and options reads these back in place of
+the rows, and goes on from there. No part of the solver knows of it.
+
+The file is text and raw numbers: a header line, then for every answer one JSON line (a digest of
+the question, shape, passes, checksum) and its bytes. An answer cut off by a crash is dropped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import zlib
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from counterpoise.activations.activation import Activation
+from counterpoise.rows.engines.base import SumEngine
+from counterpoise.rows.engines.questions import Question
+from counterpoise.rows.groups import label_list
+from counterpoise.rows.sample import RowSample
+
+Array = np.ndarray
+
+MAGIC = "counterpoise journal 1"
+# Where activations of the same name are told apart.
+PROBES = np.linspace(-3.0, 3.0, 13)
+
+
+class Journal:
+    """Answers on disk, read back in order and then appended to."""
+
+    def __init__(self, path: str | os.PathLike[str], engine: SumEngine) -> None:
+        self.path = Path(path)
+        if not self.path.parent.is_dir():
+            raise FileNotFoundError(
+                f"checkpoint={str(path)!r}: there is no folder {str(self.path.parent)!r}; make it "
+                "first"
+            )
+        self._rows = digest_rows(engine)
+        self._file = self._open()
+        self._read = self._file.tell()
+        self._end = self._check_records()
+
+    def _open(self) -> BinaryIO:
+        head = json.dumps({"format": MAGIC, "rows": self._rows}) + "\n"
+        fresh = not self.path.exists() or not self.path.stat().st_size
+        if fresh:
+            draft = self.path.with_name(self.path.name + ".new")
+            draft.write_text(head, encoding="utf-8")
+            os.replace(draft, self.path)
+        file = open(self.path, "r+b")  # noqa: SIM115
+        try:
+            found = json.loads(file.readline())
+            known = isinstance(found, dict) and found.get("format") == MAGIC
+        except ValueError:
+            known = False
+        if not known:
+            file.close()
+            raise ValueError(
+                f"checkpoint={str(self.path)!r} is not a checkpoint of this version; "
+                "choose another path"
+            )
+        if found["rows"] != self._rows:
+            file.close()
+            raise ValueError(
+                f"checkpoint={str(self.path)!r} was begun with other rows; delete it to start "
+                "anew, or choose another path"
+            )
+        return file
+
+    def _check_records(self) -> int:
+        """The end of the last whole answer; what follows it was cut off, and is dropped."""
+        while True:
+            here = self._file.tell()
+            try:
+                head = json.loads(self._file.readline())
+                data = self._file.read(8 * int(np.prod(head["shape"], dtype=int)))
+                whole = zlib.crc32(data) == head["crc"]
+            except (ValueError, KeyError, TypeError):
+                whole = False
+            if not whole:
+                self._file.truncate(here)
+                return here
+
+    @property
+    def replaying(self) -> bool:
+        return self._read < self._end
+
+    def next(self, digest: str) -> tuple[Array, int]:
+        """The next answer kept, and the passes it took; the question must be the same."""
+        self._file.seek(self._read)
+        head = json.loads(self._file.readline())
+        if head["question"] != digest:
+            raise ValueError(
+                f"checkpoint={str(self.path)!r} belongs to a fit with other options; delete it to "
+                "start anew, or choose another path"
+            )
+        count = int(np.prod(head["shape"], dtype=int))
+        answer = np.frombuffer(self._file.read(8 * count), dtype="<f8").reshape(head["shape"])
+        self._read = self._file.tell()
+        return answer.astype(float), int(head["passes"])
+
+    def append(self, digest: str, answer: Array, passes: int) -> None:
+        data = np.ascontiguousarray(answer, dtype="<f8").tobytes()
+        head = {
+            "question": digest, "shape": answer.shape, "passes": passes, "crc": zlib.crc32(data)
+        }  # fmt: skip
+        self._file.seek(self._end)
+        self._file.write(json.dumps(head).encode() + b"\n" + data)
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._read = self._end = self._file.tell()
+
+    def close(self, *, finished: bool) -> None:
+        """A finished fit needs its journal no more."""
+        self._file.close()
+        if finished:
+            self.path.unlink(missing_ok=True)
+
+
+class JournaledEngine(SumEngine):
+    """Another engine, its answers kept."""
+
+    def __init__(self, engine: SumEngine, journal: Journal) -> None:
+        super().__init__(engine.census, engine.activation)
+        self.engine, self.journal = engine, journal
+        self.counter.count = engine.passes
+
+    def sample(self) -> RowSample:
+        return self.engine.sample()
+
+    def ask(self, question: Question) -> Array:
+        digest = digest_question(question)
+        if self.journal.replaying:
+            answer, passes = self.journal.next(digest)
+        else:
+            before = self.engine.passes
+            answer = self.engine.ask(question)
+            passes = self.engine.passes - before
+            self.journal.append(digest, answer, passes)
+        self.counter.count += passes
+        return answer
+
+
+def digest_question(question: Question) -> str:
+    """A name for the question: the same for the same question, to the bit."""
+    parts: list[Any] = [type(question).__name__]
+    for field in fields(question):
+        value = getattr(question, field.name)
+        if isinstance(value, Activation):
+            known = [value.name, value.code, *value.parameters, value.alpha, value.beta]
+            value = _digest([known, value.value(PROBES), value.derivative(PROBES)])
+        parts.append(value)
+    return _digest(parts)
+
+
+def digest_rows(engine: SumEngine) -> str:
+    """A name for the rows, and for whether they have an intercept."""
+    census = engine.census
+    labels = [str(label) for label in label_list(census.labels)]
+    return _digest([labels, census.totals, census.n_rows, census.intercept, engine.checksum()])
+
+
+def _digest(parts: list[Any]) -> str:
+    sha = hashlib.sha256()
+    for part in parts:
+        if isinstance(part, np.ndarray):
+            sha.update(json.dumps([str(part.dtype), part.shape]).encode())
+            sha.update(np.ascontiguousarray(part).tobytes())
+        else:
+            sha.update(repr(part).encode())
+        sha.update(b";")
+    return sha.hexdigest()

@@ -1,0 +1,57 @@
+"""The engine over rows in memory: one part answers every question."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from counterpoise.activations.activation import Activation
+from counterpoise.rows.engines.base import Census, SumEngine
+from counterpoise.rows.engines.dense import DensePart
+from counterpoise.rows.engines.questions import Labels, Question
+from counterpoise.rows.engines.row_part import RowPart
+from counterpoise.rows.engines.sparse import SparsePart
+from counterpoise.rows.groups import GroupedData
+from counterpoise.rows.sample import RowSample
+
+Array = np.ndarray
+
+
+def make_part(data: GroupedData, codes: Array | None = None) -> RowPart:
+    """The part that fits the storage of ``data``; ``codes`` as in :class:`RowPart`."""
+    return (SparsePart if data.is_sparse else DensePart)(data, codes)
+
+
+class MemoryEngine(SumEngine):
+    """All rows in memory, dense or sparse."""
+
+    def __init__(self, data: GroupedData, activation: Activation, *, centred: bool = True) -> None:
+        self.data, self.part = data, make_part(data)
+        shift, pivot = data.centre()
+        census = Census(
+            labels=data.labels,
+            totals=data.totals,
+            n_rows=data.X.shape[0],
+            n_features=data.n_features,
+            intercept=data.intercept,
+            shift=shift if centred else np.zeros_like(shift),
+            pivot=pivot,
+            precision=float(np.finfo(data.X.dtype).eps),
+        )
+        super().__init__(census, activation)
+
+    def sample(self) -> RowSample:
+        data = self.data
+        weights = data.row_weights if data.row_weights.size else None
+        return RowSample.draw(data.X, data.y, data.codes, data.labels, weights)
+
+    def ask(self, question: Question) -> Array:
+        self.counter.count += not isinstance(question, Labels)
+        return self.part.answer(question)
+
+
+def make_engine(data: GroupedData, activation: Activation, *, centred: bool = True) -> SumEngine:
+    """Make the engine for rows in memory.
+
+    ``centred`` engines give second moments about a centre of the features, ``engine.shift``.
+    """
+    return MemoryEngine(data, activation, centred=centred)

@@ -1,0 +1,85 @@
+"""What rows can be asked. Every answer is a sum over rows, so parts of the data can answer
+alone and be added up, in memory, chunk by chunk or across machines.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from counterpoise.activations.activation import Activation
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """Answered with an array per group, or with one array for all if ``pooled``."""
+
+    @property
+    def pooled(self) -> bool:
+        return False
+
+
+@dataclass(frozen=True, eq=False)
+class Labels(Question):
+    """Sums of ``y - pivot`` and of its square: (K, 2). No features are read."""
+
+    pivot: float
+    truncate: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluate(Question):
+    """Sums of ``c x``, of ``c`` and of the losses at ``w``: (K, d + 2).
+
+    ``c`` is the residual, times the slope unless ``surrogate``.
+    """
+
+    w: Array
+    activation: Activation
+    surrogate: bool
+    truncate: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class Moments(Question):
+    """Sums of ``x (x . u_i)`` with a direction ``u_i`` for every group: (K, d + 2)."""
+
+    directions: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Separation(Question):
+    """Sums of ``(sigma(p.x) - sigma(w.x))^2`` for every point ``p``: (K, points)."""
+
+    points: Array
+    w: Array
+    activation: Activation
+
+
+@dataclass(frozen=True, eq=False)
+class Squares(Question):
+    """Sums of ``(x - shift)^2``, feature by feature: (K, d)."""
+
+    shift: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Gram(Question):
+    """Sums of ``sigma'(w.x)^2 r r^T`` with ``r = (x - shift, 1) @ basis``: (K, D, D).
+
+    Without ``w`` the slope is one; without ``basis`` it is the identity. With ``share_K`` a row
+    counts ``share_K[its group]`` and there is one matrix for all groups.
+    """
+
+    w: Array | None
+    activation: Activation
+    share_K: Array | None
+    shift: Array
+    basis: Array | None
+
+    @property
+    def pooled(self) -> bool:
+        return self.share_K is not None

@@ -1,0 +1,243 @@
+"""Rows in memory that answer questions with sums; how they are stored is the subclass's part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from counterpoise.activations.activation import CUSTOM, Activation, identity
+from counterpoise.rows.compilation import frozen
+from counterpoise.rows.engines.questions import (
+    Evaluate,
+    Gram,
+    Labels,
+    Moments,
+    Question,
+    Separation,
+    Squares,
+)
+from counterpoise.rows.groups import GroupedData
+from counterpoise.rows.threads import over_ranges
+
+Array = np.ndarray
+SegmentWork = Callable[[int, int, int], Array]
+
+# Work pieces per data set, and stored numbers and rows that are worth one. Fixed, so that sums
+# have one order whatever the thread count.
+N_CHUNKS, CHUNK_NUMBERS, CHUNK_ROWS = 64, 1 << 15, 256
+# Below so many multiplications and rows, starting threads takes longer than they save.
+THREAD_WORK = 1 << 20
+BLOCK_NUMBERS = 1 << 17
+# What partial sums of one matrix may take together.
+MATRIX_BYTES = 1 << 28
+
+
+class Segments(NamedTuple):
+    """Runs of rows of one group, cut at chunk borders; ``chunks[c] : chunks[c+1]`` belong to
+    chunk ``c``. A run that is not its whole group has a number among such ``parts`` (``slots``;
+    else -1)."""
+
+    starts: Array
+    stops: Array
+    groups: Array
+    chunks: Array
+    slots: Array
+    parts: Array
+
+    @classmethod
+    def cut(cls, offsets: Array, numbers: int) -> Segments:
+        n = int(offsets[-1])
+        n_chunks = max(1, min(N_CHUNKS, numbers // CHUNK_NUMBERS, n // CHUNK_ROWS))
+        borders = np.array([n * c // n_chunks for c in range(n_chunks + 1)])
+        edges = np.unique(np.concatenate([offsets, borders]))
+        starts, stops = edges[:-1], edges[1:]
+        groups = np.searchsorted(offsets, starts, side="right") - 1
+        whole = (starts == offsets[groups]) & (stops == offsets[groups + 1])
+        slots = np.where(whole, -1, np.cumsum(~whole) - 1)
+        return cls(starts, stops, groups, np.searchsorted(starts, borders), slots, groups[~whole])
+
+
+class RowPart:
+    """Some rows, sorted by group. Answers have a row for each of *its* groups.
+
+    ``codes`` says which of the problem's groups these are.
+    """
+
+    def __init__(self, data: GroupedData, codes: Array | None = None) -> None:
+        self.data = data
+        self.codes = np.arange(data.n_groups) if codes is None else codes
+        self.numbers = int(data.X.size)  # those stored, if it is sparse
+        self.segments = Segments.cut(data.offsets, self.numbers)
+        self._first = np.searchsorted(self.segments.groups, np.arange(data.n_groups))
+        self._clipped: tuple[float, Array] | None = None
+
+    @property
+    def _weights(self) -> Array:
+        return frozen(self.data.row_weights)
+
+    def answer(self, question: Question) -> Array:
+        """The sums asked for, over these rows."""
+        match question:
+            case Evaluate():
+                return self._evaluate(question)
+            case Gram():
+                return self._matrices(question)
+            case Moments():
+                return self._moments(question)
+            case Separation():
+                return self._separation(question)
+            case Squares():
+                return self._group_sums(
+                    lambda lo, hi, _: sum(
+                        (self._squares(a, b, question.shift) for a, b in self._blocks(lo, hi)),
+                        np.zeros(self.data.n_features),
+                    ),
+                    self.data.n_features,
+                )
+            case Labels():
+                return self._labels(question)
+        raise TypeError(f"rows cannot answer {type(question).__name__}")
+
+    # -- the subclass's part ---------------------------------------------------------------
+
+    def _kernel(self, W: Array, bias: Array, row_of_W: Array, y: Array, *, activation: Activation,
+                true_slope: bool) -> Array:  # fmt: skip
+        """Sums of every group by the compiled kernel: (K, d + 2)."""
+        raise NotImplementedError(type(self).__name__)
+
+    def _rows(self, lo: int, hi: int) -> Array:
+        """Rows ``lo:hi`` as an array or CSR matrix that supports ``@``."""
+        raise NotImplementedError(type(self).__name__)
+
+    def _gram(self, lo: int, hi: int, share: float, question: Gram) -> Array:
+        """The matrix asked for, summed over rows ``lo:hi`` of one group with that share."""
+        raise NotImplementedError(type(self).__name__)
+
+    def _squares(self, lo: int, hi: int, shift: Array) -> Array:
+        """``sum_j weight_j (x - shift)^2`` over rows ``lo:hi``, feature by feature."""
+        raise NotImplementedError(type(self).__name__)
+
+    # -- answers ---------------------------------------------------------------------------
+
+    def labels_of(self, truncate: float | None) -> Array:
+        """The labels, clipped; the last clipping is kept."""
+        if truncate is None:
+            return self.data.y
+        if truncate == 0:
+            return np.zeros_like(self.data.y)
+        if self._clipped is None or self._clipped[0] != truncate:
+            self._clipped = (truncate, np.clip(self.data.y, -truncate, truncate))
+        return self._clipped[1]
+
+    def _evaluate(self, q: Evaluate) -> Array:
+        if q.activation.code == CUSTOM:
+            return self._python_sums(q)
+        coef, bias = self._split(q.w)
+        zeros = np.zeros(len(self.segments.starts), dtype=np.int64)
+        return self._kernel(
+            coef[None, :], np.array([bias]), zeros, self.labels_of(q.truncate),
+            activation=q.activation, true_slope=not q.surrogate,
+        )  # fmt: skip
+
+    def _moments(self, q: Moments) -> Array:
+        d, mine = self.data.n_features, q.directions[self.codes]
+        bias = mine[:, -1] if self.data.intercept else np.zeros(len(mine))
+        return self._kernel(
+            np.ascontiguousarray(mine[:, :d]), np.ascontiguousarray(bias), self.segments.groups,
+            np.empty(0), activation=identity(), true_slope=False,
+        )  # fmt: skip
+
+    def _separation(self, q: Separation) -> Array:
+        stacked, d = np.vstack([q.points, q.w]), self.data.n_features
+        biases = stacked[:, -1].copy() if self.data.intercept else np.zeros(len(stacked))
+        coef = np.ascontiguousarray(stacked[:, :d])
+        return self._group_sums(
+            lambda lo, hi, _: self._apart(lo, hi, coef, biases, q.activation), len(q.points)
+        )
+
+    def _apart(self, lo: int, hi: int, coef: Array, biases: Array, sigma: Activation) -> Array:
+        """How far apart the last neuron's outputs are from each of the others', over ``lo:hi``."""
+        total = np.zeros(len(coef) - 1)
+        for a, b in self._blocks(lo, hi):
+            values = sigma.value(coef @ self._rows(a, b).T + biases[:, None])
+            total += (values[:-1] - values[-1]) ** 2 @ self.data.weights_of(a, b)
+        return total
+
+    def _labels(self, q: Labels) -> Array:
+        gap = self.labels_of(q.truncate) - q.pivot
+        weights = self.data.weights_of(0, len(gap))
+        both = np.stack([weights * gap, weights * gap * gap], axis=1)
+        return np.add.reduceat(both, self.data.offsets[:-1], axis=0)
+
+    def _matrices(self, q: Gram) -> Array:
+        size = self.data.n_coef if q.basis is None else q.basis.shape[1]
+        if q.share_K is None:
+            return self._group_sums(lambda a, b, g: self._gram(a, b, 1.0, q), size, size)
+        # One matrix for all groups: chunks together make as many partial sums as a budget for
+        # them allows.
+        share, seg = q.share_K[self.codes], self.segments
+        n_chunks = len(seg.chunks) - 1
+        runs = max(2, min(n_chunks, MATRIX_BYTES // (8 * size**2 + 1)))
+        edges = [seg.chunks[n_chunks * r // runs] for r in range(runs + 1)]
+        out = np.zeros((runs, size, size))
+
+        def per_range(first: int, last: int) -> None:
+            for run in range(first, last):
+                for s in range(edges[run], edges[run + 1]):
+                    out[run] += self._gram(
+                        int(seg.starts[s]), int(seg.stops[s]), float(share[seg.groups[s]]), q
+                    )
+
+        self._share_out(per_range, runs, size)
+        return out.sum(axis=0)
+
+    # -- shared machinery ------------------------------------------------------------------
+
+    def _split(self, w: Array) -> tuple[Array, float]:
+        coef = np.ascontiguousarray(w[: self.data.n_features])
+        return coef, float(w[-1]) if self.data.intercept else 0.0
+
+    def _share_out(self, work: Callable[[int, int], None], n_items: int, uses: int = 1) -> None:
+        """``work(lo, hi)`` over all items, by threads if that many ``uses`` of numbers pay."""
+        if self.numbers * uses + len(self.data.y) < THREAD_WORK:
+            work(0, n_items)
+        else:
+            over_ranges(work, n_items)
+
+    def _group_sums(self, work: SegmentWork, *shape: int) -> Array:
+        """Group sums of what ``work(lo, hi, group)`` sums over rows ``lo:hi``: (K, *shape)."""
+        seg = self.segments
+        sums = np.zeros((len(seg.starts), *shape))
+
+        def per_range(first: int, last: int) -> None:
+            for s in range(first, last):
+                sums[s] = work(int(seg.starts[s]), int(seg.stops[s]), int(seg.groups[s]))
+
+        self._share_out(per_range, len(seg.starts), shape[-1])
+        return np.add.reduceat(sums, self._first, axis=0)
+
+    def _blocks(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:
+        """Runs of rows that together are ``lo:hi``, each small enough to copy."""
+        size = max(64, BLOCK_NUMBERS // max(1, self.data.n_features))
+        for start in range(lo, hi, size):
+            yield start, min(start + size, hi)
+
+    def _python_sums(self, q: Evaluate) -> Array:
+        """Sums for an activation that only Python can evaluate."""
+        coef, bias = self._split(q.w)
+        y = self.labels_of(q.truncate)
+
+        def sums(lo: int, hi: int, _: int) -> Array:
+            total = np.zeros(self.data.n_features + 2)
+            for a, b in self._blocks(lo, hi):
+                rows = self._rows(a, b)
+                z = rows @ coef + bias
+                residual = q.activation.value(z) - y[a:b]
+                weighted = self.data.weights_of(a, b) * residual
+                c = weighted if q.surrogate else weighted * q.activation.derivative(z)
+                total += np.concatenate([c @ rows, [c.sum(), weighted @ residual]])
+            return total
+
+        return self._group_sums(sums, self.data.n_features + 2)

@@ -1,0 +1,312 @@
+"""Rows in a torch tensor, on a graphics card or the CPU: they stay where they are.
+
+Rows are sorted by group once, on their device, and read in blocks that bound what a pass needs
+beside them. Sums are double, also of float32 rows. Only sums of groups come to the host, and
+scores for an activation of one's own, which only Python can evaluate.
+
+A device without double precision (MPS) computes and sums blocks in float32, and blocks are added
+up in double on the host. Losses are then good to about six digits; ``tol`` should not ask for more.
+
+On one CPU or CUDA device the same input gives the same bits, for one number of torch's threads.
+Elsewhere short groups are added in the device's own order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from counterpoise.activations.activation import CUSTOM, ELU, PIECEWISE, SOFTPLUS, Activation
+from counterpoise.rows.engines import questions as asked
+from counterpoise.rows.engines.base import Census, SumEngine
+from counterpoise.rows.groups import GroupedData
+from counterpoise.rows.sample import BUDGET, RowSample
+
+Array = np.ndarray
+
+# Numbers in a block: a CPU wants it in its cache, CUDA few calls, float32 devices short sums.
+CPU_NUMBERS, CUDA_NUMBERS, OTHER_NUMBERS = 1 << 18, 1 << 24, 1 << 20
+# A group of this share of a block is read by itself; no thread of a device adds more rows than RUN.
+LONG_SHARE, RUN = 8, 1024
+
+
+class Block(NamedTuple):
+    """Rows ``lo:hi``: of one long group, or of whole short ones from group ``first`` on.
+
+    ``codes`` are its rows' groups; ``levels`` say how many rows, and then sums of rows, to add.
+    """
+
+    lo: int
+    hi: int
+    first: int
+    sizes: list[int]
+    codes: Tensor
+    levels: list[Tensor]
+
+    def sums(self, values: Tensor, c: Tensor | None = None) -> Tensor:
+        """Sums of the rows of ``values``, times ``c``, of each of its groups: (groups, m)."""
+        if len(self.sizes) == 1:
+            return (values.sum(0) if c is None else c @ values)[None]
+        if c is not None:
+            values = c[:, None] * values
+        if not self.levels:
+            out = values.new_zeros((len(self.sizes), values.shape[1]))
+            return out.index_add_(0, self.codes - self.first, values)
+        for lengths in self.levels:
+            values = torch.segment_reduce(values, "sum", lengths=lengths, unsafe=True)
+        return values
+
+
+class TorchEngine(SumEngine):
+    """All rows on one device. They are copied only if not yet in the order of their groups."""
+
+    def __init__(self, X: Tensor, y: Any, groups: Any, sample_weight: Any, activation: Activation,
+                 *, intercept: bool = True, centred: bool = True) -> None:  # fmt: skip
+        X, y = check_matrix(X), check_labels(y, len(X))
+        numbers = np.arange(len(X), dtype=float)[:, None]  # sorted in place of the rows
+        data = GroupedData.build(numbers, y, host(groups), host(sample_weight), intercept=intercept)
+        order = data.X[:, 0].astype(np.int64)
+        if not np.array_equal(order, numbers[:, 0]):
+            X = X.index_select(0, torch.from_numpy(order).to(X.device))
+        self.X, self.dtype = X, working_dtype(X.device)
+        self.y = self._tensor(data.y)
+        self.weights = self._tensor(data.row_weights) if data.row_weights.size else None
+        self.sizes = np.diff(data.offsets)
+        self.blocks = list(cut(data.offsets, block_rows(X), X.device))
+        shift = host(X[:: max(1, len(X) // 4096)].to(self.dtype).mean(0)).astype(float)
+        narrow = torch.float32 in (X.dtype, self.dtype)
+        census = Census(
+            labels=data.labels, totals=data.totals, n_rows=len(X), n_features=X.shape[1],
+            intercept=intercept, pivot=data.centre()[1],
+            shift=shift if intercept and centred else np.zeros_like(shift),
+            precision=float(np.finfo(np.float32 if narrow else np.float64).eps),
+        )  # fmt: skip
+        super().__init__(census, activation)
+
+    def sample(self) -> RowSample:
+        numbers = np.arange(len(self.X), dtype=float)[:, None]  # drawn in place of the rows
+        codes = np.repeat(np.arange(self.n_groups), self.sizes)
+        budget = max(1, BUDGET // self.n_features)
+        weights = None if self.weights is None else host(self.weights)
+        drawn = RowSample.draw(
+            numbers, host(self.y), codes, self.census.labels, weights, budget=budget
+        )
+        rows = torch.from_numpy(drawn.X[:, 0].astype(np.int64)).to(self.X.device)
+        return replace(drawn, X=host(self.X.index_select(0, rows)), budget=BUDGET)
+
+    def ask(self, question: asked.Question) -> Array:
+        """What blocks add, in their order and in double: on the device, if it has that."""
+        self.counter.count += not isinstance(question, asked.Labels)
+        answer = getattr(self, f"_add_{type(question).__name__.lower()}")  # _add_evaluate, ...
+        known, total = vars(question).items(), None
+        arrays = {name: self._tensor(v) for name, v in known if isinstance(v, np.ndarray)}
+        question = replace(question, **arrays)
+        for b in self.blocks:
+            part = answer(question, b)
+            if self.dtype is not torch.float64:
+                part = part.cpu().double()
+            if total is None:
+                shape = part.shape if question.pooled else (self.n_groups, *part.shape[1:])
+                total = part.new_zeros(shape)
+            into = total if question.pooled else total[b.first : b.first + len(b.sizes)]
+            into += part
+        return host(total)
+
+    # -- what a block adds; arrays of the question are tensors by now ----------------------
+
+    def _add_evaluate(self, q: asked.Evaluate, b: Block) -> Tensor:
+        rows, (coef, bias) = self._rows(b), self._split(q.w)
+        z = rows @ coef + bias
+        residual = value(q.activation, z) - self._labels_of(b, q.truncate)
+        return self._gradient(b, rows, residual, None if q.surrogate else slope(q.activation, z))
+
+    def _add_moments(self, q: asked.Moments, b: Block) -> Tensor:
+        rows, (coef, bias) = self._rows(b), self._split(q.directions)
+        if len(b.sizes) == 1:
+            return self._gradient(b, rows, rows @ coef[b.first] + bias[b.first], None)
+        return self._gradient(b, rows, (rows * coef[b.codes]).sum(1) + bias[b.codes], None)
+
+    def _gradient(self, b: Block, rows: Tensor, residual: Tensor, slopes: Tensor | None) -> Tensor:
+        """Sums of ``c x``, of ``c = residual slope`` and of squared residuals."""
+        c = residual if self.weights is None else residual * self.weights[b.lo : b.hi]
+        loss, c = c * residual, c if slopes is None else c * slopes
+        return torch.cat([b.sums(rows, c), b.sums(torch.stack([c, loss], 1))], 1)
+
+    def _add_separation(self, q: asked.Separation, b: Block) -> Tensor:
+        coef, bias = self._split(torch.cat([q.points, q.w[None]]))
+        values = value(q.activation, self._rows(b) @ coef.T + bias)
+        return b.sums((values[:, :-1] - values[:, -1:]) ** 2, self._weights_of(b))
+
+    def _add_squares(self, q: asked.Squares, b: Block) -> Tensor:
+        return b.sums((self._rows(b) - q.shift) ** 2, self._weights_of(b))
+
+    def _add_labels(self, q: asked.Labels, b: Block) -> Tensor:
+        gap = self._labels_of(b, q.truncate) - q.pivot
+        return b.sums(torch.stack([gap, gap * gap], 1), self._weights_of(b))
+
+    def _add_gram(self, q: asked.Gram, b: Block) -> Tensor:
+        X, weights = self._rows(b), self._weights_of(b)
+        rows = X - q.shift
+        if self.census.intercept:
+            rows = torch.cat([rows, rows.new_ones((len(rows), 1))], 1)
+        if q.basis is not None:
+            rows = rows @ q.basis
+        if weights is not None:
+            rows = rows * weights.sqrt()[:, None]
+        if q.w is not None:
+            coef, bias = self._split(q.w)
+            rows = rows * slope(q.activation, X @ coef + bias)[:, None]
+        if q.share_K is None:
+            return torch.stack([run.T @ run for run in rows.split(b.sizes)])
+        rows = rows * q.share_K[b.codes].sqrt()[:, None]
+        return rows.T @ rows
+
+    def _rows(self, b: Block) -> Tensor:
+        return self.X[b.lo : b.hi].to(self.dtype)
+
+    def _weights_of(self, b: Block) -> Tensor | None:
+        return None if self.weights is None else self.weights[b.lo : b.hi]
+
+    def _labels_of(self, b: Block, truncate: float | None) -> Tensor:
+        y = self.y[b.lo : b.hi]
+        return y if truncate is None else y.clamp(-truncate, truncate)
+
+    def _split(self, w: Any) -> tuple[Tensor, Tensor]:
+        """Coefficients and intercept of a point, or of every row of a matrix of points."""
+        if self.census.intercept:
+            return w[..., :-1], w[..., -1]
+        return w, w.new_zeros(w.shape[:-1])
+
+    def _tensor(self, values: Array) -> Tensor:
+        return torch.tensor(values, dtype=self.dtype, device="cpu").to(self.X.device)
+
+
+def predict(X: Tensor, coef: Array, intercept: float, activation: Activation) -> Tensor:
+    """``sigma(X @ coef + intercept)`` on the device of ``X``, in double where it has that.
+
+    A tensor for a tensor: bringing predictions to the host is the caller's choice.
+    """
+    X = check_matrix(X)
+    if X.shape[1] != len(coef):
+        raise ValueError(f"X has {X.shape[1]} features, but the fit was to {len(coef)}")
+    w = torch.tensor(coef, dtype=working_dtype(X.device), device="cpu").to(X.device)
+    scores = torch.cat([x.to(w.dtype) @ w for x in X.split(block_rows(X))])
+    return value(activation, scores + intercept)
+
+
+def block_rows(X: Tensor) -> int:
+    """Rows read at a time."""
+    numbers = {"cpu": CPU_NUMBERS, "cuda": CUDA_NUMBERS}.get(X.device.type, OTHER_NUMBERS)
+    return max(64, numbers // X.shape[1])
+
+
+def cut(offsets: Array, size: int, device: Any) -> Iterator[Block]:
+    """Long groups in pieces, short ones in company: at most ``size`` rows together."""
+    edges, sizes = offsets.tolist(), np.diff(offsets)
+    codes = torch.from_numpy(np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)).to(device)
+    ordered = device.type in ("cpu", "cuda")  # elsewhere there is no segment_reduce
+    first, long = 0, max(1, size // LONG_SHARE)
+    while first < len(sizes):
+        lo, last, short = edges[first], first + 1, sizes[first] < long
+        while short and last < len(sizes) and sizes[last] < long and edges[last + 1] - lo <= size:
+            last += 1
+        for a in range(lo, edges[last], size):
+            z = min(a + size, edges[last])
+            few = sizes[first:last] if short else np.array([z - a])
+            levels = [torch.from_numpy(counts).to(device) for counts in runs(few)]
+            yield Block(a, z, first, few.tolist(), codes[a:z], levels if ordered else [])
+        first = last
+
+
+def runs(sizes: Array) -> list[Array]:
+    """How many rows are added at a time, at most ``RUN``, and then how many of these sums."""
+    pieces = -(-sizes // RUN)
+    lengths = np.full(pieces.sum(), RUN)
+    lengths[np.cumsum(pieces) - 1] = sizes - (pieces - 1) * RUN
+    return [lengths] if (pieces == 1).all() else [lengths, pieces]
+
+
+@lru_cache
+def working_dtype(device: Any) -> Any:
+    """float64 where the device has it, else float32."""
+    try:
+        return (torch.ones(1, dtype=torch.float64, device=device) * 2).dtype
+    except (TypeError, RuntimeError):
+        return torch.float32
+
+
+def host(values: Any) -> Any:
+    """A tensor as an array on the host; anything else as it is."""
+    if isinstance(values, Tensor):
+        values = values.detach().cpu()
+        values = (values.float() if values.dtype is torch.bfloat16 else values).numpy()
+    return values
+
+
+def check_matrix(X: Tensor) -> Tensor:
+    """A dense matrix of finite real numbers, apart from any graph; not copied."""
+    X = X.detach()
+    if X.layout is not torch.strided or X.is_complex() or X.is_quantized:
+        kind = f"{X.dtype}, {X.layout}; use X.to_dense(), or a SciPy CSR matrix"
+        raise ValueError(f"X must be a dense tensor of real numbers; got {kind}")
+    if X.ndim != 2 or not X.numel():
+        raise ValueError(f"X must have rows and columns; got a tensor of shape {tuple(X.shape)}")
+    if not torch.stack([torch.isfinite(x).all() for x in X.split(block_rows(X))]).all():
+        raise ValueError("X has missing or infinite values; impute or leave out these rows")
+    return X
+
+
+def check_labels(y: Any, n: int) -> Array:
+    """One finite label per row, on the host; a single column will do."""
+    try:
+        labels = np.asarray(host(y), dtype=float)
+    except (TypeError, ValueError):
+        raise ValueError(f"y must hold a number for each of the {n} rows of X") from None
+    if labels.shape not in ((n,), (n, 1)):
+        raise ValueError(f"X has {n} rows but y has shape {labels.shape}; give one label per row")
+    if not np.isfinite(labels).all():
+        raise ValueError("y has missing or infinite values; impute or leave out these rows")
+    return labels.reshape(n)
+
+
+def value(sigma: Activation, z: Tensor) -> Tensor:
+    """``sigma(z)``; by way of the host if only Python can evaluate it."""
+    if sigma.code == PIECEWISE:
+        left, width, offset = sigma.parameters
+        ramp = (z - width).clamp(min=0.0) + width * share_of(z, width) ** 2
+        return left * z + (1.0 - left) * ramp - offset
+    if sigma.code == SOFTPLUS:  # torch's own is a straight line from 20 on
+        return z.clamp(min=0.0) + torch.log1p(torch.exp(-z.abs())) - math.log(2.0)
+    if sigma.code == ELU:
+        return torch.where(z >= 0, z, torch.expm1(z.clamp(max=0.0)))
+    return on_host(sigma.value, z) if sigma.code == CUSTOM else z
+
+
+def slope(sigma: Activation, z: Tensor) -> Tensor:
+    """``sigma'(z)``; at a kink, the slope to its right."""
+    if sigma.code == PIECEWISE:
+        left, width, _ = sigma.parameters
+        return left + (1.0 - left) * share_of(z, width)
+    if sigma.code == SOFTPLUS:
+        return torch.sigmoid(z)
+    if sigma.code == ELU:
+        return torch.exp(z.clamp(max=0.0))
+    return on_host(sigma.derivative, z) if sigma.code == CUSTOM else torch.ones_like(z)
+
+
+def share_of(z: Tensor, width: float) -> Tensor:
+    """How much of the right-hand slope there is: none left of ``-width``, all from ``width`` on."""
+    return ((z + width) / (2.0 * width)).clamp(0.0, 1.0) if width > 0.0 else (z >= 0).to(z.dtype)
+
+
+def on_host(function: Callable[[Array], Array], z: Tensor) -> Tensor:
+    """A function of arrays, applied to scores; its own copy of them, to do with as it likes."""
+    answer = np.array(function(host(z).astype(float)), dtype=float)
+    return torch.from_numpy(answer).to(z.dtype).to(z.device)

@@ -1,0 +1,252 @@
+"""GroupedData: rows sorted by group, checked once, never changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class GroupedData:
+    """Rows of one group after another.
+
+    Attributes
+    ----------
+    X : C-ordered float32 or float64 array, or CSR matrix, of shape (n, d)
+    y : float64 array of shape (n,)
+    labels : array of shape (K,)
+        The sorted group labels; group ``i`` owns rows ``offsets[i] : offsets[i+1]``.
+    row_weights : float64 array of shape (n,), or empty when all rows count alike
+    intercept : bool
+        Whether a constant feature is understood after the last column.
+    """
+
+    X: Any
+    y: Array
+    labels: Array
+    offsets: Array
+    row_weights: Array
+    intercept: bool = True
+    totals: Array = field(init=False)
+
+    def __post_init__(self) -> None:
+        sizes = np.diff(self.offsets).astype(float)
+        if self.row_weights.size:
+            sizes = np.add.reduceat(self.row_weights, self.offsets[:-1])
+        object.__setattr__(self, "totals", sizes)
+
+    @classmethod
+    def build(
+        cls,
+        X: Any,
+        y: Array,
+        groups: Any = None,
+        sample_weight: Array | None = None,
+        *,
+        intercept: bool = True,
+    ) -> GroupedData:
+        """Sort checked rows by group. Rows of zero weight are left out, as if not given.
+
+        ``X`` is copied only if its rows are not yet in group order or not C-ordered floats.
+        """
+        n = X.shape[0]
+        if len(y) != n:
+            raise ValueError(f"X has {n} rows but y has {len(y)}")
+        labels, codes = encode_groups(groups, n)
+        weights = check_weights(sample_weight, n)
+        keep: Array | None = None
+        if weights is not None:
+            largest = float(weights.max())
+            if not 1e-100 < largest < 1e100:  # sums of squares must not leave the range
+                weights = weights / max(largest, np.finfo(float).tiny)
+            keep = np.flatnonzero(weights > 0)
+            if keep.size == 0:
+                raise ValueError("sample_weight is zero for every row; nothing to fit")
+            if keep.size == n:
+                keep = None
+            else:
+                present, codes = np.unique(codes[keep], return_inverse=True)
+                labels, weights = labels[present], weights[keep]
+            if np.ptp(weights) == 0:
+                weights = None
+        return cls.sort(X, y, codes, labels, weights, keep=keep, intercept=intercept)
+
+    @classmethod
+    def sort(
+        cls,
+        X: Any,
+        y: Array,
+        codes: Array,
+        labels: Array,
+        weights: Array | None,
+        *,
+        intercept: bool,
+        keep: Array | None = None,
+    ) -> GroupedData:
+        """Checked rows, ``codes`` numbering their ``labels`` (none of which is without rows).
+
+        With ``keep``, these rows of ``X`` and ``y``; codes and weights are theirs alone.
+        """
+        from counterpoise.rows.sorting import sorted_order, take_rows
+
+        order, offsets = sorted_order(codes, len(labels))
+        rows = keep if order is None else order if keep is None else keep[order]
+        if sparse.issparse(X):
+            X = X.tocsr() if rows is None else X.tocsr()[rows]
+            if X.dtype not in (np.float32, np.float64):
+                X = X.astype(float)
+        else:
+            X = np.asarray(X)
+            if X.dtype not in (np.float32, np.float64):
+                X = X.astype(float)
+            X = np.ascontiguousarray(X) if rows is None else take_rows(X, rows)
+        y = np.asarray(y, dtype=float)
+        if weights is not None and order is not None:
+            weights = weights[order]
+        return cls(
+            X=X,
+            y=np.ascontiguousarray(y if rows is None else y[rows]),
+            labels=labels,
+            offsets=offsets,
+            row_weights=np.empty(0) if weights is None else np.ascontiguousarray(weights),
+            intercept=intercept,
+        )
+
+    @property
+    def is_sparse(self) -> bool:
+        return sparse.issparse(self.X)
+
+    @property
+    def n_groups(self) -> int:
+        return len(self.labels)
+
+    @property
+    def n_features(self) -> int:
+        return int(self.X.shape[1])
+
+    @property
+    def codes(self) -> Array:
+        """The number of every row's group."""
+        return np.repeat(np.arange(self.n_groups), np.diff(self.offsets))
+
+    @property
+    def n_coef(self) -> int:
+        """Features, and the intercept."""
+        return self.n_features + int(self.intercept)
+
+    def weights_of(self, lo: int, hi: int) -> Array:
+        """Row weights of rows ``lo:hi``; ones when all rows count alike."""
+        return self.row_weights[lo:hi] if self.row_weights.size else np.ones(hi - lo)
+
+    def centre(self) -> tuple[Array, float]:
+        """A centre of the features and of the labels, from a spread of rows.
+
+        Zero features without an intercept (nothing could absorb the shift) and for sparse rows.
+        """
+        step = max(1, self.X.shape[0] // 4096)
+        pivot = float(np.median(self.y[::step]))
+        if self.is_sparse or not self.intercept:
+            return np.zeros(self.n_features), pivot
+        return np.asarray(self.X[::step], dtype=float).mean(axis=0), pivot
+
+
+def encode_groups(groups: Any, n: int) -> tuple[Array, Array]:
+    """Sorted distinct labels and, for every row, the index of its own."""
+    if groups is None:
+        return np.array([0]), np.zeros(n, dtype=np.intp)
+    values = as_labels(groups)
+    if values.ndim == 2 and 1 in values.shape:
+        values = values.ravel()
+    if values.shape != (n,):
+        raise ValueError(
+            f"groups must hold one label for each of the {n} rows; got shape {values.shape}"
+        )
+    missing = _missing(values)
+    if missing.any():
+        where = int(np.flatnonzero(missing)[0])
+        raise ValueError(
+            f"groups is missing at {int(missing.sum())} row(s), first at row {where}. "
+            "Give these rows a label of their own, or leave them out."
+        )
+    try:
+        return _number(values)
+    except TypeError as error:
+        kinds = sorted({type(v).__name__ for v in values.tolist()})
+        raise TypeError(
+            f"groups mixes labels that cannot be sorted together ({', '.join(kinds)}); "
+            "turn them into one kind, for example with str()"
+        ) from error
+
+
+def _number(values: Array) -> tuple[Array, Array]:
+    """``np.unique`` with its inverse, without sorting the rows where that can be avoided."""
+    if values.dtype.kind in "iu" and values.size:
+        low, high = int(values.min()), int(values.max())
+        if high - low < 4 * len(values) + 1024 and abs(low) < 1 << 62:
+            shifted = values.astype(np.int64) - low
+            there = np.bincount(shifted) > 0
+            numbers = np.cumsum(there) - 1
+            return (np.flatnonzero(there) + low).astype(values.dtype), numbers[shifted]
+    if values.dtype.kind in "OUS":
+        rows = values.tolist()
+        known = sorted(dict.fromkeys(rows))
+        number = {label: i for i, label in enumerate(known)}
+        labels = np.empty(len(known), dtype=values.dtype)
+        labels[:] = known
+        return labels, np.fromiter(map(number.__getitem__, rows), np.int64, len(rows))
+    labels, codes = np.unique(values, return_inverse=True)
+    return labels, codes.reshape(-1)
+
+
+def label_list(labels: Array) -> list[Any]:
+    """Labels as plain Python values; dates stay dates (as integers they would lose their unit)."""
+    return list(labels) if labels.dtype.kind in "mM" else labels.tolist()
+
+
+def check_weights(sample_weight: Any, n: int) -> Array | None:
+    """One finite weight per row, none negative; None stays None."""
+    if sample_weight is None:
+        return None
+    weights = np.asarray(sample_weight, dtype=float)
+    if weights.shape != (n,):
+        raise ValueError(f"sample_weight must have shape ({n},); got {weights.shape}")
+    bad = ~(np.isfinite(weights) & (weights >= 0))
+    if bad.any():
+        where = int(np.flatnonzero(bad)[0])
+        raise ValueError(
+            f"sample_weight must be finite and not negative; it is {weights[where]} at row {where}"
+        )
+    return weights
+
+
+def as_labels(groups: Any) -> Array:
+    """An array of labels; of a list, without turning numbers or missing values into text."""
+    values = np.asarray(groups)
+    if isinstance(groups, (list, tuple)) and values.dtype.kind in "US":
+        kinds = {str, np.str_} if values.dtype.kind == "U" else {bytes, np.bytes_}
+        if not {type(v) for v in groups} <= kinds:
+            values = np.empty(len(groups), dtype=object)
+            values[:] = groups
+    return values
+
+
+def _missing(values: Array) -> Array:
+    if values.dtype.kind in "fc":
+        return np.isnan(values)
+    if values.dtype.kind in "mM":
+        return np.isnat(values)
+    if values.dtype.kind == "O":
+        # None, NaN, pandas.NA and NaT: a missing value is not equal to itself, or says so.
+        return np.array([_is_missing(v) for v in values.tolist()], dtype=bool)
+    return np.zeros(values.shape, dtype=bool)
+
+
+def _is_missing(value: Any) -> bool:
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, (float, np.datetime64, np.timedelta64)) and bool(value != value)

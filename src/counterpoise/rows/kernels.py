@@ -1,0 +1,400 @@
+"""Compiled row kernels: one read of the rows gives losses and gradients of every group.
+
+A *segment* is a run of rows of one group. Rows are visited in blocks that stay in the core's
+first cache between their two uses: the product with ``w``, and the sum into the gradient.
+Both uses ask for the rows of the next block in small, even portions, so that memory never
+waits for arithmetic. Row data is read in its own precision; every sum is double.
+
+Indices are unsigned: a signed one might count from the end, and checking that keeps a loop
+from being vectorised. For the same reason, and to keep divisions out, steps are ``while``
+loops over flat positions.
+"""
+
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from counterpoise.activations.activation import ELU, PIECEWISE, SOFTPLUS
+
+# Only what a loop needs: sums may be reordered; elementwise updates may not, which keeps
+# the chain through ``out`` one addition long.
+SUMS = {"reassoc", "contract", "nsz"}
+UPDATES = {"contract", "nsz"}
+
+U = np.uintp
+ZERO, ONE, TWO, THREE, FOUR = U(0), U(1), U(2), U(3), U(4)
+LINE_BYTES = 64
+# Columns between two portions of prefetching, in bytes of one row: four rows of this length
+# are 32 lines, and half of them at a time is what a core keeps in flight.
+STRIP_BYTES = 512
+# Rows of a block: about this many bytes, so that this block and the next fit the first cache.
+BLOCK_BYTES = 1 << 13
+MIN_BLOCK, MAX_BLOCK = 16, 256
+# Four rows longer than this leave the first cache before their second use: they are added
+# while the next four, each a long stream the processor finds by itself, are projected.
+LONG_ROW_BYTES = 6 << 10
+LOG2 = math.log(2.0)
+
+
+def compiled(**options):
+    """Compile without the interpreter lock, and keep the result on disk where that is possible."""
+
+    def wrap(function):
+        try:
+            return njit(nogil=True, cache=True, **options)(function)
+        except RuntimeError:  # neither the package nor the home folder can be written to
+            return njit(nogil=True, **options)(function)
+
+    return wrap
+
+
+def inner(**options):
+    """A function of kernels alone: compiled anew with each of them, never read from disk, so that
+    a kernel is the same code whether or not it came from the cache."""
+    return njit(nogil=True, forceinline=True, **options)
+
+
+@intrinsic
+def prefetch(typing_context, array, index):
+    """Ask for the cache line of ``array[index]``; an index past the end does no harm."""
+
+    def emit(context, builder, signature, args):
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        byte_pointer, i32 = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte_pointer, i32, i32, i32])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        address = builder.bitcast(builder.gep(data, [args[1]]), byte_pointer)
+        builder.call(function, [address, i32(0), i32(3), i32(1)])  # to read, into all caches
+        return context.get_dummy_value()
+
+    return types.void(array, index), emit
+
+
+@inner()
+def activate(code, parameters, true_slope, z, slope, count):
+    """Replace ``z[:count]`` by the named activation's values and, if ``true_slope``, ``slope`` by
+    its slopes; else they stay or become one."""
+    left, width, offset = parameters
+    if code == PIECEWISE and width == 0.0:
+        for i in range(count):
+            s = 1.0 if z[i] >= 0.0 else left
+            z[i] = z[i] * s - offset
+            slope[i] = s if true_slope else 1.0
+    elif code == PIECEWISE:
+        for i in range(count):
+            t = z[i]
+            share = min(max((t + width) / (2.0 * width), 0.0), 1.0)
+            inside = left * t + (1.0 - left) * width * share * share
+            z[i] = (t if t >= width else inside) - offset
+            slope[i] = left + (1.0 - left) * share if true_slope else 1.0
+    elif code == SOFTPLUS:
+        for i in range(count):
+            t, e = z[i], math.exp(-abs(z[i]))
+            z[i] = max(t, 0.0) + math.log1p(e) - LOG2
+            slope[i] = (1.0 if t >= 0.0 else e) / (1.0 + e) if true_slope else 1.0
+    elif code == ELU:
+        for i in range(count):
+            slope[i] = 1.0
+            if z[i] < 0.0:
+                z[i] = math.expm1(z[i])
+                slope[i] = 1.0 + z[i] if true_slope else 1.0
+
+
+@inner(fastmath=SUMS)
+def to_coefficients(z, slope, y, weights, first, count, code, parameters, true_slope):
+    """Turn projections ``z`` into gradient coefficients in place, zeros up to a multiple of
+    four; return the sums of losses and of coefficients. ``slope`` comes filled with ones."""
+    activate(code, parameters, true_slope, z, slope, count)
+    loss = total = 0.0
+    if y.size:
+        for i in range(count):
+            z[i] -= y[first + i]
+    if weights.size:
+        for i in range(count):
+            weighted = weights[first + i] * z[i]
+            loss += weighted * z[i]
+            z[i] = weighted * slope[i]
+            total += z[i]
+    else:
+        for i in range(count):
+            loss += z[i] * z[i]
+            z[i] *= slope[i]
+            total += z[i]
+    while count & THREE:
+        z[count] = 0.0
+        count += ONE
+    return loss, total
+
+
+@inner(fastmath=SUMS)
+def project(X, d, first, count, w, bias, z, ahead, portion):
+    """``z[i] = X[first + i] . w + bias``, four rows at a time; the last row stands in for rows
+    beyond it. Asks for ``portion`` times a strip of ``X[ahead:]`` with every strip."""
+    strip, line = U(STRIP_BYTES // X.itemsize), U(LINE_BYTES // X.itemsize)
+    end = (first + count - ONE) * d
+    i, p0 = ZERO, first * d
+    while i < count:
+        p1 = min(p0 + d, end)
+        p2 = min(p1 + d, end)
+        p3 = min(p2 + d, end)
+        a0 = a1 = a2 = a3 = 0.0
+        lo = ZERO
+        while lo < d:
+            hi = min(lo + strip, d)
+            upto = ahead + portion * (hi - lo)
+            while ahead < upto:
+                prefetch(X, ahead)
+                ahead += line
+            ahead = upto
+            for k in range(lo, hi):
+                a0 += X[p0 + k] * w[k]
+                a1 += X[p1 + k] * w[k]
+                a2 += X[p2 + k] * w[k]
+                a3 += X[p3 + k] * w[k]
+            lo = hi
+        z[i], z[i + ONE], z[i + TWO], z[i + THREE] = a0 + bias, a1 + bias, a2 + bias, a3 + bias
+        i += FOUR
+        p0 = p3 + d
+
+
+@inner(fastmath=UPDATES)
+def add_rows(X, d, first, count, c, out, ahead, portion):
+    """``out[:d] += sum_i c[i] X[first + i]``; ``c`` is zero up to a multiple of four."""
+    strip, line = U(STRIP_BYTES // X.itemsize), U(LINE_BYTES // X.itemsize)
+    end = (first + count - ONE) * d
+    i, p0 = ZERO, first * d
+    while i < count:
+        p1 = min(p0 + d, end)
+        p2 = min(p1 + d, end)
+        p3 = min(p2 + d, end)
+        c0, c1, c2, c3 = c[i], c[i + ONE], c[i + TWO], c[i + THREE]
+        lo = ZERO
+        while lo < d:
+            hi = min(lo + strip, d)
+            upto = ahead + portion * (hi - lo)
+            while ahead < upto:
+                prefetch(X, ahead)
+                ahead += line
+            ahead = upto
+            for k in range(lo, hi):
+                out[k] += ((c0 * X[p0 + k] + c1 * X[p1 + k]) + c2 * X[p2 + k]) + c3 * X[p3 + k]
+            lo = hi
+        i += FOUR
+        p0 = p3 + d
+
+
+@inner(fastmath=SUMS)
+def add_and_project(X, d, first, w, bias, z, out):
+    """Add the four rows before ``first`` with coefficients ``z``, and let the projections of the
+    four rows from ``first`` on take their place."""
+    q0, p0 = first * d - FOUR * d, first * d
+    q1, q2, q3 = q0 + d, q0 + TWO * d, q0 + THREE * d
+    p1, p2, p3 = p0 + d, p0 + TWO * d, p0 + THREE * d
+    c0, c1, c2, c3 = z[0], z[1], z[2], z[3]
+    a0 = a1 = a2 = a3 = 0.0
+    for k in range(d):
+        out[k] += ((c0 * X[q0 + k] + c1 * X[q1 + k]) + c2 * X[q2 + k]) + c3 * X[q3 + k]
+        a0 += X[p0 + k] * w[k]
+        a1 += X[p1 + k] * w[k]
+        a2 += X[p2 + k] * w[k]
+        a3 += X[p3 + k] * w[k]
+    z[0], z[1], z[2], z[3] = a0 + bias, a1 + bias, a2 + bias, a3 + bias
+
+
+@inner()
+def rows_per_block(row_bytes):
+    """Rows projected before they are added: a multiple of eight, or four long ones."""
+    if row_bytes > LONG_ROW_BYTES:
+        return FOUR
+    return U(max(MIN_BLOCK, min(MAX_BLOCK, BLOCK_BYTES // max(1, row_bytes))) & ~7)
+
+
+@compiled()
+def evaluate_dense(
+    X, y, weights, W, bias, row_of_W, starts, stops, groups, slots, lo, hi, code, parameters,
+    true_slope, sums, parts,
+):  # fmt: skip
+    """Sums of segments ``lo .. hi``: gradient, its coefficients', losses. A whole group's go to
+    ``sums[g]``, those of a part of one to ``parts[slots[s]]``. ``X`` is one long vector of rows as
+    long as those of ``W``.
+    """
+    d = U(W.shape[1])
+    block = rows_per_block(X.itemsize * W.shape[1])
+    long_rows = block == FOUR
+    portion = ZERO if long_rows else TWO
+    z, slope = np.empty(MAX_BLOCK), np.empty(MAX_BLOCK)
+    for i in range(MAX_BLOCK):
+        slope[i] = 1.0
+    for s in range(lo, hi):
+        w, b = W[row_of_W[s]], bias[row_of_W[s]]
+        out = sums[groups[s]] if slots[s] < 0 else parts[slots[s]]
+        for k in range(out.size):
+            out[k] = 0.0
+        first, stop = U(starts[s]), U(stops[s])
+        pending = False
+        while first < stop:
+            count = min(block, stop - first)
+            ahead = (first + block) * d
+            if pending:
+                add_and_project(X, d, first, w, b, z, out)
+            else:
+                project(X, d, first, count, w, b, z, ahead, portion)
+            loss, total = to_coefficients(
+                z, slope, y, weights, first, count, code, parameters, true_slope
+            )
+            out[d] += total
+            out[d + ONE] += loss
+            pending = long_rows and first + block + block <= stop
+            if not pending:
+                add_rows(X, d, first, count, z, out, ahead + count * d // TWO, portion)
+            first += count
+
+
+@compiled()
+def evaluate_csr(
+    data, indices, indptr, y, weights, W, bias, row_of_W, starts, stops, groups, slots, lo, hi,
+    code, parameters, true_slope, sums, parts,
+):  # fmt: skip
+    """The same on CSR rows; the cost follows the stored entries."""
+    d = W.shape[1]
+    z, slope = np.empty(MAX_BLOCK), np.empty(MAX_BLOCK)
+    for i in range(MAX_BLOCK):
+        slope[i] = 1.0
+    for s in range(lo, hi):
+        w, b = W[row_of_W[s]], bias[row_of_W[s]]
+        out = sums[groups[s]] if slots[s] < 0 else parts[slots[s]]
+        for k in range(out.size):
+            out[k] = 0.0
+        for first in range(starts[s], stops[s], MAX_BLOCK):
+            count = min(MAX_BLOCK, stops[s] - first)
+            for i in range(count):
+                a = b
+                for p in range(indptr[first + i], indptr[first + i + 1]):
+                    a += data[p] * w[indices[p]]
+                z[i] = a
+            loss, total = to_coefficients(
+                z, slope, y, weights, U(first), U(count), code, parameters, true_slope
+            )
+            out[d] += total
+            out[d + 1] += loss
+            for i in range(count):
+                for p in range(indptr[first + i], indptr[first + i + 1]):
+                    out[indices[p]] += z[i] * data[p]
+
+
+@compiled()
+def merge_parts(parts, group_of_part, sums):
+    """Sums of the groups that were cut, their parts added in the order of the rows."""
+    p = 0
+    while p < group_of_part.size:
+        g = group_of_part[p]
+        for k in range(sums.shape[1]):
+            sums[g, k] = 0.0
+        while p < group_of_part.size and group_of_part[p] == g:
+            for k in range(sums.shape[1]):
+                sums[g, k] += parts[p, k]
+            p += 1
+
+
+@compiled()
+def scaled_rows(X, weights, shift, intercept, w, bias, lo, hi, code, parameters, scale, start, out):
+    """Rows ``lo .. hi`` of slope not zero, as ``sqrt(scale weight) slope (x - shift, 1)``, one
+    after another into ``out[start:]``; return where they end. An empty ``w`` takes the slope
+    as one. Columns of ``out`` beyond the last coefficient are left alone.
+
+    The Gram matrix of these rows is their Gauss-Newton matrix.
+    """
+    d = U(shift.size)
+    block = rows_per_block(X.itemsize * shift.size)
+    z, slope = np.empty(MAX_BLOCK), np.empty(MAX_BLOCK)
+    for i in range(MAX_BLOCK):
+        slope[i] = 1.0
+    first, stop, m = U(lo), U(hi), U(start)
+    while first < stop:
+        count = min(block, stop - first)
+        if w.size:
+            project(X, d, first, count, w, bias, z, (first + block) * d, FOUR)
+            activate(code, parameters, True, z, slope, count)
+        for i in range(count):
+            c = slope[i] * math.sqrt(scale * (weights[first + i] if weights.size else 1.0))
+            if c != 0.0:
+                p = (first + i) * d
+                for k in range(d):
+                    out[m, k] = (X[p + k] - shift[k]) * c
+                if intercept:
+                    out[m, d] = c
+                m += ONE
+        first += count
+    return m
+
+
+@compiled(fastmath=SUMS)
+def separations(X, weights, W, bias, lo, hi, code, parameters, out):
+    """``out[p] = sum_j weight_j (sigma(W[p].x_j + bias[p]) - sigma(W[-1].x_j + bias[-1]))^2`` over
+    rows ``lo .. hi``, all but the last ``p``."""
+    d, last = U(W.shape[1]), W.shape[0] - 1
+    block = rows_per_block(X.itemsize * W.shape[1])
+    z, base, slope = np.empty(MAX_BLOCK), np.empty(MAX_BLOCK), np.empty(MAX_BLOCK)
+    out[:] = 0.0
+    first, stop = U(lo), U(hi)
+    while first < stop:
+        count = min(block, stop - first)
+        project(X, d, first, count, W[last], bias[last], base, (first + block) * d, FOUR)
+        activate(code, parameters, False, base, slope, count)
+        for p in range(last):
+            project(X, d, first, count, W[p], bias[p], z, ZERO, ZERO)
+            activate(code, parameters, False, z, slope, count)
+            total = 0.0
+            if weights.size:
+                for i in range(count):
+                    total += weights[first + i] * (z[i] - base[i]) ** 2
+            else:
+                for i in range(count):
+                    total += (z[i] - base[i]) ** 2
+            out[p] += total
+        first += count
+
+
+@compiled()
+def gather_rows(X, d, order, lo, hi, out):
+    """Rows ``lo .. hi`` of ``out`` are rows ``order[lo:hi]`` of ``X``, both one long vector of
+    rows of length ``d``; rows are asked for a little before they are copied."""
+    line, reach = U(LINE_BYTES // X.itemsize), U(max(1, 4096 // max(1, X.itemsize * d)))
+    d = U(d)
+    j, stop = U(lo), U(hi)
+    while j < stop:
+        if j + reach < stop:
+            p = U(order[j + reach]) * d
+            upto = p + d
+            while p < upto:
+                prefetch(X, p)
+                p += line
+            prefetch(X, upto - ONE)
+        p, q = U(order[j]) * d, j * d
+        for k in range(d):
+            out[q + k] = X[p + k]
+        j += ONE
+
+
+@compiled()
+def counting_sort(codes, n_codes):
+    """Stable order of rows by code ``0 .. n_codes``, and where each code's rows begin."""
+    offsets = np.zeros(n_codes + 1, dtype=np.int64)
+    for code in codes:
+        offsets[U(code) + ONE] += 1
+    for code in range(n_codes):
+        offsets[code + 1] += offsets[code]
+    free = offsets.copy()
+    order = np.empty(codes.size, dtype=np.int64)
+    for row in range(codes.size):
+        code = U(codes[row])
+        order[U(free[code])] = row
+        free[code] += 1
+    return order, offsets

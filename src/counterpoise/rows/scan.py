@@ -1,0 +1,202 @@
+"""The first look at rows that do not all fit in memory: groups, totals, a centre.
+
+A :class:`Scan` of two runs of rows is the merger of theirs, in any grouping of the runs, so it
+can be made chunk by chunk or as a tree across machines.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from counterpoise.rows.engines.base import Census
+from counterpoise.rows.groups import check_weights, encode_groups
+from counterpoise.rows.sample import RowSample
+
+Array = np.ndarray
+
+# Sums of squares times weights must stay far from the largest double.
+LARGEST_WEIGHT = 1e100
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Checked rows of one chunk: ``codes`` number the chunk's own sorted ``labels``.
+
+    ``n_read`` counts rows of zero weight, too; ``grouped`` says whether there were labels.
+    """
+
+    X: Any
+    y: Array
+    labels: Array
+    codes: Array
+    weights: Array | None
+    grouped: bool
+    n_read: int
+
+
+def check_chunk(
+    X: Any, y: Any, groups: Any, weights: Any, where: str, *, seen: bool = False
+) -> Rows:
+    """Rows of a chunk as arrays of finite numbers; rows of zero weight are left out.
+
+    Features ``seen`` before are taken to be finite still.
+    """
+    if sparse.issparse(X):
+        X = X.tocsr()
+        values = X.data
+    else:
+        X = values = np.asarray(X)
+    if X.ndim != 2:
+        raise ValueError(f"{where}: X must have two dimensions; got shape {X.shape}")
+    if X.dtype not in (np.float32, np.float64):
+        try:
+            X = X.astype(float)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"{where}: X must hold numbers; got an array of dtype {X.dtype}"
+            ) from None
+        values = X.data if sparse.issparse(X) else X
+    y = np.asarray(y, dtype=float)
+    if y.shape != (X.shape[0],):
+        raise ValueError(f"{where}: X has {X.shape[0]} rows but y has shape {y.shape}")
+    for name, numbers in (("X", values), ("y", y)):
+        if not (seen and name == "X") and not np.isfinite(numbers).all():
+            raise ValueError(
+                f"{where}: {name} has missing or infinite values; impute or leave out these rows"
+            )
+    n_read = len(y)
+    try:
+        labels, codes = encode_groups(groups, n_read)
+        weights = check_weights(weights, n_read)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{where}: {error}") from None
+    if weights is not None and weights.max(initial=0.0) > LARGEST_WEIGHT:
+        raise ValueError(
+            f"{where}: sample_weight has {weights.max():g}, above {LARGEST_WEIGHT:g}; only ratios "
+            "of weights matter, so divide all by a common number"
+        )
+    X = X if sparse.issparse(X) else np.ascontiguousarray(X)
+    if weights is not None and not weights.all():
+        keep = np.flatnonzero(weights)
+        X, y, weights = X[keep], y[keep], weights[keep]
+        present, codes = np.unique(codes[keep], return_inverse=True)
+        labels = labels[present]
+    return Rows(X, y, labels, codes, weights, groups is not None, n_read)
+
+
+@dataclass(frozen=True)
+class Scan:
+    """Groups with their total weights, and the mean of the features."""
+
+    labels: Array
+    totals: Array
+    n_rows: int
+    n_features: int
+    mean: Array
+    pivot: float
+    precision: float
+    is_sparse: bool
+    grouped: bool
+    n_read: int
+    checksum: int
+    sample: RowSample
+
+    @classmethod
+    def of(cls, rows: Rows) -> Scan:
+        """The scan of one chunk."""
+        n, d = rows.X.shape
+        is_sparse, checksum = sparse.issparse(rows.X), _checksum(rows)
+        return cls(
+            labels=rows.labels,
+            totals=np.bincount(rows.codes, weights=rows.weights, minlength=len(rows.labels)) * 1.0,
+            n_rows=n,
+            n_features=d,
+            mean=np.zeros(d) if is_sparse or not n else rows.X.mean(axis=0, dtype=float),
+            pivot=float(np.median(rows.y[:: max(1, n // 4096)])) if n else 0.0,
+            precision=float(np.finfo(rows.X.dtype).eps),
+            is_sparse=is_sparse,
+            grouped=rows.grouped,
+            n_read=rows.n_read,
+            checksum=checksum,
+            sample=RowSample.draw(
+                rows.X, rows.y, rows.codes, rows.labels, rows.weights, seed=checksum
+            ),
+        )
+
+    def merge(self, other: Scan) -> Scan:
+        """The scan of these rows and then the other's."""
+        n_read = self.n_read + other.n_read
+        if not self.n_rows or not other.n_rows:
+            return replace(self if self.n_rows else other, n_read=n_read)
+        if self.grouped != other.grouped:
+            raise ValueError("groups are given in some chunks and not in others; give all or none")
+        if self.n_features != other.n_features:
+            raise ValueError(
+                f"chunks differ in their number of features: {self.n_features} and "
+                f"{other.n_features}"
+            )
+        labels = _union(self.labels, other.labels)
+        totals = np.zeros(len(labels))
+        for scan in (self, other):
+            totals[np.searchsorted(labels, scan.labels)] += scan.totals
+        n = self.n_rows + other.n_rows
+        return Scan(
+            labels=labels,
+            totals=totals,
+            n_rows=n,
+            n_features=self.n_features,
+            mean=self.mean + (other.mean - self.mean) * (other.n_rows / n),
+            pivot=self.pivot,
+            precision=max(self.precision, other.precision),
+            is_sparse=self.is_sparse or other.is_sparse,
+            grouped=self.grouped,
+            n_read=n_read,
+            checksum=zlib.crc32(other.checksum.to_bytes(4, "little"), self.checksum),
+            sample=self.sample.merge(other.sample, labels),
+        )
+
+    def census(self, *, intercept: bool, centred: bool) -> Census:
+        if not self.n_rows:
+            raise ValueError("there are no rows (with positive weight) to fit")
+        shifted = centred and intercept and not self.is_sparse
+        return Census(
+            labels=self.labels,
+            totals=self.totals,
+            n_rows=self.n_rows,
+            n_features=self.n_features,
+            intercept=intercept,
+            shift=self.mean if shifted else np.zeros(self.n_features),
+            pivot=self.pivot,
+            precision=self.precision,
+        )
+
+
+def _checksum(rows: Rows) -> int:
+    """Of every number in the chunk; groups are told by their labels and totals."""
+    X = (rows.X.data, rows.X.indices) if sparse.issparse(rows.X) else (rows.X,)
+    arrays = [*X, rows.y, rows.codes, *([] if rows.weights is None else [rows.weights])]
+    checksum = 0
+    for array in arrays:
+        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        checksum = zlib.crc32(data, checksum)  # type: ignore[arg-type]
+    return checksum
+
+
+def _union(left: Array, right: Array) -> Array:
+    """Sorted labels of both; text and numbers do not mix."""
+    text = [labels.dtype.kind in "US" for labels in (left, right)]
+    try:
+        if text[0] != text[1] and "O" not in (left.dtype.kind, right.dtype.kind):
+            raise TypeError
+        return np.union1d(left, right)
+    except TypeError:
+        raise TypeError(
+            f"groups of different chunks cannot be sorted together ({left.dtype} such as "
+            f"{left[0]!r}, and {right.dtype} such as {right[0]!r}); turn them into one kind, for "
+            "example with str()"
+        ) from None

@@ -1,0 +1,267 @@
+"""Polish: descent on the risk itself, from where Algorithm 1 ended.
+
+The surrogate gradient gets past bad stationary points, but its fixed point does not minimise
+the risk. From there each step solves a model exactly: every group's loss is replaced by its
+Gauss-Newton quadratic (exact for piecewise linear activations as long as no row changes its
+piece) and the min-max over these quadratics is solved by :mod:`counterpoise.solver.minmax`. Only
+decreases of the risk are accepted.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.optimize import minimize
+
+from counterpoise.dual.divergences import SimplexPoint
+from counterpoise.rows.engines.base import GroupEval
+from counterpoise.solver.minmax import minimise_quadratics
+from counterpoise.solver.problem import Problem
+from counterpoise.solver.quadratics import QuadraticEngine
+
+Array = np.ndarray
+logger = logging.getLogger("counterpoise")
+
+# Above this many coefficients a matrix of their squares is too dear: first-order descent.
+SECOND_ORDER_LIMIT = 512
+# Group matrices kept at once: at most this many groups and this many numbers.
+MATRIX_GROUPS, MATRIX_NUMBERS = 512, 1 << 25
+# A kink makes the risk rugged on the scale of single rows. Descending first with the kink
+# rounded, over these shares of the scores' size, passes over minima that only few rows make.
+ROUNDING: tuple[float, ...] = (0.5, 0.2)
+ROUNDED_TOL, ROUNDED_STEPS = 1e-5, 15
+# Curvatures are measured anew after a step that gained less than this share of its promise.
+KEEP_GAIN = 0.5
+
+
+@dataclass(frozen=True)
+class PolishResult:
+    """The point reached, its losses and gradients, weights, and whether the tolerance was met."""
+
+    u: Array
+    eval: GroupEval
+    point: SimplexPoint
+    risk: float
+    n_iter: int
+    converged: bool
+    hess: Array | None = None
+
+
+def keeps_group_matrices(n_groups: int, size: int) -> bool:
+    """Whether a (D, D) matrix for every group fits the budget."""
+    return n_groups <= MATRIX_GROUPS and n_groups * size * size <= MATRIX_NUMBERS
+
+
+def polish(
+    problem: Problem,
+    u: Array,
+    weights: SimplexPoint,
+    *,
+    tol: float,
+    floor: float = 0.0,
+    max_iter: int = 100,
+    hess: Array | None = None,
+    fixed: bool = False,
+    ev: GroupEval | None = None,
+    rounding: tuple[float, ...] = ROUNDING,
+) -> PolishResult:
+    """Minimise the risk locally from ``u``.
+
+    ``weights`` is where the search for group weights starts; ``ev`` the losses and true gradients
+    at ``u`` if known; ``hess`` a first guess of the groups' curvatures, or the curvatures for
+    good if ``fixed`` (identity activation).
+    """
+    ev = ev or problem.evaluate(u, surrogate=False)
+    risk = problem.risk(ev.loss_K)
+    if problem.size == 0 or ev.loss_K.max() <= floor:  # nothing to choose, or nothing left to gain
+        return PolishResult(u, ev, weights, risk, 0, True)
+    descend = _first_order if problem.size > SECOND_ORDER_LIMIT else _second_order
+    first, point, guess = u, weights, hess
+    scores = problem.score_size(u) if problem.has_kink and rounding else 0.0
+    if scores > 0:
+        for share in rounding:
+            smooth = problem.rounded(share * scores)
+            rough = descend(smooth, first, None, point, tol=max(ROUNDED_TOL, 0.03 * tol),
+                            floor=floor, max_iter=ROUNDED_STEPS, hess=hess,
+                            fixed=False)  # fmt: skip
+            first, point, hess = rough.u, rough.point, rough.hess
+    if not fixed and hess is guess:  # no claim of convergence rests on a guess
+        hess = None
+    start = None if first is not u else ev
+    result = descend(problem, first, start, point, tol=tol, floor=floor, max_iter=max_iter,
+                     hess=hess, fixed=fixed)  # fmt: skip
+    if result.risk > risk:  # rounding led astray: descend from where we stood
+        result = descend(problem, u, ev, weights, tol=tol, floor=floor, max_iter=max_iter,
+                         hess=guess if fixed else None, fixed=fixed)  # fmt: skip
+    return result
+
+
+def _second_order(
+    problem: Problem,
+    u: Array,
+    ev: GroupEval | None,
+    point: SimplexPoint,
+    *,
+    tol: float,
+    floor: float,
+    max_iter: int,
+    hess: Array | None,
+    fixed: bool,
+) -> PolishResult:
+    """Min-max over Gauss-Newton quadratics, damped until the step keeps its promise."""
+    objective = problem.objective
+    ev = ev or problem.evaluate(u, surrogate=False)
+    per_group = keeps_group_matrices(objective.n_groups, problem.size)
+    risk = problem.risk(ev.loss_K)
+    damping = 0.0
+    # Matrices cost several passes, so they are kept while steps made with them pay.
+    fresh = fixed
+    converged = False
+    n_iter = 0
+    for n_iter in range(1, max_iter + 1):
+        if hess is None:
+            fresh = True
+            if per_group:
+                hess = problem.curvature(u, None)
+            else:
+                hess = problem.curvature(u, point.weights)[None]
+        model = QuadraticEngine(ev.loss_K, ev.grad_KD, hess)
+        inner = minimise_quadratics(
+            model,
+            objective,
+            origin=u,
+            coordinates=problem.coordinates,
+            damping=damping,
+            tol=1e-11 if fixed else max(1e-11, 0.03 * tol),
+            centre=_interior(point, objective.prior),
+        )
+        size = max(objective.size(risk), floor)
+        predicted = risk - problem.risk(model.evaluate(inner.u).loss_K)
+        trial = problem.evaluate(u + inner.u, surrogate=False)
+        trial_risk = problem.risk(trial.loss_K)
+        if predicted <= tol * size:
+            converged, point = True, inner.point
+            if trial_risk < risk:
+                u, ev, risk = u + inner.u, trial, trial_risk
+            break
+        gain = (risk - trial_risk) / predicted
+        logger.debug("polish %d: risk %.9g, gain %.2g of predicted", n_iter, trial_risk, gain)
+        unit = float(np.trace(model.mixture(inner.point.weights))) / problem.size
+        if gain > 1e-3:
+            u, ev, risk, point = u + inner.u, trial, trial_risk, inner.point
+            fresh = fixed
+            if gain < KEEP_GAIN and not fixed:
+                hess = None
+            if gain > 0.75:
+                damping = damping / 2.0 if damping > 0.02 * unit else 0.0
+            elif gain < 0.4:
+                damping = max(2.0 * damping, 0.1 * unit)
+        elif not fresh:
+            hess = None
+        else:
+            damping = max(4.0 * damping, 0.3 * unit)
+            if not per_group:
+                point, hess = inner.point, None
+            if damping > 1e8 * unit:  # no step, however short, goes down: a kink of the risk
+                converged = True
+                break
+    return PolishResult(u, ev, point, risk, n_iter, converged, hess)
+
+
+def _interior(point: SimplexPoint, prior: Array) -> SimplexPoint:
+    """The weights moved a little towards the prior, so that no group is out of reach."""
+    return SimplexPoint.of(0.99 * point.weights + 0.01 * prior)
+
+
+def _first_order(
+    problem: Problem,
+    u: Array,
+    ev: GroupEval | None,
+    point: SimplexPoint,
+    *,
+    tol: float,
+    floor: float,
+    max_iter: int,
+    hess: Array | None,
+    fixed: bool,
+) -> PolishResult:
+    """Quasi-Newton descent on the risk, the maximum of ``nu = 0`` smoothed ever less."""
+    ev = ev or problem.evaluate(u, surrogate=False)
+    risk = problem.risk(ev.loss_K)
+    size = max(problem.objective.size(risk), floor)
+    n_iter, converged, best_proved = 0, False, -np.inf
+    for kappa in 10.0 ** -np.arange(1, 9):
+        smooth = max(float(kappa) * size, problem.objective.nu)
+        objective = replace(problem.objective, nu=smooth)
+        result = _descend(replace(problem, objective=objective), u, tol, size, 4 * max_iter)
+        n_iter += int(result.nit)
+        candidate = problem.evaluate(problem.project(result.x), surrogate=False)
+        gain = risk - problem.risk(candidate.loss_K)
+        if gain > 0:
+            u, ev, risk = problem.project(result.x), candidate, risk - gain
+        # The weights that prove most: L at them, less what their gradient leaves to gain (in
+        # these coordinates curvatures are about two).
+        weights = objective.respond(candidate.loss_K)
+        slope = weights.weights @ candidate.grad_KD
+        proved = problem.objective.lagrangian(candidate.loss_K, weights.weights)
+        proved -= 0.25 * float(slope @ slope)
+        if proved > best_proved:
+            point, best_proved = weights, proved
+        if smooth == problem.objective.nu or (kappa < 1e-3 and gain <= tol * size):
+            converged = bool(result.success)
+            break
+    return PolishResult(u, ev, point, risk, n_iter, converged)
+
+
+def _descend(problem: Problem, u: Array, tol: float, size: float, max_iter: int):  # type: ignore[no-untyped-def]
+    """L-BFGS, or projected gradient steps of spectral length when there is a ball."""
+
+    def value_and_gradient(x: Array) -> tuple[float, Array]:
+        ev = problem.evaluate(x, surrogate=False)
+        weights = problem.objective.respond(ev.loss_K).weights
+        return problem.risk(ev.loss_K) / size, (weights @ ev.grad_KD) / size
+
+    if problem.coordinates.radius is None:
+        options = {"maxiter": max_iter, "ftol": tol, "gtol": 1e-10, "maxcor": 20}
+        return minimize(value_and_gradient, u, jac=True, method="L-BFGS-B", options=options)
+    return _spectral_projected(value_and_gradient, problem.project, u, tol, max_iter)
+
+
+@dataclass(frozen=True)
+class _Descent:
+    x: Array
+    nit: int
+    success: bool
+
+
+def _spectral_projected(value_and_gradient, project, x, tol, max_iter):  # type: ignore[no-untyped-def]
+    """Nonmonotone projected gradient with Barzilai-Borwein steps (Birgin et al., 2000)."""
+    value, grad = value_and_gradient(x)
+    best, best_value = x, value
+    recent = [value]
+    length = 1.0 / max(float(np.abs(grad).max()), 1e-300)
+    quiet = 0
+    nit = 0
+    for nit in range(1, max_iter + 1):  # noqa: B007
+        direction = project(x - length * grad) - x
+        slope = float(grad @ direction)
+        t = 1.0
+        while True:
+            trial = x + t * direction
+            new_value, new_grad = value_and_gradient(trial)
+            if new_value <= max(recent) + 1e-4 * t * slope or t < 1e-10:
+                break
+            t *= 0.5
+        s, g = trial - x, new_grad - grad
+        curve = float(s @ g)
+        length = float(s @ s) / curve if curve > 0 else 10.0 * length
+        quiet = quiet + 1 if best_value - new_value < tol else 0
+        x, value, grad = trial, new_value, new_grad
+        recent = [*recent[-9:], value]
+        if value < best_value:
+            best, best_value = x, value
+        if quiet >= 10:
+            break
+    return _Descent(best, nit, quiet >= 10)

@@ -1,0 +1,237 @@
+"""Before the first step: coordinates, second moments, the average fit, the labels' scale."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from counterpoise.rows.engines.base import GroupEval, SumEngine
+from counterpoise.solver import coordinates as coords
+from counterpoise.solver.minmax import solve_semidefinite
+from counterpoise.solver.polish import SECOND_ORDER_LIMIT, keeps_group_matrices
+from counterpoise.solver.quadratics import QuadraticEngine
+from counterpoise.solver.schedules import PaperSteps, Schedule
+
+Array = np.ndarray
+
+# Most times that coordinates of ill-conditioned features are measured again.
+REFINEMENTS = 3
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Coordinates, and the second moments measured to build them.
+
+    In solver coordinates, ``moment`` is the largest eigenvalue of any group's second moment,
+    ``mean_moment`` the mean eigenvalue of their ``average``; ``matrices`` holds twice the groups'
+    second moments. Both matrices are None where they would not fit in memory.
+    """
+
+    coordinates: coords.Coordinates
+    kind: str
+    moment: float
+    mean_moment: float
+    average: Array | None
+    matrices: Array | None
+
+    @classmethod
+    def measure(
+        cls, engine: SumEngine, prior: Array, precondition: str | None, radius: float | None
+    ) -> Frame:
+        """Read the rows once (and a few times more when matrices would not fit)."""
+        p, intercept = engine.n_coef, engine.census.intercept
+        if precondition == "auto":
+            precondition = "whiten" if p <= SECOND_ORDER_LIMIT else "scale"
+        full = precondition == "whiten" or p <= SECOND_ORDER_LIMIT
+        per_group = full and keeps_group_matrices(engine.n_groups, p)
+        share = None if per_group else prior
+        raw, average = np.empty((0, 0)), np.empty((0, 0))
+        if full:
+            raw = engine.curvature(None, share)
+            average = 0.5 * (np.tensordot(prior, raw, axes=1) if per_group else raw)
+            diagonal = np.diag(average).copy()
+        else:
+            diagonal = engine.mean_squares(prior)
+        if precondition == "whiten":
+            precision = engine.census.precision
+            frame = coords.whitened(average, engine.shift, intercept, radius, precision)
+        elif precondition == "scale":
+            frame = coords.scaled(diagonal, engine.shift, intercept, radius)
+        else:
+            frame = coords.plain(engine.n_features, intercept, radius)
+        matrices = frame.pull_curvature(raw) if full else raw
+        for _ in range(REFINEMENTS):
+            if frame.noise is None:
+                break
+            mapped = engine.curvature(None, share, frame.basis)
+            pooled = 0.5 * (np.tensordot(prior, mapped, axes=1) if per_group else mapped)
+            frame, change = frame.refined(pooled)
+            matrices = change.T @ mapped @ change
+        mean = 1.0
+        if frame.basis.ndim == 1:
+            mean = float(np.mean(frame.basis**2 * diagonal)) or 1.0
+        if per_group:
+            top = 0.5 * float(np.linalg.eigvalsh(matrices).max(initial=0.0))
+        else:
+            top = largest_moment(engine, frame)
+        pooled = 0.5 * (np.tensordot(prior, matrices, axes=1) if per_group else matrices)
+        return cls(
+            coordinates=frame,
+            kind=precondition or "none",
+            moment=max(top, mean),
+            mean_moment=mean,
+            average=pooled if full else None,
+            matrices=matrices if per_group else None,
+        )
+
+
+def largest_moment(engine: SumEngine, frame: coords.Coordinates, rounds: int = 12) -> float:
+    """Largest eigenvalue of any group's second moment, by power iteration on all at once.
+
+    Power iteration ends below the truth, so a tenth is added.
+    """
+    directions = np.random.default_rng(0).normal(size=(engine.n_groups, frame.size))
+    values = np.zeros(engine.n_groups)
+    for _ in range(rounds):
+        norms = np.linalg.norm(directions, axis=1, keepdims=True)
+        directions = directions / np.where(norms > 0, norms, 1.0)
+        directions = frame.pull(engine.apply_moments(frame.to_user(directions)))
+        values = np.linalg.norm(directions, axis=1)
+    return 1.1 * float(values.max())
+
+
+class Terms(NamedTuple):
+    """What the user left open, settled: labels as fitted, ``nu``, the ball of the theory; the
+    neuron of the average loss where it was needed, and quadratics that are the whole problem."""
+
+    engine: SumEngine
+    nu: float
+    radius: float
+    truncation: float | None
+    average: Array | None
+    model: QuadraticEngine | None
+
+
+def settle(
+    engine: SumEngine,
+    frame: Frame,
+    prior: Array,
+    steps: Schedule,
+    *,
+    nu: float | str,
+    radius: float | None,
+    truncate: float | None,
+    start: Array | None = None,
+) -> Terms:
+    """Choose ``nu="auto"``, the paper's constants, and clip labels.
+
+    ``start`` is where the search for the average fit begins; zero if None.
+    """
+    beta, paper = engine.activation.beta, isinstance(steps, PaperSteps)
+    if truncate is not None:
+        engine = engine.variant(truncate=truncate)
+    linear = engine.activation.is_identity and frame.matrices is not None
+    model = quadratics(engine, frame) if linear else None
+    average, ball = None, radius or math.inf
+    if nu == "auto" or (paper and radius is None):
+        average, loss = average_fit(_evaluator(engine, frame, model), frame, prior, beta, start)
+        if model is not None:
+            model = quadratics(engine, frame, average)
+            loss = float(prior @ model.loss_K)
+        ball = radius or 2.0 * frame.coordinates.coef_norm(average)
+        if nu == "auto":
+            nu = 0.1 * loss
+    if isinstance(steps, PaperSteps):
+        if radius is None:  # keep log(beta B W / epsilon) at one or more
+            ball = max(ball, math.e * steps.epsilon / (beta * steps.B))
+        if truncate is None:
+            truncate = steps.truncation(beta, ball)
+            engine = engine.variant(truncate=truncate)
+            model = quadratics(engine, frame) if linear else None
+    if model is not None and average is None:
+        # Nearer the fit, if losses there are small beside those at zero.
+        near = -solve_semidefinite(model.mixture(prior), prior @ model.grad_KD)
+        if prior @ model.evaluate(near).loss_K < 0.1 * (prior @ model.loss_K):
+            model = quadratics(engine, frame, near)
+    return Terms(engine, float(nu), ball, truncate, average, model)
+
+
+def quadratics(engine: SumEngine, frame: Frame, origin: Array | None = None) -> QuadraticEngine:
+    """The group losses of the identity activation as functions of solver coordinates.
+
+    One read, at ``origin``: near the fit, so that losses much smaller than the labels' squares
+    are not found as differences of these.
+    """
+    assert frame.matrices is not None
+    at = np.zeros(frame.coordinates.size) if origin is None else origin
+    loss, grad = engine.evaluate(frame.coordinates.to_user(at), surrogate=False)
+    return QuadraticEngine(loss, frame.coordinates.pull(grad), frame.matrices, at)
+
+
+def _evaluator(
+    engine: SumEngine, frame: Frame, model: QuadraticEngine | None
+) -> Callable[[Array], GroupEval]:
+    """Losses and surrogate gradients in solver coordinates, without reads if there is a model."""
+    if model is not None:
+        return model.evaluate
+    coordinates = frame.coordinates
+
+    def evaluate(u: Array) -> GroupEval:
+        loss, grad = engine.evaluate(coordinates.to_user(u), surrogate=True)
+        return GroupEval(loss, coordinates.pull(grad))
+
+    return evaluate
+
+
+def average_fit(
+    evaluate: Callable[[Array], GroupEval],
+    frame: Frame,
+    prior: Array,
+    beta: float,
+    start: Array | None = None,
+) -> tuple[Array, float]:
+    """The neuron of the prior-weighted average loss, by surrogate gradient steps, and its loss.
+
+    This is the limit of large ``nu``; a loss within a thousandth is enough here. Steps are taken
+    in the metric of the average second moment, so that coordinates do not matter; where that
+    matrix is too large, plain steps with momentum.
+    """
+    coordinates = frame.coordinates
+    momentum = frame.average is None
+    patience = 10 if momentum else 2
+    if frame.average is not None:
+        values, vectors = np.linalg.eigh(frame.average)
+        alive = values > coords.RANK_TOLERANCE * values.max(initial=0.0)
+        inverse = np.where(alive, 1.0 / np.where(alive, values, 1.0), 0.0)
+    u = look = np.zeros(coordinates.size) if start is None else start
+    best, best_loss, idle, age = u, math.inf, 0, 0
+    for _ in range(500 if momentum else 100):
+        loss, grad = evaluate(look)
+        value = float(prior @ loss)
+        idle = 0 if value < (1.0 - 1e-3) * best_loss else idle + 1
+        age = age + 1 if value < best_loss else 0  # momentum starts anew when it overshoots
+        if value < best_loss:
+            best, best_loss = look, value
+        if idle >= patience or value == 0.0:
+            break
+        slope = (prior @ grad) / (2.0 * beta**2)
+        step = slope / frame.moment if momentum else vectors @ ((vectors.T @ slope) * inverse)
+        ahead = coordinates.project(look - step)
+        look = ahead + (age / (age + 3.0)) * (ahead - u) if momentum else ahead
+        look = coordinates.project(look)
+        u = ahead
+    return best, best_loss
+
+
+def label_scale(engine: SumEngine, prior: Array) -> float:
+    """Mean squared deviation of the labels (about zero without an intercept), never zero."""
+    centre = float(prior @ engine.label_means()) if engine.census.intercept else 0.0
+    square = float(prior @ engine.label_squares(centre))
+    whole = float(prior @ engine.label_squares())
+    if square > 1e-20 * whole:
+        return square
+    return whole if whole > 0 else 1.0

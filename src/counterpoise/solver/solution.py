@@ -1,0 +1,92 @@
+"""What a fit found, and from where another may start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from counterpoise.rows.sample import RowSample
+from counterpoise.solver.certificate import Certificate
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where an earlier fit, or one on fewer rows, ended: user's coefficients, intercept last.
+
+    Attributes
+    ----------
+    coef : the coefficients returned
+    weights : array of shape (K,), the group weights
+    surrogate : the best point of Algorithm 1, if known
+    average : the neuron of the average loss, if known
+    """
+
+    coef: Array
+    weights: Array
+    surrogate: Array | None = None
+    average: Array | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What every fit of a neuron ends with.
+
+    Attributes
+    ----------
+    coef, intercept : the neuron ``sigma(coef.x + intercept)``
+    losses : array of shape (K,), mean squared loss of every group (of truncated labels, if any)
+    weights : array of shape (K,), the group weights
+    risk : float
+    n_iter : iterations
+    n_passes : reads of the rows, measurements included
+    converged : bool
+    status : a sentence
+    history : arrays of equal length, one entry per iteration
+    labels : array of shape (K,), the group labels
+    """
+
+    coef: Array
+    intercept: float
+    losses: Array
+    weights: Array
+    risk: float
+    n_iter: int
+    n_passes: int
+    converged: bool
+    status: str
+    history: Mapping[str, Array]
+    labels: Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class Solution(Outcome):
+    """Everything that ``solve`` found.
+
+    Attributes
+    ----------
+    coef, intercept : the neuron ``sigma(coef.x + intercept)``
+    losses : array of shape (K,), mean squared loss of every group (of truncated labels, if any)
+    weights : array of shape (K,), the group weights
+    risk : float
+    n_iter : iterations of Algorithm 1
+    n_passes : reads of the rows, measurements, polish and certificate included
+    converged : bool
+    status : a sentence
+    history : arrays of equal length, one entry per iteration; "slack" is the running sum
+    labels : array of shape (K,), the group labels
+    nu, radius, truncation : the values used
+    certificate : Certificate
+    start : Start, for a like problem to start from
+    sample : RowSample or None, some rows of every group, for a diagnosis
+    """
+
+    nu: float
+    radius: float | None
+    truncation: float | None
+    certificate: Certificate
+    start: Start
+    sample: RowSample | None = None

@@ -1,0 +1,226 @@
+"""A fitted neuron as an ONNX model, for serving: a MatMul, an Add and an activation."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from counterpoise import __version__
+from counterpoise.activations.activation import (
+    CUSTOM,
+    ELU,
+    IDENTITY,
+    PIECEWISE,
+    SOFTPLUS,
+    Activation,
+)
+from counterpoise.common.arguments import check_choice
+from counterpoise.estimators.base import Neuron
+from counterpoise.storage.files import write_bytes
+
+if TYPE_CHECKING:
+    import onnx
+
+Array = np.ndarray
+
+# Old enough for runtimes since the middle of 2021; every operator used here has kernels for both
+# precisions in onnxruntime, which LeakyRelu, Elu and Softplus have not.
+OPSET = 14
+IR_VERSION = 7
+# Of the metadata; raised when a reader of the old one would misread the new.
+FORMAT = "counterpoise neuron"
+FORMAT_VERSION = 1
+DTYPES = ("float64", "float32")
+
+
+def to_onnx(
+    model: Neuron, path: str | os.PathLike[str] | None = None, *, dtype: str = "float64"
+) -> onnx.ModelProto:
+    """The ONNX model that predicts as a fitted neuron does.
+
+    It takes "X" of shape (n, d), for any n, and gives "prediction" of shape (n,). Operators are
+    those of opset 14. Rows with a missing value get the prediction NaN.
+
+    Parameters
+    ----------
+    model : fitted GroupDRONeuron, GroupDRONeuronCV or baseline
+        With a named activation: ONNX has no way to tell a function of one's own.
+    path : path, optional
+        Where to write it; the file is written whole or not at all.
+    dtype : {"float64", "float32"}, default="float64"
+        Of the input, the arithmetic and the prediction. "float64" agrees with ``predict`` to
+        rounding. "float32" is for runtimes and devices without doubles: it is off by about
+        1e-7 times the largest term ``|x_j w_j|`` or intercept, which counts where terms far
+        larger than the prediction cancel (years, time stamps; subtract their mean before the fit).
+
+    Returns
+    -------
+    onnx.ModelProto
+        Its ``metadata_props`` hold the format and its version, the version of Counterpoise, the
+        activation, and the names of features if the fit knew them (as JSON, in the order of the
+        columns of "X"; features made from a table's categories have names of their own).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from counterpoise import GroupDRONeuron
+    >>> X = np.random.default_rng(0).normal(size=(200, 3))
+    >>> model = GroupDRONeuron("relu").fit(X, np.maximum(0.0, X @ [1.0, -2.0, 0.5]))
+    >>> [node.op_type for node in to_onnx(model).graph.node]
+    ['MatMul', 'Squeeze', 'Add', 'Relu']
+    """
+    _onnx()
+    if not isinstance(model, Neuron):
+        raise TypeError(
+            f"model must be a fitted neuron, such as GroupDRONeuron; got {type(model).__name__}. "
+            "Of a pipeline or a search, give the neuron inside"
+        )
+    check_is_fitted(model)
+    check_choice("dtype", dtype, DTYPES)
+    draft = Draft(np.dtype(dtype))
+    # A column, and not a vector: onnxruntime refuses a vector where there are no rows.
+    column = draft.node("MatMul", "X", draft.constant(model.coef_[:, None], "coef"))
+    draft.constants["axis"] = np.array([1], dtype=np.int64)
+    terms = draft.node("Squeeze", column, "axis")
+    score = draft.node("Add", terms, draft.constant(model.intercept_, "intercept"))
+    _activate(draft, score, model.activation_)
+    proto = _assemble(draft, len(model.coef_), _facts(model))
+    if path is not None:
+        _write(Path(path), proto.SerializeToString())
+    return proto
+
+
+@dataclass
+class Draft:
+    """The graph while it is made; its last node gives the prediction."""
+
+    dtype: np.dtype[Any]
+    nodes: list[tuple[str, tuple[str, ...], str]] = field(default_factory=list)
+    constants: dict[str, Array] = field(default_factory=dict)
+
+    def node(self, operator: str, *inputs: str) -> str:
+        """Apply an operator; returns the name of its result."""
+        name = f"{operator.lower()}_{len(self.nodes)}"
+        self.nodes.append((operator, inputs, name))
+        return name
+
+    def constant(self, value: Any, name: str | None = None) -> str:
+        """Keep numbers in the graph; returns their name."""
+        exact, what = np.asarray(value, dtype=float), name or "activation"
+        if not np.isfinite(exact).all():
+            raise ValueError(f"the model's {what} holds numbers that are not finite; fit it anew")
+        if (np.abs(exact) > np.finfo(self.dtype).max).any():
+            raise ValueError(
+                f"the model's {what} holds numbers too large for {self.dtype}; use "
+                "dtype='float64', or scale the features before the fit"
+            )
+        name = name or f"constant_{len(self.constants)}"
+        self.constants[name] = exact.astype(self.dtype)
+        return name
+
+
+def _activate(draft: Draft, t: str, activation: Activation) -> str:
+    """Add the activation of the scores ``t``; returns the name of the result."""
+    node, constant = draft.node, draft.constant
+    if activation.code == CUSTOM:
+        raise ValueError(
+            f"activation {activation.name!r} is a Python function of your own, which ONNX cannot "
+            "hold; only models with a named activation can be exported"
+        )
+    if activation.code == IDENTITY:
+        return t
+    if activation.code == SOFTPLUS:  # max(t, 0) + log(1 + exp(-|t|)) - log 2: nothing overflows
+        fading = node("Exp", node("Neg", node("Abs", t)))
+        rest = node("Log", node("Add", fading, constant(1.0)))
+        return node("Sub", node("Add", node("Relu", t), rest), constant(np.log(2.0)))
+    if activation.code == ELU:  # exp(s) - 1 as 2 h / (1 - h), h = tanh(s / 2): nothing cancels
+        below = node("Neg", node("Relu", node("Neg", t)))
+        half = node("Tanh", node("Mul", below, constant(0.5)))
+        left = node("Div", node("Add", half, half), node("Sub", constant(1.0), half))
+        return node("Add", node("Relu", t), left)
+    assert activation.code == PIECEWISE
+    return _piecewise(draft, t, *activation.parameters)
+
+
+def _piecewise(draft: Draft, t: str, slope: float, width: float, offset: float) -> str:
+    """``slope * t + (1 - slope) * ramp(t) - offset``, as `activations` has it."""
+    node, constant = draft.node, draft.constant
+    # A width that this precision cannot tell from none is none.
+    if width < np.sqrt(np.finfo(draft.dtype).tiny):
+        if slope == 0.0:
+            return node("Relu", t)
+        return node("Max", t, node("Mul", t, constant(slope)))
+    wide = constant(width)
+    share = node("Add", node("Div", t, constant(2.0 * width)), constant(0.5))
+    share = node("Clip", share, constant(0.0), constant(1.0))
+    parabola = node("Mul", node("Mul", share, share), wide)
+    value = node("Add", parabola, node("Relu", node("Sub", t, wide)))
+    if slope:
+        value = node("Mul", value, constant(1.0 - slope))
+        value = node("Add", value, node("Mul", t, constant(slope)))
+    return node("Sub", value, constant(offset)) if offset else value
+
+
+def _facts(model: Neuron) -> dict[str, str]:
+    """What the file tells of the model beside its numbers."""
+    facts = {
+        "format": FORMAT,
+        "format_version": str(FORMAT_VERSION),
+        "counterpoise_version": __version__,
+        "estimator": type(model).__name__,
+        "activation": model.activation_.name,
+        "activation_parameters": json.dumps(model.activation_.parameters),
+    }
+    names = getattr(model, "feature_names_in_", None)
+    if names is not None:
+        facts["feature_names"] = json.dumps([str(name) for name in names], ensure_ascii=False)
+    return facts
+
+
+def _assemble(draft: Draft, n_features: int, facts: dict[str, str]) -> onnx.ModelProto:
+    onnx = _onnx()
+    from onnx import helper, numpy_helper
+
+    kind = helper.np_dtype_to_tensor_dtype(draft.dtype)
+    operator, inputs, _ = draft.nodes[-1]
+    nodes = [*draft.nodes[:-1], (operator, inputs, "prediction")]
+    graph = helper.make_graph(
+        [helper.make_node(op, names, [out], name=out) for op, names, out in nodes],
+        "neuron",
+        [helper.make_tensor_value_info("X", kind, ["n", n_features])],
+        [helper.make_tensor_value_info("prediction", kind, ["n"])],
+        [numpy_helper.from_array(value, name) for name, value in draft.constants.items()],
+        doc_string=f"activation(X @ coef + intercept), activation {facts['activation']}",
+    )
+    proto = helper.make_model(
+        graph,
+        ir_version=IR_VERSION,
+        opset_imports=[helper.make_opsetid("", OPSET)],
+        producer_name="counterpoise",
+        producer_version=__version__,
+    )
+    helper.set_model_props(proto, facts)
+    onnx.checker.check_model(proto)
+    return proto
+
+
+def _onnx() -> Any:
+    try:
+        import onnx
+    except ImportError as error:
+        raise ImportError("ONNX export needs onnx: pip install 'counterpoise[onnx]'") from error
+    return onnx
+
+
+def _write(path: Path, data: bytes) -> None:
+    if path.is_dir():
+        raise ValueError(f"path {str(path)!r} is a folder; give the name of a file in it")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {str(path.parent)!r} to write to; make it")
+    write_bytes(path, data)

@@ -1,0 +1,234 @@
+"""Objects of the library as plain JSON and plain arrays, and back. Nothing is ever executed.
+
+A value becomes a tree of JSON values; arrays are kept aside and named in it. Anything JSON has no
+word for is an object with the key ``"!"``: ``{"!": "array", "name": ...}``, ``{"!": "float", "is":
+"inf"}``, or one of the library's own types with its fields. Only types of the table below are
+ever made from such a tree.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray
+
+MARK = "!"
+# Dataclasses and named tuples that may be stored, and the modules they live in.
+TYPES = {
+    "AdaptiveSteps": "solver.schedules",
+    "Certificate": "solver.certificate",
+    "CertificateConstants": "solver.certificate",
+    "Columns": "tabular.columns",
+    "DataFacts": "assess.record",
+    "Diagnosis": "assess.diagnosis.diagnose",
+    "Feature": "tabular.columns",
+    "FitRecord": "assess.record",
+    "Frontier": "estimators.frontier",
+    "GroupDiagnosis": "assess.diagnosis.diagnose",
+    "Interval": "assess.intervals",
+    "Judged": "assess.record",
+    "PaperSteps": "solver.schedules",
+    "Residuals": "assess.record",
+    "RiskIntervals": "assess.intervals",
+    "SlackAccount": "solver.slack",
+    "Verdict": "assess.diagnosis.verdicts",
+}
+ESTIMATORS = {
+    "AverageNeuron": "baselines",
+    "ExponentiatedGradientNeuron": "baselines",
+    "GroupCVaRNeuron": "baselines",
+    "GroupDRONeuron": "estimators.neuron",
+    "GroupDRONeuronCV": "estimators.cross_validation",
+    "PrimalExtrapolationNeuron": "baselines",
+    "RowChiSquareNeuron": "baselines",
+    "StochasticMirrorNeuron": "baselines",
+    "TiltedNeuron": "baselines",
+}
+DIVERGENCES = {"kl": "KL", "chi2": "ChiSquare", "cvar": "CVaR"}
+
+
+class Packer:
+    """Turns values into trees; ``arrays`` are what the trees name."""
+
+    def __init__(self) -> None:
+        self.arrays: dict[str, Array] = {}
+        self._names: dict[int, str] = {}
+
+    def pack(self, value: Any, where: str) -> Any:
+        """The tree of a value; ``where`` says whose it is, in errors and in names of arrays."""
+        if value is None or isinstance(value, (bool, str, int)):
+            return value
+        if isinstance(value, np.generic) and value.dtype.kind in "biufU":
+            return self.pack(value.item(), where)
+        if isinstance(value, float):
+            if math.isfinite(value):
+                return value
+            return {MARK: "float", "is": "nan" if math.isnan(value) else str(value)}
+        if isinstance(value, Array):
+            return self._array(value, where)
+        if isinstance(value, os.PathLike):
+            return os.fspath(value)
+        if type(value).__name__ in TYPES and type(value) is _type(type(value).__name__, TYPES):
+            return self._fields(value, where)
+        if isinstance(value, (list, tuple)):
+            items = [self.pack(item, f"{where}[{i}]") for i, item in enumerate(value)]
+            return items if isinstance(value, list) else {MARK: "tuple", "items": items}
+        if isinstance(value, Mapping):
+            return self._mapping(value, where)
+        return self._special(value, where)
+
+    def _array(self, value: Array, where: str) -> Any:
+        if value.dtype.kind == "O":
+            items = [self.pack(item, f"{where}[{i}]") for i, item in enumerate(value.tolist())]
+            return {MARK: "objects", "items": items}
+        if value.dtype.kind not in "biufUSmM":
+            raise _unknown(value, where)
+        if id(value) not in self._names:
+            name = where if where not in self.arrays else f"{where}~{len(self.arrays)}"
+            self.arrays[name] = value
+            self._names[id(value)] = name
+        return {MARK: "array", "name": self._names[id(value)]}
+
+    def _fields(self, value: Any, where: str) -> Any:
+        names = _field_names(type(value))
+        fields = {n: self.pack(getattr(value, n), f"{where}.{n}") for n in names}
+        return {MARK: type(value).__name__, "fields": fields}
+
+    def _mapping(self, value: Mapping[Any, Any], where: str) -> Any:
+        if all(isinstance(key, str) for key in value) and MARK not in value:
+            return {key: self.pack(item, f"{where}.{key}") for key, item in value.items()}
+        items = [
+            [self.pack(key, f"a key of {where}"), self.pack(item, f"{where}[{key!r}]")]
+            for key, item in value.items()
+        ]
+        return {MARK: "mapping", "items": items}
+
+    def _special(self, value: Any, where: str) -> Any:
+        from counterpoise.activations.activation import CUSTOM, PIECEWISE, Activation
+        from counterpoise.dual.divergences import Divergence
+        from counterpoise.estimators.base import Neuron
+
+        if isinstance(value, Activation):
+            if value.code == CUSTOM:
+                raise TypeError(
+                    f"{where} is an activation of your own ({value.name!r}), which only Python "
+                    "code can describe; use a named one to store the model, or keep coef_ and "
+                    "intercept_"
+                )
+            made = [value.name, *value.parameters, value.alpha] if value.code == PIECEWISE else None
+            return {MARK: "Activation", "name": value.name, "piecewise": made}
+        if isinstance(value, Divergence) and DIVERGENCES.get(value.name) == type(value).__name__:
+            alpha = getattr(value, "alpha", None)
+            return {MARK: "Divergence", "name": value.name, "alpha": alpha}
+        name = type(value).__name__
+        if isinstance(value, Neuron) and name in ESTIMATORS and type(value) is _type(
+            name, ESTIMATORS
+        ):  # fmt: skip
+            return {
+                MARK: "estimator",
+                "class": name,
+                "parameters": {
+                    key: self.pack(item, f"{where}.{key}")
+                    for key, item in value.get_params(deep=False).items()
+                },
+                "fitted": {
+                    key: self.pack(item, f"{where}.{key}")
+                    for key, item in vars(value).items()
+                    if is_fitted_name(key)
+                },
+            }
+        raise _unknown(value, where)
+
+
+def unpack(tree: Any, arrays: Mapping[str, Array]) -> Any:
+    """The value that a :class:`Packer` made the tree of."""
+    if isinstance(tree, list):
+        return [unpack(item, arrays) for item in tree]
+    if not isinstance(tree, dict):
+        return tree
+    if MARK not in tree:
+        return {key: unpack(item, arrays) for key, item in tree.items()}
+    kind = tree[MARK]
+    if kind in TYPES:
+        made = _type(kind, TYPES)
+        return made(**{name: unpack(item, arrays) for name, item in tree["fields"].items()})
+    if kind not in _READERS:
+        raise ValueError(f"the type {kind!r} is not known here")
+    return _READERS[kind](tree, arrays)
+
+
+def is_fitted_name(name: str) -> bool:
+    """Whether scikit-learn would call this an attribute of a fit."""
+    return name.endswith("_") and not name.startswith("_")
+
+
+def _items(tree: Any, arrays: Mapping[str, Array]) -> list[Any]:
+    return [unpack(item, arrays) for item in tree["items"]]
+
+
+def _objects(tree: Any, arrays: Mapping[str, Array]) -> Array:
+    items = _items(tree, arrays)
+    out = np.empty(len(items), dtype=object)
+    out[:] = items
+    return out
+
+
+def _activation(tree: Any, arrays: Mapping[str, Array]) -> Any:
+    from counterpoise.activations.activation import NAMED, _piecewise
+
+    return _piecewise(*tree["piecewise"]) if tree["piecewise"] else NAMED[tree["name"]]()
+
+
+def _divergence(tree: Any, arrays: Mapping[str, Array]) -> Any:
+    from counterpoise.dual import divergences
+
+    made = getattr(divergences, DIVERGENCES[tree["name"]])
+    return made() if tree["alpha"] is None else made(tree["alpha"])
+
+
+def _estimator(tree: Any, arrays: Mapping[str, Array]) -> Any:
+    made = _type(tree["class"], ESTIMATORS)
+    model = made(**{name: unpack(item, arrays) for name, item in tree["parameters"].items()})
+    for name, item in tree["fitted"].items():
+        if not is_fitted_name(name):
+            raise ValueError(f"{name!r} is not the name of a fitted attribute")
+        setattr(model, name, unpack(item, arrays))
+    return model
+
+
+_READERS: dict[str, Callable[[Any, Mapping[str, Array]], Any]] = {
+    "Activation": _activation,
+    "Divergence": _divergence,
+    "array": lambda tree, arrays: arrays[tree["name"]],
+    "estimator": _estimator,
+    "float": lambda tree, arrays: float(tree["is"]),
+    "mapping": lambda tree, arrays: dict(_items(tree, arrays)),
+    "objects": _objects,
+    "tuple": lambda tree, arrays: tuple(_items(tree, arrays)),
+}
+
+
+def _type(name: str, table: Mapping[str, str]) -> Any:
+    if name not in table:
+        raise ValueError(f"the type {name!r} is not known here")
+    return getattr(import_module(f"counterpoise.{table[name]}"), name)
+
+
+def _field_names(made: type) -> list[str]:
+    if dataclasses.is_dataclass(made):
+        return [field.name for field in dataclasses.fields(made)]
+    return list(made._fields)  # type: ignore[attr-defined]
+
+
+def _unknown(value: Any, where: str) -> TypeError:
+    return TypeError(
+        f"{where} is of type {type(value).__name__}, which has no place in a stored file; use "
+        "numbers, text, or objects of counterpoise"
+    )

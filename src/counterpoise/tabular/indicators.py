@@ -1,0 +1,131 @@
+"""Features as numbers: categories by an indicator for every level but the base."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from counterpoise.common.arguments import check_choice
+from counterpoise.tabular.cells import is_missing, numbers, words
+from counterpoise.tabular.columns import NONE, UNSEEN, Columns, Feature
+from counterpoise.tabular.errors import DataError, check_names, listed
+from counterpoise.tabular.table import as_table
+
+Array = np.ndarray
+
+
+def encode(columns: Columns, data: Any, unseen: str = "refuse") -> Any:
+    """See :meth:`Columns.encode`."""
+    check_choice("unseen", unseen, UNSEEN)
+    table = as_table(data)
+    check_names(columns.inputs, table.names, table.where, "feature")
+    if columns.is_sparse(table.n_rows):
+        parts = [encode_sparse(columns, b, unseen) for b in table.batches(columns.inputs)]
+        return sparse.vstack(parts).tocsr()
+    out, start = np.empty((table.n_rows, columns.width)), 0
+    for batch in table.batches(columns.inputs):
+        encode_into(columns, batch, out[start : start + batch.num_rows], unseen)
+        start += batch.num_rows
+    return out
+
+
+def encode_into(columns: Columns, batch: Any, out: Array, unseen: str) -> None:
+    """The rows of a batch, written to the rows of an array."""
+    _refuse_missing(columns, batch)
+    at = 0
+    for feature in columns.features:
+        column = batch.column(feature.name)
+        if feature.kind == "category":
+            levels = level_codes(feature, column, unseen)
+            here = out[:, at : at + len(feature.levels) - 1]
+            here[:] = 0.0
+            rows = np.flatnonzero(levels)
+            here[rows, levels[rows] - 1] = 1.0
+        else:
+            out[:, at] = filled(feature, column)
+        at += len(feature.names)
+
+
+def encode_sparse(columns: Columns, batch: Any, unseen: str) -> Any:
+    """The rows of a batch as CSR."""
+    _refuse_missing(columns, batch)
+    at = 0
+    rows, places, values = [], [], []
+    for feature in columns.features:
+        column = batch.column(feature.name)
+        if feature.kind == "category":
+            levels = level_codes(feature, column, unseen)
+            there = np.flatnonzero(levels)
+            places.append(at + levels[there] - 1)
+            values.append(np.ones(len(there)))
+        else:
+            found = filled(feature, column)
+            there = np.flatnonzero(found)
+            places.append(np.full(len(there), at))
+            values.append(found[there])
+        rows.append(there)
+        at += len(feature.names)
+    entries = (np.concatenate(rows), np.concatenate(places))
+    return sparse.csr_matrix((np.concatenate(values), entries), (batch.num_rows, columns.width))
+
+
+def filled(feature: Feature, column: Any) -> Array:
+    """The numbers of a feature, with what stands for missing ones."""
+    found = numbers(column, feature.name)
+    if feature.kind == "boolean":
+        wrong = found[~(np.isnan(found) | (found == 0) | (found == 1))]
+        if len(wrong):
+            raise DataError(
+                f"column {feature.name!r} was true or false when the columns were learned and has "
+                f"{wrong[0]:g} now; write true, false, 1 or 0"
+            )
+    if feature.fill is not None:
+        found = np.where(np.isnan(found), feature.fill, found)
+    return found
+
+
+def level_codes(feature: Feature, column: Any, unseen: str) -> Array:
+    """For every row the number of its level; 0, the base, also for unseen ones if so asked, and
+    for missing ones where no level stands for them."""
+    codes, values = words(column)
+    number = {level: i for i, level in enumerate(feature.levels)}
+    place = np.array([*(number.get(value, -1) for value in values), number.get(NONE, 0)])
+    found = place[codes]
+    if unseen == "refuse" and (found < 0).any():
+        strange = [values[code] for code in dict.fromkeys(codes[found < 0].tolist())]
+        raise DataError(
+            f"column {feature.name!r} has values that were not there when the columns were "
+            f"learned: {listed(strange, 5)}; known are {listed(feature.levels)}. Correct them, "
+            "make the model again with such rows, or count them as the base level "
+            f"{feature.levels[0]!r} (--unseen base)"
+        )
+    return np.maximum(found, 0)
+
+
+def missing_masks(batch: Any, names: Sequence[str]) -> dict[str, Array]:
+    """Where columns have no value, of those that have such rows."""
+    found = {name: is_missing(batch.column(name)) for name in dict.fromkeys(names)}
+    return {name: mask for name, mask in found.items() if mask.any()}
+
+
+def missing_told(counts: dict[str, int], remedy: str) -> str:
+    told = ", ".join(f"{name!r} ({count:,})" for name, count in counts.items())
+    return f"values are missing in the columns {told}; {remedy}"
+
+
+def refuse_missing(counts: dict[str, int], remedy: str) -> None:
+    if counts:
+        raise DataError(missing_told(counts, remedy))
+
+
+def _refuse_missing(columns: Columns, batch: Any) -> None:
+    if columns.missing == "impute":
+        return
+    found = missing_masks(batch, columns.inputs)
+    refuse_missing(
+        {name: int(mask.sum()) for name, mask in found.items()},
+        "leave these rows out or fill them in, or make the model again with --missing impute",
+    )

@@ -1,0 +1,145 @@
+"""From a path to its table."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from counterpoise.common.arguments import check_choice
+from counterpoise.tabular.csv import known_encoding, read_csv
+from counterpoise.tabular.errors import DataError, short
+from counterpoise.tabular.parquet_folders import parquet_in
+from counterpoise.tabular.table import HeldTable, ParquetTable, Table
+
+SUFFIXES = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".txt": "csv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+    ".npz": "npz",
+}
+FORMATS = ("csv", "parquet", "arrow", "npz")
+# Of CSV alone; the others compress within.
+COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
+
+
+def open_table(
+    path: str | os.PathLike[str],
+    *,
+    format: str | None = None,
+    text: Sequence[str] = (),
+    words: Sequence[str] = (),
+    delimiter: str | None = None,
+    decimal: str = ".",
+    encoding: str = "utf-8",
+) -> Table:
+    """The table in a file.
+
+    Parameters
+    ----------
+    path : path
+        Of a CSV file (``.csv``, ``.tsv``, ``.txt``, also with ``.gz``, ``.bz2``, ``.zst`` or
+        ``.lz4``), a Parquet file or a folder of ``*.parquet``, an Arrow file or stream
+        (``.arrow``, ``.feather``, ``.ipc``), or an ``.npz`` file of numpy arrays. If a folder has
+        its Parquet files in sub-folders ``column=value``, these are columns, too.
+    format : {"csv", "parquet", "arrow", "npz"}, optional
+        By default the suffix decides.
+    text : list of str
+        Columns of a CSV file to keep as they are written: ``NA`` and ``01`` are labels, and only
+        an empty cell is missing. Those of whole numbers alone become integers. Names that the
+        file does not have are passed over.
+    words : list of str
+        Columns of a CSV file to read as text in which ``NA`` and its like are missing.
+    delimiter : str, optional
+        Of a CSV file; by default the comma, semicolon, tab or bar that its first line has most,
+        or the one that a line such as ``sep=;`` before it tells.
+    decimal : str
+        The decimal mark of a CSV file.
+    encoding : str
+        How the text of a CSV file is written: "utf-8", "utf-16", "cp1252", ...
+
+    Returns
+    -------
+    Table
+        Parquet is read as it is iterated, the others when they are opened.
+    """
+    for name, mark in (("delimiter", delimiter), ("decimal", decimal)):
+        if mark is not None and len(mark) != 1:
+            raise ValueError(f"{name} must be one character; got {mark!r}")
+    known = known_encoding(encoding)
+    file = Path(path)
+    if not file.exists():
+        raise FileNotFoundError(f"there is no file or folder {str(file)!r}; check the path")
+    kind = _format(file, format)
+    if kind == "parquet":
+        return ParquetTable.of(file, parquet_in(file) if file.is_dir() else [file])
+    if file.is_dir():
+        raise DataError(
+            f"{str(file)!r} is a folder; only Parquet files are read from one: give a file"
+        )
+    if not file.stat().st_size:
+        raise DataError(f"{str(file)!r} is empty; write it anew, or give another file")
+    with reading(file, kind):
+        if kind == "csv":
+            data = read_csv(file, text, words, delimiter, decimal, known)
+            return HeldTable.of(data, file, kind)
+        if kind == "npz":
+            from counterpoise.tabular.npz import read_npz
+
+            return HeldTable.of(read_npz(file), file, kind)
+        return HeldTable.of(_read_arrow(file), file, kind)
+
+
+def _format(file: Path, format: str | None) -> str:
+    if format is not None:
+        check_choice("format", format, FORMATS)
+        return format
+    if file.is_dir():
+        return "parquet"
+    suffixes = [suffix.lower() for suffix in file.suffixes]
+    if suffixes and suffixes[-1] in COMPRESSED and SUFFIXES.get("".join(suffixes[-2:-1])) == "csv":
+        return "csv"
+    found = SUFFIXES.get("".join(suffixes[-1:]))
+    if found is None:
+        raise DataError(
+            f"{str(file)!r} has a suffix that is not known; known are {', '.join(SUFFIXES)} and "
+            f"CSV compressed as {', '.join(COMPRESSED)}: rename the file, or say its format "
+            f"({', '.join(FORMATS)})"
+        )
+    return found
+
+
+@contextmanager
+def reading(file: Path, kind: str) -> Iterator[None]:
+    """Whatever is wrong with a file becomes an error that names it."""
+    try:
+        yield
+    except (DataError, FileNotFoundError, PermissionError):
+        raise
+    except (pa.ArrowException, ValueError, OSError, EOFError) as error:
+        name = {"csv": "a CSV", "arrow": "an Arrow", "npz": "an .npz"}[kind]
+        raise DataError(
+            f"{str(file)!r} cannot be read as {name} file ({short(error)}); "
+            "mend it or write it anew, or say its format if it has another"
+        ) from None
+
+
+def _read_arrow(file: Path) -> Any:
+    source = pa.memory_map(str(file))
+    try:
+        return pa.ipc.open_file(source).read_all()
+    except pa.ArrowInvalid as error:
+        source.seek(0)
+        try:
+            return pa.ipc.open_stream(source).read_all()
+        except pa.ArrowException:
+            raise error from None

@@ -1,0 +1,95 @@
+"""Predictions for the rows of a table, batch by batch, and files to write them to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from counterpoise.common.progress import stage
+from counterpoise.storage.files import draft_of
+from counterpoise.tabular.errors import DataError, check_names
+from counterpoise.tabular.indicators import missing_masks
+from counterpoise.tabular.table import Table
+
+SUFFIXES = (".csv", ".parquet", ".arrow")
+
+
+def predictions(
+    model: Any,
+    table: Table,
+    *,
+    extra: Sequence[str] = (),
+    unseen: str = "refuse",
+    name: str = "prediction",
+) -> Iterator[Any]:
+    """Record batches with the columns ``extra`` of the table and a prediction for every row.
+
+    It is null where a feature is missing and the model was fitted without such rows.
+    """
+    columns, extra = model.columns_, list(dict.fromkeys(extra))
+    check_names(columns.inputs, table.names, table.where, "feature")
+    check_names(extra, table.names, table.where)
+    if name in extra:
+        raise DataError(f"the data have a column {name!r} themselves; leave it out of --with")
+    done = 0
+    for batch in table.batches([*columns.inputs, *extra]):
+        gone = missing_masks(batch, columns.inputs) if columns.missing == "drop" else {}
+        known = np.ones(batch.num_rows, dtype=bool)
+        if gone:
+            known = ~np.logical_or.reduce(list(gone.values()))
+        values = np.full(batch.num_rows, np.nan)
+        if known.any():
+            part = batch.select(list(columns.inputs)).filter(pa.array(known))
+            values[known] = model.predict(columns.encode(part, unseen))
+        column = pa.array(values, mask=~known)
+        arrays = [batch.column(column_name) for column_name in extra]
+        yield pa.RecordBatch.from_arrays([*arrays, column], names=[*extra, name])
+        done += batch.num_rows
+        stage(f"predicting, {done:,} rows", done / table.n_rows)
+    stage(None)
+
+
+@contextmanager
+def file_writer(path: Path) -> Iterator[Callable[[Any], None]]:
+    """A function that writes batches to a file; it appears when all are written."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise ValueError(
+            f"predictions are written as {', '.join(SUFFIXES)}; got {str(path)!r}: choose one of "
+            "these suffixes"
+        )
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {str(path.parent)!r}; make it first")
+    draft = draft_of(path)
+    writers: list[Any] = []
+
+    def write(batch: Any) -> None:
+        if not writers:
+            writers.append(_opened(path.suffix.lower(), draft, batch.schema))
+        writers[0].write_batch(batch)
+
+    try:
+        yield write
+        if writers:
+            writers[0].close()
+            os.replace(draft, path)
+    finally:
+        with suppress(FileNotFoundError):
+            draft.unlink()
+
+
+def _opened(suffix: str, draft: Path, schema: Any) -> Any:
+    if suffix == ".csv":
+        import pyarrow.csv as csv
+
+        return csv.CSVWriter(str(draft), schema)
+    if suffix == ".parquet":
+        import pyarrow.parquet as pq
+
+        return pq.ParquetWriter(str(draft), schema)
+    return pa.ipc.new_file(str(draft), schema)

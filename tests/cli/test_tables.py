@@ -1,0 +1,457 @@
+"""Commands over tables, as a user calls them: files in, files and text out, exit codes."""
+
+import io
+import json
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from counterpoise import GroupDRONeuron, GroupDRONeuronCV, load
+from counterpoise.cli.main import main
+from counterpoise.rows.compilation import MESSAGE
+from counterpoise.storage.models import load_fit
+
+
+def table(n=600, seed=0):
+    rng = np.random.default_rng(seed)
+    region = rng.choice(["north", "south", "NA"], size=n, p=[0.7, 0.2, 0.1])
+    kind = rng.choice(["a", "b", "c"], size=n)
+    size = rng.normal(size=n)
+    slope = {"north": 1.0, "south": 1.5, "NA": 3.0}
+    y = size * np.vectorize(slope.get)(region) + (kind == "b") + 0.1 * rng.normal(size=n)
+    return {"region": region, "kind": kind, "size": size, "weight": rng.uniform(1, 2, n), "y": y}
+
+
+def write_csv(path, columns):
+    names = list(columns)
+    rows = zip(*columns.values(), strict=True)
+    lines = [",".join(names)]
+    lines += [",".join(v if isinstance(v, str) else repr(float(v)) for v in row) for row in rows]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return write_csv(tmp_path / "data.csv", table())
+
+
+def run(capsys, *args, code=0):
+    ended = main([str(word) for word in args])
+    printed = capsys.readouterr()
+    assert ended == code, printed.err
+    return printed
+
+
+def fit_args(*more):
+    return ["fit", "data.csv", "--target", "y", "--group", "region", "--drop", "weight", *more]
+
+
+def encoded(columns):
+    kinds = [k for k in ("a", "b", "c") if k != base(columns)]
+    return np.column_stack(
+        [*(np.asarray(columns["kind"]) == k for k in kinds), columns["size"]]
+    ).astype(float)
+
+
+def base(columns):
+    values, counts = np.unique(columns["kind"], return_counts=True)
+    return values[np.argmax(counts)]
+
+
+def test_fit_stores_what_python_would_fit(data, capsys):
+    shown = run(capsys, *fit_args("--out", "fit", "--nu", "0.05"))
+    columns = table()
+    expected = GroupDRONeuron("identity", nu=0.05).fit(
+        encoded(columns), columns["y"], groups=columns["region"]
+    )
+    model, record = load_fit("fit")
+    np.testing.assert_allclose(model.coef_, expected.coef_, rtol=1e-9)
+    assert model.groups_.tolist() == ["NA", "north", "south"]  # a group called NA is a group
+    assert model.columns_.group == ("region",)
+    assert record.command == (
+        "counterpoise fit data.csv --target y --group region --drop weight --out fit --nu 0.05"
+    )
+    assert record.data.rows == 600
+    assert record.judged.held_out
+    assert record.judged.ours.worst.value < record.judged.plain.worst.value
+    assert record.residuals.ours.shape == (3, 5)
+    assert record.diagnosis["south"].rows == int((columns["region"] == "south").sum())
+    assert "least squares" in shown.out
+    assert "duality gap" in shown.out
+    # nothing but results, where nobody watches; kernels are compiled once
+    assert shown.err in ("", f"{MESSAGE}\n")
+
+
+def test_json_says_the_same(data, capsys):
+    found = json.loads(run(capsys, *fit_args("--json", "--out", "fit")).out)
+    model = load("fit")
+    assert [g["group"] for g in found["groups"]] == model.groups_.tolist()
+    assert [g["risk"] for g in found["groups"]] == model.group_risks_.tolist()
+    assert found["held_out"]["ours"]["worst"]["value"] == max(
+        g["ours"]["value"] for g in found["groups"]
+    )
+    assert found["converged"] is True
+    shown = json.loads(run(capsys, "show", "fit", "--json").out)
+    assert list(shown["coefficients"].values()) == model.coef_.tolist()
+    assert shown["record"]["data"]["target"] == "y"
+
+
+def test_cross_validated(data, capsys):
+    shown = run(capsys, *fit_args("--cv", "--folds", "3", "--out", "fit"))
+    model, record = load_fit("fit")
+    assert isinstance(model, GroupDRONeuronCV)
+    assert model.verdict_.split(":")[0] in shown.out.replace("\n", " ")
+    assert record.judged.ours.values.tolist() == model.intervals_.values.tolist()
+    text = run(capsys, "show", "fit").out
+    assert model.verdict_ in " ".join(text.split())
+    assert "GroupDRONeuronCV" in text
+    assert "kind=" in text
+
+
+def test_every_format_gives_the_same_model(data, tmp_path, capsys):
+    import pyarrow as pa
+    import pyarrow.feather
+    import pyarrow.parquet
+
+    columns = table()
+    frame = pa.table(columns)
+    pa.parquet.write_table(frame, "data.parquet")
+    pa.feather.write_feather(frame, "data.arrow", compression="uncompressed")
+    np.savez("data.npz", **columns)
+    coefs = []
+    for name in ("data.csv", "data.parquet", "data.arrow", "data.npz"):
+        args = fit_args("--bare", "--out", f"{name}.fit")
+        args[1] = name
+        run(capsys, *args)
+        coefs.append(load(f"{name}.fit").coef_)
+    for coef in coefs[1:]:
+        np.testing.assert_allclose(coef, coefs[0], rtol=1e-12)
+
+
+def test_parquet_too_large_for_memory_is_read_in_chunks(data, capsys, monkeypatch):
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    pa.parquet.write_table(pa.table(table(3000)), "data.parquet")
+    args = fit_args("--out", "whole", "--json")
+    args[1] = "data.parquet"
+    whole = json.loads(run(capsys, *args).out)
+    monkeypatch.setattr("counterpoise.tabular.fit.fits_in_memory", lambda *_: False)
+    args[args.index("whole")] = "parts"
+    parts = json.loads(run(capsys, *args).out)
+    assert (whole["engine"], parts["engine"]) == ("memory", "chunked")
+    np.testing.assert_allclose(load("whole").coef_, load("parts").coef_, rtol=1e-6)
+    # judged on the rows themselves, and so near what was held out
+    assert parts["held_out"]["held_out"] is False
+    assert parts["held_out"]["ours"]["worst"]["value"] == pytest.approx(
+        max(g["risk"] for g in whole["groups"]), rel=1e-6
+    )
+    assert load_fit("parts")[1].residuals.ours.shape == (3, 5)
+    # and one that chooses, on a sample
+    args[args.index("parts")] = "chosen"
+    chosen = json.loads(run(capsys, *args, "--cv").out)
+    assert any("chosen on all rows" in note for note in chosen["notes"])
+    whole_cv = json.loads(run(capsys, *args, "--cv", "--in-memory").out)
+    assert chosen["nu"] == pytest.approx(whole_cv["nu"], rel=1e-6)
+    np.testing.assert_allclose(
+        [g["risk"] for g in chosen["groups"]], [g["risk"] for g in whole_cv["groups"]], rtol=1e-5
+    )
+
+
+def test_weights_and_crossed_groups(data, capsys):
+    args = ["fit", "data.csv", "-y", "y", "-g", "region,kind", "--weight", "weight", "--bare"]
+    run(capsys, *args, "--out", "fit")
+    model, columns = load("fit"), table()
+    groups = [f"{r} | {k}" for r, k in zip(columns["region"], columns["kind"], strict=True)]
+    expected = GroupDRONeuron("identity").fit(
+        columns["size"][:, None], columns["y"], groups=groups, sample_weight=columns["weight"]
+    )
+    assert model.groups_.tolist() == sorted(set(groups))
+    np.testing.assert_allclose(model.coef_, expected.coef_, rtol=1e-9)
+
+
+def test_predict(data, tmp_path, capsys):
+    import pandas as pd
+
+    run(capsys, *fit_args("--bare", "--out", "fit"))
+    fresh = table(50, seed=1)
+    write_csv(Path("new.csv"), {k: fresh[k] for k in ("size", "kind", "region")})
+    model = load("fit")
+    shown = run(capsys, "predict", "fit", "new.csv")
+    printed = pd.read_csv(io.StringIO(shown.out))
+    expected = model.predict(encoded_as(model, fresh))
+    np.testing.assert_allclose(printed["prediction"], expected, rtol=1e-12)
+    # a frame with the columns themselves, in Python
+    frame = pd.DataFrame({"kind": fresh["kind"], "size": fresh["size"]})
+    np.testing.assert_array_equal(model.predict(frame), expected)
+    for suffix, read in ((".csv", pd.read_csv), (".parquet", pd.read_parquet)):
+        out = f"out{suffix}"
+        run(capsys, "predict", "fit", "new.csv", "--out", out, "--with", "kind")
+        found = read(out)
+        assert list(found) == ["kind", "prediction"]
+        np.testing.assert_allclose(found["prediction"], expected, rtol=1e-12)
+    shown = run(capsys, "predict", "fit", "data.csv", "--score", "--json")
+    scored = json.loads(shown.out)
+    risks = dict(zip(model.groups_.tolist(), model.group_risks_, strict=True))
+    for name, risk in risks.items():
+        assert scored["groups"][name]["value"] == pytest.approx(risk, rel=1e-9)
+    assert "worst" in run(capsys, "predict", "fit", "data.csv", "--score").out
+
+
+def encoded_as(model, columns):
+    out = []
+    for name in model.columns_.names:
+        column, _, level = name.partition("=")
+        values = np.asarray(columns[column])
+        out.append(values == level if level else values)
+    return np.column_stack(out).astype(float)
+
+
+def test_rows_that_miss_a_value(data, capsys):
+    lines = Path("data.csv").read_text().splitlines()
+    cells = lines[1].split(",")
+    cells[2] = ""
+    lines[1] = ",".join(cells)
+    Path("data.csv").write_text("\n".join(lines))
+    refused = run(capsys, *fit_args(), code=3)
+    assert "'size'" in refused.err
+    assert "--missing impute" in refused.err
+    shown = run(capsys, *fit_args("--missing", "drop", "--out", "fit"))
+    assert "1 of 600 rows miss a value and were left out" in shown.out
+    shown = run(capsys, "predict", "fit", "data.csv")
+    assert shown.out.splitlines()[1] == ""
+    assert len(shown.out.splitlines()) == 601
+    assert "1 of 600 rows miss a feature" in shown.err
+    shown = run(capsys, *fit_args("--missing", "impute", "--out", "fit"))
+    assert "1 missing value(s) of 'size' were filled in" in shown.out
+    assert "nan" not in run(capsys, "predict", "fit", "data.csv").out
+
+
+def test_categories_never_seen(data, capsys):
+    run(capsys, *fit_args("--bare", "--out", "fit"))
+    Path("new.csv").write_text("kind,size\nzebra,1.0\n")
+    refused = run(capsys, "predict", "fit", "new.csv", code=3)
+    assert "zebra" in refused.err
+    assert "--unseen base" in refused.err
+    run(capsys, "predict", "fit", "new.csv", "--unseen", "base")
+    # no file is left behind by a prediction that fails on its way
+    run(capsys, "predict", "fit", "new.csv", "--out", "p.csv", code=3)
+    assert not Path("p.csv").exists()
+    assert not list(Path().glob(".p*"))
+
+
+def test_diagnose_frontier_compare(data, capsys):
+    base = ["data.csv", "-y", "y", "-g", "region", "--drop", "weight"]
+    text = run(capsys, "diagnose", *base).out
+    assert "Advice:" in text
+    assert "south" in text
+    found = json.loads(run(capsys, "diagnose", *base, "--json").out)
+    assert {g["label"] for g in found["groups"]} == {"NA", "north", "south"}
+
+    text = run(capsys, "frontier", *base, "--folds", "3", "--plot", "f.png").out
+    assert "* chosen" in text
+    assert Path("f.png").read_bytes()[:4] == b"\x89PNG"
+    found = json.loads(run(capsys, "frontier", *base, "--folds", "3", "--json").out)
+    best = found["candidates"][found["chosen"]]
+    assert best["worst"] <= found["candidates"][0]["worst"]
+
+    text = run(capsys, "compare", *base, "--folds", "3", "--out", "all.json").out
+    rows = json.loads(Path("all.json").read_text())
+    assert [row["method"] for row in rows if row["method"] in text] == [r["method"] for r in rows]
+    assert len(rows) == 9  # the average neuron is least squares here
+    worst = [row["worst"]["value"] for row in rows]
+    assert worst == sorted(worst)
+    by_name = {row["method"]: row for row in rows}
+    assert by_name["ours-cv"]["worst"]["value"] < by_name["least-squares"]["worst"]["value"]
+    for row in rows:
+        assert max(g["value"] for g in row["groups"].values()) == row["worst"]["value"]
+    only = json.loads(
+        run(capsys, "compare", *base, "-a", "relu", "-m", "average", "-m", "ours", "--json").out
+    )
+    assert {row["method"] for row in only} == {"average", "ours"}
+
+
+def test_rows_that_weigh_nothing_are_left_out(tmp_path, monkeypatch, capsys):
+    """Also where a whole group does: every figure stays with its own group."""
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    monkeypatch.chdir(tmp_path)
+    columns = table(900)
+    for nothing in ("NA", "south"):  # the first and the last group
+        columns["weight"] = np.where(columns["region"] == nothing, 0.0, 1.0)
+        pa.parquet.write_table(pa.table(columns), "data.parquet")
+        args = ["fit", "data.parquet", "-y", "y", "-g", "region", "--weight", "weight", "--json"]
+        kept = columns["region"] != nothing
+        pa.parquet.write_table(pa.table({k: v[kept] for k, v in columns.items()}), "kept.parquet")
+        whole = json.loads(run(capsys, *args, "--out", "fit").out)
+        few = json.loads(run(capsys, *(a.replace("data", "kept") for a in args)).out)
+        assert [g["group"] for g in whole["groups"]] == [g["group"] for g in few["groups"]]
+        for one, other in zip(whole["groups"], few["groups"], strict=True):
+            assert one["ours"] == pytest.approx(other["ours"], rel=1e-6)
+            assert one["effective_rows"] == other["effective_rows"]
+        assert whole["rows"] == int(kept.sum())
+        parts = json.loads(run(capsys, *args, "--chunked").out)
+        assert [g["group"] for g in parts["groups"]] == [g["group"] for g in few["groups"]]
+        run(capsys, "report", "fit")
+        scored = json.loads(run(capsys, "predict", "fit", "data.parquet", "--score", "--json").out)
+        assert scored["left_out"] == int((~kept).sum())
+
+
+@pytest.mark.parametrize("engine", ["--in-memory", "--chunked"])
+def test_risks_are_of_labels_as_they_are(data, capsys, engine):
+    args = fit_args("--truncate", "0.5", "--json", "--out", "fit", engine)
+    columns, found = table(), json.loads(run(capsys, *args, "--bare").out)
+    model = load("fit")
+    left = (columns["y"] - model.predict(encoded_as(model, columns))) ** 2
+    for group in found["groups"]:
+        mine = left[columns["region"] == group["group"]]
+        assert group["risk"] == pytest.approx(mine.mean(), rel=1e-9)
+    assert model.group_risks_.max() < max(g["risk"] for g in found["groups"])  # clipped labels
+
+
+def test_nothing_is_lost_where_a_model_cannot_be_stored(data, capsys, monkeypatch):
+    Path("taken").mkdir()
+    Path("taken/model.json").write_text("{}")
+    refused = run(capsys, *fit_args("--out", "taken"), code=1)  # before any row is read
+    assert "choose another folder" in refused.err
+    assert refused.out == ""
+
+    def full(*_):
+        raise OSError("no space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("counterpoise.storage.models.write_json", full)
+        told = run(capsys, *fit_args("--out", "new", "--bare"), code=1)
+    assert "least squares" in told.out
+    assert "no space left" in told.err
+    run(capsys, *fit_args("--out", "none", "--missing", "drop", "--drop", "size,kind"), code=3)
+    assert not Path("none").exists()
+    run(capsys, "frontier", "data.csv", "-y", "y", "--plot", "f.xyz", code=2)
+    run(capsys, "compare", "data.csv", "-y", "y", "--out", "no/where.json", code=2)
+
+
+def test_folds_are_as_many_as_the_rows_allow(data, capsys):
+    lines = Path("data.csv").read_text().splitlines()
+    Path("data.csv").write_text("\n".join(lines[:20]))
+    shown = run(capsys, *fit_args("--folds", "500"))
+    largest = max(np.unique(table()["region"][:19], return_counts=True)[1])
+    assert f"in {largest} folds" in shown.out
+
+
+def test_scores_need_the_target_alone(data, capsys):
+    run(capsys, *fit_args("--bare", "--out", "fit"))
+    columns = table()
+    write_csv(Path("new.csv"), {k: columns[k] for k in ("kind", "size", "y")})
+    text = run(capsys, "predict", "fit", "new.csv", "--score").out
+    left = (columns["y"] - load("fit").predict(encoded_as(load("fit"), columns))) ** 2
+    assert f"average over rows: {left.mean():.4g}" in text
+    write_csv(Path("new.csv"), {k: columns[k] for k in ("kind", "size")})
+    assert "'y'" in run(capsys, "predict", "fit", "new.csv", "--score", code=3).err
+
+
+def test_whoever_reads_may_stop(data):
+    main(fit_args("--bare", "--out", "fit"))
+    command = f"{sys.executable} -m counterpoise predict fit data.csv | head -1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert done.stdout == '"prediction"\n'
+    assert "Traceback" not in done.stderr
+
+
+def test_a_mapping_of_columns_in_python(data):
+    main(fit_args("--bare", "--out", "fit"))
+    model, columns = load("fit"), table()
+    rows = {"kind": columns["kind"], "size": columns["size"]}
+    np.testing.assert_array_equal(model.predict(rows), model.predict(encoded_as(model, columns)))
+
+
+def test_caution_where_it_does_not_help(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    n = 60
+    columns = {f"x{j}": rng.normal(size=n) for j in range(8)}
+    columns |= {"g": np.repeat(["big", "tiny"], [50, 10]), "y": rng.standard_t(2, size=n)}
+    write_csv(tmp_path / "data.csv", columns)
+    shown = run(capsys, "fit", "data.csv", "-y", "y", "-g", "g", "--nu", "0")
+    assert "Caution: on these rows the robust fit does not help" in shown.out
+
+
+def test_exit_codes(data, capsys):
+    assert "Missing option '--target'" in run(capsys, "fit", "data.csv", code=2).err
+    run(capsys, "fit", "none.csv", "--target", "y", code=1)
+    wrong = run(capsys, "fit", "data.csv", "--target", "sise", code=3)
+    assert "did you mean 'size'" in wrong.err
+    run(capsys, *fit_args("--nu", "-1"), code=2)
+    run(capsys, *fit_args("--cv", "--nu", "1"), code=2)
+    Path("file").write_text("")
+    run(capsys, *fit_args("--out", "file"), code=2)
+    run(capsys, "predict", "nowhere", "data.csv", code=4)
+    run(capsys, *fit_args("--bare", "--out", "fit"))
+    model = Path("fit/model.json")
+    model.write_text(model.read_text()[:-50])
+    refused = run(capsys, "predict", "fit", "data.csv", code=4)
+    assert "damaged" in refused.err
+    unsettled = run(
+        capsys, *fit_args("--activation", "relu", "--max-iter", "1", "--no-polish", "--out",
+                          "short"), code=5
+    )  # fmt: skip
+    assert load("short").status_ in unsettled.out.replace("\n", " ")
+    assert run(capsys, "--help").out.count("Exit codes") == 1
+
+
+def test_a_model_of_arrays_has_no_columns(data, capsys):
+    columns = table()
+    GroupDRONeuron("identity").fit(columns["size"][:, None], columns["y"]).save("plain")
+    refused = run(capsys, "predict", "plain", "data.csv", code=2)
+    assert "fitted to arrays" in refused.err
+    assert "GroupDRONeuron" in run(capsys, "show", "plain").out
+
+
+def test_export_answers_as_predict_does(data, capsys):
+    import onnxruntime
+
+    run(capsys, *fit_args("--bare", "--out", "fit"))
+    run(capsys, "export", "fit", "model.onnx")
+    model, fresh = load("fit"), table(20, seed=2)
+    X = encoded_as(model, fresh)
+    session = onnxruntime.InferenceSession("model.onnx")
+    (found,) = session.run(None, {"X": X})
+    np.testing.assert_allclose(found, model.predict(X), rtol=1e-12)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts(shell, capsys):
+    assert "_COUNTERPOISE_COMPLETE" in run(capsys, "completion", shell).out
+
+
+def test_completion_completes(monkeypatch):
+    command = [sys.executable, "-m", "counterpoise"]
+    env = {"_COUNTERPOISE_COMPLETE": "bash_complete", "COMP_WORDS": "counterpoise fr", "PATH": ""}
+    done = subprocess.run(
+        [*command], env={**env, "COMP_CWORD": "1"}, capture_output=True, text=True
+    )
+    assert "frontier" in done.stdout
+
+
+def test_a_line_on_a_terminal_tells_what_is_under_way(data):
+    """A real terminal: the line is drawn and taken away again; results go elsewhere."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "counterpoise", *fit_args()]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs) as process:
+        printed = process.stdout.read().decode()
+        assert process.wait() == 0
+    with open(ours, "rb", buffering=0) as stream, open(theirs, "wb", buffering=0) as other:
+        other.write(b"END")
+        shown = b""
+        while not shown.endswith(b"END"):
+            shown += stream.read(1 << 16)
+    assert b"reading data.csv" in shown
+    assert shown.split(b"\r")[-1].replace(b"END", b"") == b"\x1b[K"  # a clean line
+    assert "least squares" in printed
+    assert "\r" not in printed

@@ -1,0 +1,171 @@
+"""Corpora opened again, and what is said while they are made."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import pickle
+import subprocess
+import sys
+
+import pytest
+from lm_texts import documents, write
+
+from counterpoise.common.progress import CorpusBar
+from counterpoise.lm import Corpus, corpus, prepare
+from counterpoise.storage.files import read_json
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Many batches, each made safe at once."""
+    monkeypatch.setattr(corpus, "BATCH_CHARACTERS", 500)
+    monkeypatch.setattr(corpus, "COMMIT_SECONDS", 0.0)
+
+
+@pytest.fixture
+def done(tmp_path):
+    path = write(tmp_path / "a.jsonl", documents(100))
+    prepare({"a": path}, tmp_path / "out", tokenizer="bytes")
+    return path, tmp_path / "out"
+
+
+# -- opening -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["train.bin", "train.docs.bin"])
+def test_files_that_are_not_whole_are_named(done, name):
+    path, out = done
+    os.truncate(out / "a" / name, 16)
+    for opening in (lambda: Corpus.open(out), lambda: prepare({"a": path}, out, tokenizer="bytes")):
+        with pytest.raises(
+            ValueError, match=rf"{name}' has 16 bytes instead of \d+; copy it again"
+        ):
+            opening()
+    (out / "a" / name).unlink()
+    with pytest.raises(ValueError, match=rf"{name}' is missing"):
+        Corpus.open(out)
+
+
+def test_other_folders_are_refused(done):
+    _, out = done
+    with pytest.raises(FileNotFoundError, match="no corpus in"):
+        Corpus.open(out / "a")
+    known = json.loads((out / "corpus.json").read_text())
+    (out / "corpus.json").write_text(json.dumps(known | {"version": 2}))
+    with pytest.raises(
+        ValueError, match=r"is of version 2 and this library reads version 1.*prepare it anew"
+    ):
+        Corpus.open(out)
+    (out / "corpus.json").write_text(json.dumps(known | {"tokenizer": "other"}))
+    with pytest.raises(ValueError, match="made with another tokenizer"):
+        Corpus.open(out)
+    (out / "corpus.json").write_text("{")
+    with pytest.raises(ValueError, match=r"corpus\.json' is not JSON.*; prepare it anew"):
+        Corpus.open(out)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"format": "b"}', '{"format": "a", "version": 2}'])
+def test_the_remedy_is_the_caller_s(tmp_path, text):
+    path = tmp_path / "a.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"a\.json' is .*make it anew, or give another$"):
+        read_json(path, "a", 1)
+    with pytest.raises(ValueError, match=r"a\.json' is .*ask for it$"):
+        read_json(path, "a", 1, "ask for it")
+
+
+def test_reading_outside_is_refused(done):
+    made = Corpus.open(done[1])
+    tokens, n = made["a"], made.sizes()["a"]
+    for start, stop in ((-1, 2), (2, 1), (0, n + 1)):
+        with pytest.raises(IndexError, match=f"start={start}, stop={stop}"):
+            tokens.read(start, stop)
+    for i in (-1, 100):
+        with pytest.raises(IndexError, match=f"i={i}: 'a' has the documents 0 to 99"):
+            tokens.document(i)
+    with pytest.raises(KeyError, match=r"domain='b' is not in the corpus; it has \['a'\]"):
+        made["b"]
+    with pytest.raises(KeyError, match="split='test' is not in the corpus"):
+        made.tokens("a", "test")
+
+
+def test_pickled_tokens_are_small_and_open_again(done):
+    tokens = Corpus.open(done[1])["a"]
+    first = tokens.document(0)
+    data = pickle.dumps(tokens)
+    assert len(data) < 1500 < 2 * tokens.n_tokens
+    assert pickle.loads(data).document(0).tolist() == first.tolist()
+    tokens.read(0, 5)[:] = 0
+    assert tokens.read(0, 5).tolist() == first[:5].tolist(), "what is read is a copy"
+
+
+def test_preparing_imports_no_torch(tmp_path):
+    write(tmp_path / "a.jsonl", ["a"])
+    code = (
+        "import sys; from counterpoise.lm import prepare; prepare({'a': 'a.jsonl'}, 'out', "
+        "tokenizer='bytes'); print([m for m in ('torch', 'transformers', 'datasets', "
+        "'tokenizers', 'numba') if m in sys.modules])"
+    )
+    paths = os.pathsep.join(map(os.path.abspath, filter(None, sys.path)))
+    shown = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=os.environ | {"PYTHONPATH": paths},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert shown.stdout.strip() == "[]"
+
+
+# -- the bar -------------------------------------------------------------------------------
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_the_bar_tells_domain_documents_tokens_and_share(tmp_path, small, monkeypatch):
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setattr(corpus, "CorpusBar", lambda: CorpusBar(every=0.0))
+    made = prepare({"a": write(tmp_path / "a.jsonl", documents(50))}, tmp_path / "out",
+                   tokenizer="bytes")  # fmt: skip
+    lines = screen.getvalue().split("\r")
+    assert len(lines) > 5
+    assert f"a [{24 * '#'}] 100 %  50 documents, {made.sizes()['a']:,} tokens" in lines[-2]
+    assert lines[-1] == "\x1b[K", "the terminal is left clean"
+
+
+def test_elsewhere_the_end_of_a_domain_is_logged(tmp_path, caplog, capsys):
+    path = write(tmp_path / "a.jsonl", ["abc"])
+    with caplog.at_level(logging.INFO, logger="counterpoise"):
+        prepare({"a": path}, tmp_path / "out", tokenizer="bytes")
+        prepare({"a": path}, tmp_path / "silent", tokenizer="bytes", progress=False)
+    assert [r.getMessage() for r in caplog.records] == ["domain a: 1 documents, 4 tokens"]
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_speed_is_that_of_this_run(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("counterpoise.common.progress.time.monotonic", lambda: now[0])
+    screen = Terminal()
+    shown = CorpusBar(screen, every=0.0)
+    shown("a", 10, 1_000_000, None)
+    now[0] = 2.0
+    shown("a", 11, 1_000_500, 0.5)
+    assert "1,000,500 tokens, 250 tokens/s" in screen.getvalue()
+
+
+def test_long_domains_are_logged_every_minute(monkeypatch, caplog):
+    now = [0.0]
+    monkeypatch.setattr("counterpoise.common.progress.time.monotonic", lambda: now[0])
+    shown = CorpusBar(io.StringIO())
+    with caplog.at_level(logging.INFO, logger="counterpoise"):
+        for second in range(0, 130, 10):
+            now[0] = float(second)
+            shown("a", second, 10 * second, 0.25)
+    expected = [f"domain a: {s} documents, {10 * s} tokens, 25% read" for s in (60, 120)]
+    assert [r.getMessage().replace(",", "") for r in caplog.records] == [
+        text.replace(",", "") for text in expected
+    ]

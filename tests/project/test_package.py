@@ -1,0 +1,146 @@
+"""The package as a newcomer meets it: imports, README, example."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import importlib.util
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from lm_problems import markov_corpus, small_llama
+from paths import printed
+from problems import neuron_data
+
+import counterpoise
+
+ROOT = Path(__file__).parents[2]
+TOML = (ROOT / "pyproject.toml").read_text()
+
+
+# Prints packages that were imported after a point, but those of Python itself.
+FOREIGN = (
+    "print(sorted({m.split('.')[0] for m in set(sys.modules) - before} "
+    "- {*sys.stdlib_module_names, 'counterpoise'}))"
+)
+
+
+def test_import_is_light():
+    """Importing the package imports no other; the estimator brings scikit-learn and what that
+    imports by itself, and no heavy or optional package beside it."""
+    assert printed(f"import sys; before = set(sys.modules); import counterpoise; {FOREIGN}") == "[]"
+    code = (
+        "import sys, sklearn.base; before = set(sys.modules); "
+        f"from counterpoise import GroupDRONeuron, GroupDRONeuronCV; {FOREIGN}"
+    )
+    heavy = {"cvxpy", "dask", "matplotlib", "numba", "onnx", "pandas", "polars", "pyarrow", "torch"}
+    assert heavy.isdisjoint(ast.literal_eval(printed(code)))
+
+
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_the_command_answers_without_numpy(option):
+    code = (
+        "import sys; before = set(sys.modules); from counterpoise.cli.main import main; "
+        f"main([{option!r}]); {FOREIGN}"
+    )
+    assert printed(code).splitlines()[-1] == "['click']"
+
+
+@pytest.mark.parametrize(
+    "module", ["counterpoise.reweight.reweighter", "counterpoise.lm.corpus.prepare"]
+)
+def test_reweighting_and_preparing_need_numpy_alone(module):
+    code = (
+        f"import sys, {module}; "
+        "print([m for m in ('sklearn', 'scipy', 'torch', 'numba') if m in sys.modules])"
+    )
+    assert printed(code) == "[]"
+
+
+def test_submodules_and_names_are_found_without_asking_for_them():
+    code = (
+        "import counterpoise; counterpoise.reweight.rules.Static; counterpoise.lm.prepare; "
+        "print(sorted({'__version__', '__all__', 'Reweighter', 'solve'} - set(dir(counterpoise))), "
+        "hasattr(counterpoise, 'nothing'), 'torch' in dir(counterpoise))"
+    )
+    assert printed(code) == "[] False False"
+
+
+def test_no_package_is_pinned_to_old_releases():
+    requirements = re.findall(r'"([A-Za-z0-9_.-]+(?:\[[a-z,]+\])?[<>=!~][^"]*)"', TOML)
+    assert len(requirements) > 20
+    assert [r for r in requirements if re.search(r"<|==|~=", r)] == []
+
+
+def test_public_names_exist_and_are_documented():
+    for name in counterpoise.__all__:
+        assert getattr(counterpoise, name).__doc__, name
+    assert (Path(counterpoise.__file__).parent / "py.typed").exists()
+    assert re.fullmatch(r"\d+\.\d+\.\d+", counterpoise.__version__)
+
+
+def count_batches(limit):
+    """A training step that ends the loop it is called from after so many."""
+    seen = []
+
+    def train(batch):
+        seen.append(batch)
+        if len(seen) > limit:
+            raise StopIteration
+
+    return train
+
+
+def test_readme_snippets_run(monkeypatch, tmp_path):
+    import dask.dataframe as dd
+    import pandas as pd
+    import torch
+
+    X, y, g = neuron_data(K=3, n=60, d=3)
+    carrier = np.array(["a", "b", "c"])[g]
+    frame = pd.DataFrame(X, columns=["x", "y", "z"]).assign(air_time=y, carrier=carrier)
+    scope = {
+        "X": X, "y": y, "groups": g, "carrier": carrier, "cuda_tensor": torch.tensor(X),
+        "make_chunks": lambda: iter([(X[:100], y[:100], g[:100]), (X[100:], y[100:], g[100:])]),
+        "dask_frame": dd.from_pandas(frame, npartitions=2),
+        "losses": torch.ones(4, requires_grad=True), "group": torch.tensor([0, 1, 1, 0]),
+        "llama": small_llama(), "train": count_batches(100),
+    }  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    markov_corpus(tmp_path / "corpus", {"web": 3000, "code": 2000})
+    for name, values in (("X", X), ("y", y), ("groups", g)):
+        np.save(f"{name}.npy", values)
+    (tmp_path / "flights").mkdir()
+    frame.to_parquet("flights/january.parquet")
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    assert len(blocks) == 4
+    for block in blocks:
+        with contextlib.suppress(StopIteration):
+            exec(block, scope)
+    assert scope["steering"].reweighter.updates == 1
+    assert scope["model"].group_risks_.shape == (3,)
+    assert counterpoise.load(tmp_path / "fit").groups_.tolist() == ["a", "b", "c"]
+    assert (tmp_path / "frontier.png").stat().st_size > 0
+
+
+@pytest.fixture
+def flights():
+    spec = importlib.util.spec_from_file_location("flights", ROOT / "examples" / "flights.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_example_draws_and_tabulates(flights, tmp_path, capsys):
+    X, y, g = neuron_data(K=4, n=200, d=4)
+    groups = np.array(["North Air", "East", "South", "West"])[g]
+    sizes = dict(zip(*np.unique(groups, return_counts=True), strict=True))
+    errors, robust, seconds = flights.compare(X, y + 3, groups)
+    flights.show(errors, robust, sizes, seconds)
+    table = capsys.readouterr().out
+    assert all(name in table for name in sizes)
+    assert "Certificate. Risk" in table
+    flights.draw(errors, sizes, tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").read_bytes()[:4] == b"\x89PNG"

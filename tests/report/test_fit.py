@@ -1,0 +1,370 @@
+"""Reports as text: what is in them, and that nothing in them can be anything but text."""
+
+import dataclasses
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from report_fits import HOSTILE, blocks_of, by_id, data_of, fitted, long_fit
+
+import counterpoise
+from counterpoise.common.jsonable import plain
+from counterpoise.report import fit_page, page, write_report
+from counterpoise.report.curves import CURVES, POINTS, foremost, thin, wide
+from counterpoise.report.page import json_text
+from counterpoise.storage.models import save
+
+CSS = (Path(page.__file__).parent / "page.css").read_text()
+
+
+class Outline(HTMLParser):
+    """Elements and scripts of a file, as a browser would find them."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.tags, self.attributes, self.scripts = [], [], []
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += [(tag, *pair) for pair in attrs]
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_data(self, data):
+        if self.tags and self.tags[-1] == "script" and self.scripts:
+            self.scripts[-1] += data
+
+
+def own(html):
+    """The page without the charting library, which is large."""
+    return html.replace(page.plotly_js(), "")
+
+
+# Thinning ------------------------------------------------------------------------------------
+@pytest.mark.parametrize("n", [1, 2, 399, 400, 401, 1000, 10_000, 100_003])
+def test_thinning_keeps_ends_and_extremes(n):
+    values = np.cumsum(np.random.default_rng(n).normal(size=n))
+    kept = thin(values)
+    assert len(kept) <= POINTS
+    assert kept[0] == 0
+    assert kept[-1] == n - 1
+    assert (np.diff(kept) > 0).all()
+    assert values[kept].min() == values.min()
+    assert values[kept].max() == values.max()
+
+
+def test_thinning_keeps_every_spike_of_its_own_stretch():
+    values = np.zeros(20_000)
+    spikes = np.arange(500, 20_000, 500)
+    values[spikes] = 1.0 + np.arange(len(spikes))
+    assert set(spikes) <= set(thin(values).tolist())
+
+
+def test_thinning_is_fine_at_the_beginning():
+    kept = thin(np.arange(10_000.0))
+    assert np.diff(kept[:20]).max() <= 3
+    assert (kept < 100).sum() > 40
+
+
+def test_thinning_takes_gaps():
+    values = np.full(5000, np.nan)
+    assert thin(values)[-1] == 4999
+    values[2000] = 7.0
+    assert 2000 in thin(values)
+
+
+def test_thinning_to_too_few_points_is_refused():
+    with pytest.raises(ValueError, match="most must be at least 8; got 3"):
+        thin(np.arange(100.0), most=3)
+
+
+def test_the_foremost_of_each_score_are_kept():
+    weights = np.linspace(0, 1, 100)
+    risks = np.linspace(1, 0, 100)
+    kept = foremost(weights, risks, most=4)
+    assert sorted(kept) == [0, 1, 98, 99]
+
+
+def test_wide_ranges_ask_for_a_logarithmic_axis():
+    assert wide(np.array([1.0, 100.0]))
+    assert not wide(np.array([1.0, 10.0]))
+    assert not wide(np.array([0.0, 100.0]))
+    assert not wide(np.array([np.nan]))
+
+
+# Escaping ------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", HOSTILE)
+def test_json_cannot_leave_its_element(name):
+    text = json_text({name: [name]})
+    assert text.isascii()
+    assert not set("<>&") & set(text)
+    assert json.loads(text) == {name: [name]}
+
+
+def test_what_is_not_finite_becomes_null():
+    assert plain([np.nan, np.inf, -np.inf, 1.0]) == [None, None, None, 1.0]
+    assert plain(np.float32(0.1), digits=5) == 0.1
+    assert json.loads(json_text({"a": np.arange(3), "b": np.bool_(True)})) == {
+        "a": [0, 1, 2],
+        "b": True,
+    }
+
+
+@pytest.fixture(scope="module")
+def hostile():
+    return fit_page(*fitted(HOSTILE))
+
+
+def test_hostile_names_are_data_and_nothing_else(hostile):
+    """The file has the same elements and scripts as one about groups with plain names."""
+    tame = Outline(own(fit_page(*fitted([f"g{i}" for i in range(len(HOSTILE))]))))
+    found = Outline(own(hostile))
+    assert found.tags == tame.tags
+    assert found.attributes == tame.attributes
+    assert [s for i, s in enumerate(found.scripts) if i] == tame.scripts[1:]
+    names = by_id(data_of(hostile), "groups")["names"]
+    assert sorted(names) == sorted(name or "(empty)" for name in HOSTILE)
+
+
+def test_hostile_columns_and_files_too():
+    model, record = fitted()
+    bad = "</script><script>alert(1)</script>"
+    data = dataclasses.replace(record.data, path=bad, target=bad, group=[bad], notes=[bad])
+    html = fit_page(model, dataclasses.replace(record, command=bad, data=data, versions={bad: bad}))
+    assert Outline(own(html)).tags == Outline(own(fit_page(model, record))).tags
+    assert bad in data_of(html)["title"]
+
+
+def test_only_the_pages_own_scripts_may_run(hostile):
+    (policy,) = [
+        a[2] for a in Outline(own(hostile)).attributes if a[1] == "content" and "src" in a[2]
+    ]
+    assert "default-src 'none'" in policy
+    assert "'unsafe-inline'" not in policy.split("script-src")[1].split(";")[0]
+    assert "unsafe-eval" not in policy
+    assert policy.count("'sha256-") == 3
+    assert not re.search(r"\b(?:src|href)=[\"']?(?:https?:)?//", own(hostile))
+
+
+# Content -------------------------------------------------------------------------------------
+TITLES = [
+    "Risks by group",
+    "Weights and risks along the way",
+    "Average against worst group",
+    "Residuals by group",
+    "Assumptions",
+    "Certificate",
+    "The data, and how to repeat it",
+]
+
+
+@pytest.mark.parametrize("cv", [False, True])
+@pytest.mark.parametrize("judged", [False, True])
+def test_a_page_has_all_its_parts(cv, judged):
+    model, record = fitted(cv=cv, judged=judged)
+    data = data_of(fit_page(model, record))
+    assert [part["title"] for part in data["sections"]] == TITLES
+    ids = [block["id"] for block in blocks_of(data) if "id" in block]
+    assert len(ids) == len(set(ids))
+    assert {"risks", "risk-table", "weights", "residuals", "verdict-table"} <= set(ids)
+    assert ("frontier-table" in ids) == cv
+    text = json.dumps(data)
+    assert ("--cv" in text) == (not cv)
+    assert record.command in [b["text"] for b in blocks_of(data) if b["is"] == "code"]
+    assert str(model.certificate_) in text.encode().decode("unicode_escape")
+    assert data["version"] == counterpoise.__version__
+    assert ("seen by both fits" in " ".join(data["lead"])) == (not judged)
+
+
+def test_the_lead_says_what_came_of_it():
+    model, record = fitted()
+    judged = record.judged
+    (lead, *_) = data_of(fit_page(model, record))["lead"]
+    for value in (judged.plain.worst.value, judged.ours.worst.value):
+        assert f"{value:.4g}" in lead
+    assert "lower" in lead
+    assert judged.how in lead
+
+
+def test_a_worse_fit_is_called_worse():
+    model, record = fitted()
+    judged = record.judged
+    turned = dataclasses.replace(
+        judged,
+        plain=judged.ours,
+        ours=judged.plain,
+        plain_average=judged.ours_average,
+        ours_average=judged.plain_average,
+    )
+    data = data_of(fit_page(model, dataclasses.replace(record, judged=turned)))
+    assert "higher" in data["title"]
+    assert any("fares worse" in words for words in data["lead"])
+    assert data["figures"][0]["tone"] == "bad"
+
+
+def test_numbers_are_those_of_the_record():
+    model, record = fitted()
+    table = by_id(data_of(fit_page(model, record)), "risk-table")
+    assert table["columns"][0]["name"] == "Group"
+    found = {row[0]: row for row in table["rows"]}
+    for label in model.groups_.tolist():
+        _, rows, before, after, change, weight = found[label]
+        assert rows == 60
+        assert before == pytest.approx(list(record.judged.plain[label]), rel=1e-4)
+        assert after == pytest.approx(list(record.judged.ours[label]), rel=1e-4)
+        assert change == pytest.approx(after[0] / before[0] - 1, rel=1e-3, abs=1e-4)
+        at = model.groups_.tolist().index(label)
+        assert weight == pytest.approx(model.group_weights_[at], rel=1e-4, abs=1e-12)
+
+
+def test_without_held_out_rows_risks_are_those_of_the_fit():
+    model, record = fitted(judged=False)
+    table = by_id(data_of(fit_page(model, record)), "risk-table")
+    found = {row[0]: row for row in table["rows"]}
+    for k, label in enumerate(model.groups_.tolist()):
+        assert found[label][2] == pytest.approx(record.plain_risks[k], rel=1e-4)
+        assert found[label][3] == pytest.approx(model.group_risks_[k], rel=1e-4)
+
+
+def test_curves_end_at_the_returned_fit():
+    model, record = fitted()
+    chart = by_id(data_of(fit_page(model, record)), "weights")
+    for series in chart["series"]:
+        k = model.groups_.tolist().index(series["name"])
+        assert series["y"][-1] == pytest.approx(model.group_weights_[k], rel=1e-4, abs=1e-12)
+        assert series["y"][0] == pytest.approx(model.history_["weights"][0, k], rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [[0], ["only"], [3, 1, 2], [1.5, -2.0], ["z", "é", "中"], [True, False]],
+    ids=str,
+)
+def test_groups_of_any_kind(labels):
+    model, record = fitted(labels)
+    names = {str(label) for label in model.groups_.tolist()}
+    data = data_of(fit_page(model, record))
+    assert set(by_id(data, "groups")["names"]) == names
+    assert {row[0] for row in by_id(data, "risk-table")["rows"]} == names
+    assert {row[0] for row in by_id(data, "verdict-table")["rows"]} == names
+
+
+def test_a_record_with_nothing_but_the_fit():
+    model, record = fitted(judged=False, diagnosed=False, residuals=None)
+    data = data_of(fit_page(model, record))
+    assert [part["title"] for part in data["sections"]] == TITLES
+    assert "average over all rows is not known" in data["lead"][0]
+    assert len(data["figures"]) == 3
+
+
+def test_groups_that_were_not_judged_are_told_apart():
+    """A group without held-out rows: unknown, and last."""
+    model, record = fitted()
+    judged = record.judged
+
+    def without(found):
+        kept = slice(1, None)
+        columns = {n: getattr(found, n)[kept] for n in ("labels", "sizes", "values", "low", "high")}
+        return dataclasses.replace(found, **columns)
+
+    judged = dataclasses.replace(judged, plain=without(judged.plain), ours=without(judged.ours))
+    data = data_of(fit_page(model, dataclasses.replace(record, judged=judged)))
+    *_, last = by_id(data, "risk-table")["rows"]
+    assert last[:4] == [str(model.groups_[0]), 0, [None] * 3, [None] * 3]
+
+
+def test_many_groups_and_iterations_stay_small():
+    html = fit_page(*long_fit())
+    data = data_of(html)
+    assert len(own(html)) < 3e6
+    chart = by_id(data, "weights")
+    assert len(chart["series"]) == CURVES
+    assert max(len(series["x"]) for series in chart["series"]) <= POINTS
+    assert "at most 400" in chart["caption"]
+    assert f"{CURVES} of 1,000 groups" in chart["caption"]
+    assert len(by_id(data, "risks")["names"]) <= 60
+    assert len(by_id(data, "risk-table")["rows"]) == 1000
+    assert sum(map(len, [by_id(data, "groups")["on"]])) == 8
+
+
+# Style ---------------------------------------------------------------------------------------
+def colours(theme):
+    rule = re.search(rf":root{re.escape(theme)} {{(.*?)}}", CSS, re.S).group(1)
+    return dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", rule))
+
+
+def contrast(one, other):
+    def light(colour):
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return float(np.dot([0.2126, 0.7152, 0.0722], linear))
+
+    low, high = sorted([light(one), light(other)])
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("theme", ["", '[data-theme="dark"]'])
+def test_text_stands_out(theme):
+    known = colours(theme)
+    pairs = [(t, b) for t in ("text", "soft", "link", "good", "bad") for b in ("back", "raised")]
+    pairs += [(name, f"{name}-back") for name in ("good", "doubt", "bad")]
+    for text, back in pairs:
+        assert contrast(known[text], known[back]) >= 4.5, (text, back)
+    for mark in ("ours", "plain"):
+        assert contrast(known[mark], known["back"]) >= 3.0, mark
+
+
+# Files ---------------------------------------------------------------------------------------
+def test_a_folder_of_nothing_is_an_error(tmp_path):
+    for folder in (tmp_path / "nowhere", tmp_path):
+        with pytest.raises(ValueError, match=r"holds no model\.json"):
+            write_report(folder)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("cv", [False, True])
+def test_a_stored_fit_has_the_page_of_the_fit_itself(tmp_path, cv):
+    model, record = fitted(HOSTILE, cv=cv)
+    save(model, tmp_path / "fit", record)
+    file = write_report(tmp_path / "fit")
+    assert file == tmp_path / "fit" / "report.html"
+    data = data_of(file.read_text(encoding="utf-8"))
+    assert data == data_of(fit_page(model, record))
+    assert by_id(data, "group-risks")["series"][0]["y"][-1] > 0
+
+
+def test_a_file_that_stands_there_stays_whole(tmp_path):
+    """What cannot be written leaves the report of before, and nothing beside it."""
+    model, record = fitted()
+    save(model, tmp_path / "fit", record)
+    write_report(tmp_path / "fit")
+    before = sorted(path.name for path in (tmp_path / "fit").iterdir())
+    (tmp_path / "fit" / "model.json").write_text("{")
+    with pytest.raises(ValueError, match=r"model\.json"):
+        write_report(tmp_path / "fit")
+    assert sorted(path.name for path in (tmp_path / "fit").iterdir()) == before
+    assert data_of((tmp_path / "fit" / "report.html").read_text(encoding="utf-8"))
+
+
+def test_without_plotly_the_error_says_what_to_install(monkeypatch):
+    page.plotly_js.cache_clear()
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    with pytest.raises(ImportError, match=r"pip install 'counterpoise\[report\]'"):
+        page.plotly_js()
+    page.plotly_js.cache_clear()
+
+
+def test_importing_reports_imports_neither_plotly_nor_torch():
+    code = (
+        "import sys, counterpoise.report.fit, counterpoise.lm.report.run\n"
+        "import counterpoise.lm.report.comparison\n"
+        "print([m for m in ('plotly', 'torch', 'matplotlib') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,477 @@
+"""Fits that are stopped, for real, go on where they were and end with the same bits."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import subprocess
+import sys
+import zlib
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from paths import SUPPORT
+from problems import neuron_data
+
+from counterpoise import GroupDRONeuron, Source, solve, solve_path
+from counterpoise.activations.activation import Activation, relu
+from counterpoise.rows.engines.journal import MAGIC, Journal, JournaledEngine
+from counterpoise.rows.engines.memory import make_engine
+from counterpoise.rows.groups import GroupedData
+
+OPTIONS = {"nu": 0.05}
+
+
+class Counting(Source):
+    """Counts passes and rows; at the second chunk of a pass it may stop everything."""
+
+    def __init__(self, columns=None, *, stop=None, how=None):
+        self.data = rows() if columns is None else columns
+        self.stop, self.how, self.passes, self.rows = stop, how, 0, 0
+
+    def __iter__(self):
+        self.passes += 1
+        edges = [0, 250, 500, len(self.data[1])]
+        for i, (lo, hi) in enumerate(pairwise(edges)):
+            if i == 1 and self.passes == self.stop:
+                self.how()
+            self.rows += hi - lo
+            yield tuple(c[lo:hi] for c in self.data)
+
+
+def rows():
+    X, y, g = neuron_data(K=3, n=250, d=4, seed=6)
+    order = np.random.default_rng(0).permutation(750)
+    return X[order], y[order], np.array(["a", "b", "c"])[g[order]]
+
+
+class Stopped(Exception):
+    pass
+
+
+def stop():
+    raise Stopped
+
+
+def bits(found):
+    """All that a fit found, to the last bit."""
+    return {
+        "coef": found.coef.tobytes(),
+        "intercept": found.intercept,
+        "losses": found.losses.tobytes(),
+        "weights": found.weights.tobytes(),
+        "history": {k: v.tobytes() for k, v in found.history.items()},
+        "passes": found.n_passes,
+        "iterations": found.n_iter,
+        "risk": found.risk,
+        "certificate": found.certificate,
+        "status": found.status,
+    }
+
+
+class Milestones(logging.Handler):
+    """Which pass the source was in when something was logged."""
+
+    def __init__(self, source):
+        super().__init__()
+        self.source, self.at = source, {}
+
+    def emit(self, record):
+        self.at[record.getMessage().split(":")[0]] = self.source.passes
+
+
+@pytest.fixture(scope="module")
+def whole():
+    """The fit that nothing interrupts: its bits, rows read, and when its polish began."""
+    source = Counting()
+    handler, logger = Milestones(source), logging.getLogger("counterpoise")
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        found = solve(source, **OPTIONS)
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+    assert source.passes == found.n_passes
+    return {
+        "bits": bits(found), "rows": source.rows, "passes": source.passes,
+        "surrogate": handler.at["Algorithm 1"], "polish": handler.at["polish"],
+    }  # fmt: skip
+
+
+def interrupted(path, at, columns=None, **options):
+    """A journal of a fit that an error stopped in pass ``at``."""
+    source = Counting(columns, stop=at, how=stop)
+    with pytest.raises(Stopped):
+        solve(source, checkpoint=path, **{**OPTIONS, **options})
+    assert path.exists(), "an error keeps the file"
+    return source
+
+
+# -- processes that die --------------------------------------------------------------------
+
+DYING = """
+import os, signal, sys
+sys.path.insert(0, sys.argv[1])
+from test_journal import OPTIONS, Counting, rows
+from counterpoise import solve
+
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+kind, path, at = sys.argv[2], sys.argv[3], int(sys.argv[4])
+if kind == "source":
+    solve(Counting(stop=at, how=die), checkpoint=path, **OPTIONS)
+else:
+    solve(*rows(), checkpoint=path, callback=lambda p: p.iteration == at and die(), **OPTIONS)
+"""
+
+
+def start_dying(kind, path, at):
+    here = str(SUPPORT)
+    return subprocess.Popen(
+        [sys.executable, "-c", DYING, here, kind, str(path), str(at)],
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def wait_killed(process):
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == -signal.SIGKILL, errors
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
+def test_a_killed_process_goes_on_to_the_same_bits(tmp_path, whole):
+    first, last = whole["surrogate"], whole["polish"]
+    assert 5 < first < last - 3, "there are passes to be killed in, before and in the polish"
+    points = [first - 2, (first + last) // 2, last]
+    dying = [start_dying("source", tmp_path / f"{at}.journal", at) for at in points]
+    for at, process in zip(points, dying, strict=True):
+        wait_killed(process)
+        path = tmp_path / f"{at}.journal"
+        assert path.exists()
+        source = Counting()
+        assert bits(solve(source, checkpoint=path, **OPTIONS)) == whole["bits"]
+        # The first look, and what was not yet known: the fatal pass and those after it.
+        assert source.passes == whole["passes"] - (at - 2)
+        assert source.rows < whole["rows"]
+        assert not path.exists()
+        assert list(tmp_path.glob(f"{at}.*")) == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
+def test_a_process_killed_again_and_again_gets_there(tmp_path, whole):
+    """Three passes of life: the first look, and two answers more each time."""
+    path, lives = tmp_path / "j", 2
+    sizes = [0]
+    for _ in range(lives):
+        wait_killed(start_dying("source", path, 4))
+        sizes.append(path.stat().st_size)
+    assert all(a < b for a, b in pairwise(sizes))
+    source = Counting()
+    assert bits(solve(source, checkpoint=path, **OPTIONS)) == whole["bits"]
+    assert source.passes == whole["passes"] - 2 * lives
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
+def test_rows_in_memory_are_journaled_too(tmp_path):
+    path = tmp_path / "j"
+    wait_killed(start_dying("memory", path, 5))
+    assert path.stat().st_size > 1000
+    seen = []
+    found = solve(*rows(), checkpoint=path, callback=seen.append, **OPTIONS)
+    assert bits(found) == bits(solve(*rows(), **OPTIONS))
+    assert [p.iteration for p in seen] == list(range(1, found.n_iter + 1))
+    assert not path.exists()
+
+
+# -- errors instead of deaths --------------------------------------------------------------
+
+
+def test_a_journal_changes_no_bit(tmp_path, whole):
+    assert bits(solve(Counting(), checkpoint=tmp_path / "j", **OPTIONS)) == whole["bits"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_in_any_pass_keeps_what_is_known(tmp_path, whole):
+    for at in (2, 3, 7, whole["polish"] - 1):
+        path = tmp_path / f"{at}"
+        interrupted(path, at)
+        source = Counting()
+        assert bits(solve(source, checkpoint=path, **OPTIONS)) == whole["bits"]
+        assert source.passes == whole["passes"] - (at - 2)
+
+
+def test_nothing_is_kept_of_the_first_look(tmp_path):
+    with pytest.raises(Stopped):
+        solve(Counting(stop=1, how=stop), checkpoint=tmp_path / "j", **OPTIONS)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_in_the_callback_keeps_the_file(tmp_path):
+    def callback(progress):
+        if progress.iteration == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        solve(*rows(), checkpoint=tmp_path / "j", callback=callback, **OPTIONS)
+    assert bits(solve(*rows(), checkpoint=tmp_path / "j", **OPTIONS)) == bits(
+        solve(*rows(), **OPTIONS)
+    )
+
+
+def test_the_estimator_goes_on_as_well(tmp_path, whole):
+    path = tmp_path / "j"
+    model = GroupDRONeuron(**OPTIONS, checkpoint=str(path))
+    with pytest.raises(Stopped):
+        model.fit(Counting(stop=9, how=stop))
+    assert path.exists()
+    source = Counting()
+    model.fit(source)
+    assert model.coef_.tobytes() == whole["bits"]["coef"]
+    assert model.n_passes_ == whole["passes"]
+    assert source.passes == whole["passes"] - 7
+    assert not path.exists()
+
+
+def test_other_options_of_a_fit_are_journaled_too(tmp_path):
+    for i, options in enumerate(
+        [
+            {"activation": "identity", "nu": 0.0},
+            {"divergence": "chi2", "nu": 0.3, "truncate": 1.0},
+            {"nu": "auto", "fit_intercept": False, "radius": 0.5},
+        ]
+    ):
+        source = Counting()
+        expected = bits(solve(source, **options))
+        interrupted(tmp_path / f"{i}", source.passes - 1, **options)
+        again = Counting()
+        assert bits(solve(again, checkpoint=tmp_path / f"{i}", **options)) == expected
+        assert again.passes < source.passes
+
+
+def test_a_path_goes_on_where_it_was(tmp_path):
+    nus = [1.0, 0.1, 0.0]
+    source = Counting()
+    expected = [bits(s) for s in solve_path(source, nus=nus)]
+    with pytest.raises(Stopped):
+        solve_path(Counting(stop=source.passes - 2, how=stop), nus=nus, checkpoint=tmp_path / "j")
+    again = Counting()
+    found = solve_path(again, nus=nus, checkpoint=tmp_path / "j")
+    assert [bits(s) for s in found] == expected
+    assert again.passes == 1 + 3
+    assert not (tmp_path / "j").exists()
+
+
+# -- the file ------------------------------------------------------------------------------
+
+
+def records(data):
+    """The journal by its own words: a header line, then JSON lines with raw numbers behind."""
+    head, _, rest = data.partition(b"\n")
+    found = []
+    while rest:
+        line, _, rest = rest.partition(b"\n")
+        entry = json.loads(line)
+        size = 8 * int(np.prod(entry["shape"], dtype=int))
+        numbers, rest = rest[:size], rest[size:]
+        assert len(numbers) == size
+        assert zlib.crc32(numbers) == entry["crc"]
+        found.append((entry, np.frombuffer(numbers, "<f8").reshape(entry["shape"])))
+    return json.loads(head), found
+
+
+def test_the_file_is_text_and_numbers_to_its_last_byte(tmp_path):
+    """Nothing else, so nothing that could run: no pickle."""
+    path = tmp_path / "j"
+    interrupted(path, 9)
+    head, found = records(path.read_bytes())
+    assert head["format"] == MAGIC
+    assert len(found) == 7, "passes 2 to 8"
+    for entry, answer in found:
+        assert set(entry) == {"question", "shape", "passes", "crc"}
+        assert entry["passes"] == 1
+        assert np.isfinite(answer).all()
+    assert b"numpy" not in path.read_bytes()
+
+
+@pytest.mark.parametrize("lost", [1, 100, "head", "line"])
+def test_a_torn_last_record_is_dropped(tmp_path, whole, lost):
+    path = tmp_path / "j"
+    interrupted(path, 12)
+    data = path.read_bytes()
+    _, found = records(data)
+    entry, answer = found[-1]
+    length = answer.nbytes + len(json.dumps(entry)) + 1
+    if lost == "head":  # the numbers are gone and the line is cut
+        lost = length - 20
+    elif lost == "line":  # the line is there, its numbers are not
+        lost = answer.nbytes
+    path.write_bytes(data[: len(data) - lost])
+    source = Counting()
+    assert bits(solve(source, checkpoint=path, **OPTIONS)) == whole["bits"]
+    assert source.passes == whole["passes"] - (12 - 2) + (1 if lost < length else 2)
+
+
+def test_what_follows_a_torn_record_is_not_read(tmp_path, whole):
+    path = tmp_path / "j"
+    interrupted(path, 12)
+    data = bytearray(path.read_bytes())
+    _, found = records(bytes(data))
+    sizes = [a.nbytes + len(json.dumps(e)) + 1 for e, a in found]
+    data[len(data) - sum(sizes[-3:]) - 1] ^= 1  # the last number of the fourth from the end
+    path.write_bytes(data)
+    source = Counting()
+    assert bits(solve(source, checkpoint=path, **OPTIONS)) == whole["bits"]
+    assert source.passes == whole["passes"] - (12 - 2) + 4
+
+
+@pytest.mark.parametrize("rubbish", [b"\x00" * 64, b"\xff\xfe", b"[1]\n"])
+def test_rubbish_at_the_end_is_dropped(tmp_path, whole, rubbish):
+    path = tmp_path / "j"
+    interrupted(path, 12)
+    with open(path, "ab") as file:
+        file.write(rubbish)
+    assert bits(solve(Counting(), checkpoint=path, **OPTIONS)) == whole["bits"]
+
+
+def test_an_empty_file_is_a_new_journal(tmp_path, whole):
+    (tmp_path / "j").touch()
+    assert bits(solve(Counting(), checkpoint=tmp_path / "j", **OPTIONS)) == whole["bits"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"my thesis\n", b"\x80\x04\x95 pickle", b'{"format": "counterpoise journal 0", "rows": ""}\n',
+     b"[]\n", b'"counterpoise journal 1"\n', b"\x93NUMPY" + bytes(200), b"\n"],
+)  # fmt: skip
+def test_what_is_no_journal_is_refused_and_left_alone(tmp_path, content):
+    path = tmp_path / "thesis.txt"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"thesis\.txt' is not a checkpoint.*another path"):
+        GroupDRONeuron(checkpoint=path).fit(*rows())
+    assert path.read_bytes() == content
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_a_missing_folder_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"checkpoint=.*there is no folder .*nowhere"):
+        GroupDRONeuron(checkpoint=tmp_path / "nowhere" / "j").fit(*rows())
+    with pytest.raises(OSError):
+        GroupDRONeuron(checkpoint=tmp_path).fit(*rows())
+
+
+def test_bad_input_leaves_no_file(tmp_path):
+    X, y, g = rows()
+    for bad in ({"nu": -1.0}, {"prior": [1.0]}, {"radius": 0.0}):
+        with pytest.raises(ValueError):
+            solve(X, y, g, checkpoint=tmp_path / "j", **bad)
+    with pytest.raises(ValueError, match="missing or infinite"):
+        solve(Counting((np.where(X > 2, np.nan, X), y, g)), checkpoint=tmp_path / "j")
+    assert list(tmp_path.iterdir()) == []
+
+
+# -- other fits ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"nu": 0.2}, {"divergence": "chi2"}, {"activation": "identity"}, {"truncate": 1.0},
+     {"radius": 0.1}, {"prior": [0.2, 0.3, 0.5]}, {"precondition": "scale"},
+     {"fit_intercept": False}],
+    ids=str,
+)  # fmt: skip
+def test_a_journal_of_other_options_is_refused(tmp_path, whole, other):
+    path = tmp_path / "j"
+    interrupted(path, whole["passes"])
+    kept = path.read_bytes()
+    with pytest.raises(ValueError, match=r"checkpoint=.*other (options|rows); delete it"):
+        solve(Counting(), checkpoint=path, **{**OPTIONS, **other})
+    assert path.read_bytes() == kept, "the other fit can still go on"
+    if "nu" in other:
+        assert bits(solve(Counting(), checkpoint=path, **OPTIONS)) == whole["bits"]
+
+
+def test_another_activation_of_the_same_name_is_refused(tmp_path):
+    def steep(slope):
+        return Activation(lambda t: slope * t, lambda t: slope + 0.0 * t, 0.5, 2.0, name="mine")
+
+    path = tmp_path / "j"
+    interrupted(path, 9, activation=steep(1.0))
+    with pytest.raises(ValueError, match=r"checkpoint=.*other options"):
+        solve(Counting(), checkpoint=path, **OPTIONS, activation=steep(1.5))
+
+
+CHANGES = {
+    "features": lambda X, y, g: (1.001 * X, y, g),
+    "one feature value": lambda X, y, g: (X + 5.0 * (np.arange(3000).reshape(X.shape) == 9), y, g),
+    "labels": lambda X, y, g: (X, y + 0.5, g),
+    "one label": lambda X, y, g: (X, np.where(np.arange(750) == 600, y + 3, y), g),
+    "groups": lambda X, y, g: (X, y, np.where(g == "a", "d", g)),
+    "one group label": lambda X, y, g: (X, y, np.where(np.arange(750) == 3, "b", g)),
+    "one row less": lambda X, y, g: (X[:-1], y[:-1], g[:-1]),
+    "one feature less": lambda X, y, g: (X[:, :3], y, g),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize(
+    ("stored", "intercept"), [("source", True), ("source", False), ("memory", False)]
+)
+def test_a_journal_of_other_rows_is_refused(tmp_path, change, stored, intercept):
+    path = tmp_path / "j"
+    options = {**OPTIONS, "fit_intercept": intercept, "checkpoint": path}
+    before, after = rows(), CHANGES[change](*rows())
+    assert any(not np.array_equal(a, b) for a, b in zip(before, after, strict=True))
+
+    def callback(progress):
+        if progress.iteration == 2:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        solve(*(before if stored == "memory" else [Counting(before)]), callback=callback, **options)
+    kept = path.read_bytes()
+    with pytest.raises(ValueError, match=r"checkpoint=.*other rows; delete it"):
+        solve(*(after if stored == "memory" else [Counting(after)]), **options)
+    assert path.read_bytes() == kept
+
+
+# -- the engine ----------------------------------------------------------------------------
+
+
+def test_answers_come_back_as_they_were_and_passes_count(tmp_path):
+    X, y, g = rows()
+    data = GroupedData.build(X, y, g)
+    w = np.linspace(-1, 1, 5)
+
+    def asked(engine):
+        other = engine.variant(truncate=0.5)
+        return [
+            engine.evaluate(w, surrogate=True).grad_KD,
+            engine.label_means(),
+            other.label_means(),
+            engine.curvature(w, None),
+            engine.curvature(None, np.full(3, 1 / 3)),
+        ]
+
+    plain = make_engine(data, relu())
+    expected = asked(plain)
+    for round_ in range(2):
+        inner = make_engine(data, relu())
+        journal = Journal(tmp_path / "j", inner)
+        assert journal.replaying == (round_ == 1)
+        engine = JournaledEngine(inner, journal)
+        for got, known in zip(asked(engine), expected, strict=True):
+            assert got.tobytes() == known.tobytes()
+        assert engine.passes == plain.passes
+        assert inner.passes == (0 if round_ else plain.passes), "nothing is read a second time"
+        assert not journal.replaying
+        journal.close(finished=False)
+    journal = Journal(tmp_path / "j", plain)
+    with pytest.raises(ValueError, match="other options"):
+        JournaledEngine(make_engine(data, relu()), journal).evaluate(w + 1e-15, surrogate=True)
+    journal.close(finished=True)
+    assert not (tmp_path / "j").exists()

@@ -1,0 +1,117 @@
+"""Fits and their records, for tests of reports, and what is in a page."""
+
+import functools
+import json
+import re
+from copy import copy
+
+import numpy as np
+
+from counterpoise import GroupDRONeuron, GroupDRONeuronCV, risk_intervals
+from counterpoise.assess.record import QUANTILES, DataFacts, FitRecord, Judged, Residuals
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "</script><img src=x onerror=alert(2)>",
+    "<b>bold</b>",
+    "<a href='javascript:alert(3)'>link</a>",
+    "&amp;lt; &quot;",
+    "%{x} ${y} {{z}}",
+    "é中🚀\u2028\u2029\u202e",
+    "back\\slash 'quote' \"double\"",
+    "",
+    "x" * 300,
+)
+
+
+def rows_of(labels, rows=60, seed=0):
+    """Linear labels with a slope of each group's own."""
+    rng = np.random.default_rng(seed)
+    codes = np.repeat(np.arange(len(labels)), rows)
+    X = rng.normal(size=(len(codes), 3))
+    y = X @ [1.0, 0.5, -0.5] + X[:, 0] * (codes == 0) + 0.3 * rng.normal(size=len(codes))
+    return X, y, np.array(labels)[codes]
+
+
+def record_of(model, X, y, groups, *, judged=True, diagnosed=True, **changes):
+    """What ``counterpoise fit`` would keep of a fit to these rows."""
+    plain = GroupDRONeuron(model.activation, nu=np.inf, prior="rows").fit(X, y, groups=groups)
+    said = {"plain": plain.predict(X), "ours": model.predict(X)}
+    quantiles = {
+        side: np.array([np.quantile((y - p)[groups == g], QUANTILES) for g in model.groups_])
+        for side, p in said.items()
+    }
+    data = DataFacts(
+        path="rows.csv", format="csv", bytes=12_345, digest="sha256:0123", rows=len(y),
+        target="y", group=["g"], weight=None, features=["a", "b", "c"], encoded=3,
+        engine="memory", notes=["nothing was dropped"],
+    )  # fmt: skip
+    risks = {side: risk_intervals(y, p, groups=groups) for side, p in said.items()}
+    means = {f"{side}_average": float(np.mean((y - p) ** 2)) for side, p in said.items()}
+    known = dict(
+        command="counterpoise fit rows.csv --target y --group g",
+        made="2026-01-02T03:04:05+00:00",
+        versions={"counterpoise": "0.1.0", "numpy": np.__version__},
+        seconds=1.5,
+        options=model.get_params(),
+        data=data,
+        risks=model.group_risks_,
+        plain_risks=plain.group_risks_,
+        judged=Judged(how="rows held out, in 5 folds", held_out=True, **risks, **means)
+        if judged
+        else None,
+        residuals=Residuals(labels=model.groups_, levels=QUANTILES, **quantiles),
+        diagnosis=model.diagnose_ if diagnosed else None,
+    )
+    return FitRecord(**(known | changes))
+
+
+@functools.cache
+def fit(labels=("a", "b", "c", "d"), *, cv=False, rows=60):
+    """A fit to rows of these groups, and the rows."""
+    X, y, groups = rows_of(labels, rows)
+    kind = GroupDRONeuronCV if cv else GroupDRONeuron
+    return kind("identity").fit(X, y, groups=groups), (X, y, groups)
+
+
+def fitted(labels=("a", "b", "c", "d"), *, cv=False, rows=60, **record):
+    """A fit and its record."""
+    model, data = fit(tuple(labels), cv=cv, rows=rows)
+    return model, record_of(model, *data, **record)
+
+
+def long_fit(groups=1000, iterations=10_000):
+    """As large as a report is to stand: its history is made up, all else is of a real fit."""
+    model, record = fitted([f"group {i:04d}" for i in range(groups)], rows=8)
+    rng = np.random.default_rng(0)
+    grown = copy(model)
+    weights = rng.random((iterations, groups))
+    grown.history_ = {
+        "risk": 1.0 + 1.0 / np.arange(1, iterations + 1),
+        "worst": 2.0 + 1.0 / np.arange(1, iterations + 1),
+        "weights": weights / weights.sum(axis=1, keepdims=True),
+        "group_risks": 1.0 + rng.random((iterations, groups)),
+    }
+    return grown, record
+
+
+def data_of(html):
+    """The block of JSON that a page is drawn from."""
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.S)
+    return json.loads(found.group(1))
+
+
+def blocks_of(data):
+    """All blocks of a page, those that are folded away too."""
+
+    def walk(blocks):
+        for block in blocks:
+            yield block
+            yield from walk(block.get("blocks", []))
+
+    return [block for part in data["sections"] for block in walk(part["blocks"])]
+
+
+def by_id(data, name):
+    (found,) = [block for block in blocks_of(data) if block.get("id") == name]
+    return found
