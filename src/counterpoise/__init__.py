@@ -17,9 +17,9 @@ if TYPE_CHECKING:
         relu,
         softplus,
     )
-    from counterpoise.assess.diagnosis.diagnose import Diagnosis, diagnose
-    from counterpoise.assess.intervals import Interval, RiskIntervals, risk_intervals
-    from counterpoise.assess.metrics import group_risks, robust_risk, worst_group_risk
+    from counterpoise.assessment.diagnosis.diagnose import Diagnosis, diagnose
+    from counterpoise.assessment.intervals import Interval, RiskIntervals, risk_intervals
+    from counterpoise.assessment.metrics import group_risks, robust_risk, worst_group_risk
     from counterpoise.dual.divergences import KL, ChiSquare, CVaR, Divergence, risk
     from counterpoise.dual.step import DualState, dual_step, extrapolate
     from counterpoise.estimators.cross_validation import GroupDRONeuronCV
@@ -93,13 +93,13 @@ _MODULES = {
     "Certificate": "solver.certificate",
     "ChiSquare": "dual.divergences",
     "Chunks": "rows.sources",
-    "Diagnosis": "assess.diagnosis.diagnose",
+    "Diagnosis": "assessment.diagnosis.diagnose",
     "Divergence": "dual.divergences",
     "DualState": "dual.step",
     "Frontier": "estimators.frontier",
     "GroupDRONeuron": "estimators.neuron",
     "GroupDRONeuronCV": "estimators.cross_validation",
-    "Interval": "assess.intervals",
+    "Interval": "assessment.intervals",
     "Npy": "rows.sources",
     "OnlineDataMixing": "reweight.rules",
     "PaperSteps": "solver.schedules",
@@ -107,30 +107,30 @@ _MODULES = {
     "Progress": "solver.algorithm",
     "ReweightWarning": "reweight.reweighter",
     "Reweighter": "reweight.reweighter",
-    "RiskIntervals": "assess.intervals",
+    "RiskIntervals": "assessment.intervals",
     "Rule": "reweight.rules",
     "Solution": "solver.solution",
     "Source": "rows.sources",
     "Start": "solver.solution",
     "Temperature": "reweight.rules",
-    "diagnose": "assess.diagnosis.diagnose",
+    "diagnose": "assessment.diagnosis.diagnose",
     "dual_step": "dual.step",
     "elu": "activations.activation",
     "extrapolate": "dual.step",
     "frontier": "estimators.frontier",
-    "group_risks": "assess.metrics",
+    "group_risks": "assessment.metrics",
     "huber_relu": "activations.activation",
     "identity": "activations.activation",
     "leaky_relu": "activations.activation",
     "load": "storage.models",
     "relu": "activations.activation",
     "risk": "dual.divergences",
-    "risk_intervals": "assess.intervals",
-    "robust_risk": "assess.metrics",
+    "risk_intervals": "assessment.intervals",
+    "robust_risk": "assessment.metrics",
     "softplus": "activations.activation",
     "solve": "solver.solve",
     "solve_path": "solver.solve",
-    "worst_group_risk": "assess.metrics",
+    "worst_group_risk": "assessment.metrics",
 }
 
 __getattr__, __dir__ = lazy_names(__name__, _MODULES)

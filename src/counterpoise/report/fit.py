@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from counterpoise.assess.record import FitRecord
+from counterpoise.assessment.record import FitRecord
 from counterpoise.report import blocks as b
 from counterpoise.report.blocks import Block
 from counterpoise.report.fit_charts import (

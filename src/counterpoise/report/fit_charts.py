@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from counterpoise.assess.record import FitRecord
+from counterpoise.assessment.record import FitRecord
 from counterpoise.report import blocks as b
 from counterpoise.report.blocks import Block
 from counterpoise.report.curves import CURVES, SHOWN, curve, foremost, thinned, wide
