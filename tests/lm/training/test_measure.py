@@ -18,7 +18,7 @@ from counterpoise.lm.training import measure
 from counterpoise.lm.training.corpora import prepare_corpus
 from counterpoise.lm.training.run_folder import RunFolder
 from counterpoise.lm.training.settings import Settings
-from counterpoise.lm.training.stopping import Stopped
+from counterpoise.common.stopping import Stopped
 from counterpoise.lm.training.train import train
 from counterpoise.storage.files import locked
 

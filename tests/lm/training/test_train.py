@@ -25,7 +25,7 @@ from counterpoise.lm.training import train as training
 from counterpoise.lm.training.optimizer import learning_rate
 from counterpoise.lm.training.run_folder import RunFolder
 from counterpoise.lm.training.settings import Settings, TrainSettings
-from counterpoise.lm.training.stopping import Stopped
+from counterpoise.common.stopping import Stopped
 from counterpoise.lm.training.train import train
 
 SIZES = {"x": 6000, "y": 3000, "z": 1500}

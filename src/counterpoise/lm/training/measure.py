@@ -26,7 +26,7 @@ from counterpoise.lm.training.losses import summed_loss
 from counterpoise.lm.training.ranks import take_place
 from counterpoise.lm.training.run_folder import RunFolder
 from counterpoise.lm.training.settings import Settings
-from counterpoise.lm.training.stopping import Stopped, asked_to_stop
+from counterpoise.common.stopping import Stopped, asked_to_stop
 from counterpoise.storage.files import locked
 
 logger = logging.getLogger("counterpoise")
