@@ -192,7 +192,7 @@ def held_out(record: FitRecord, label: Any) -> dict[str, Any]:
 def told(made: Fitted) -> str:
     """The fit for people."""
     from counterpoise.assessment.comparison import plain_name
-    from counterpoise.report.words import count
+    from counterpoise.common.text import count
 
     model, record = made.model, made.record
     data, judged = record.data, record.judged
