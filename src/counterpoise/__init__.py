@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         relu,
         softplus,
     )
+    from counterpoise.assessment.assess import assess
     from counterpoise.assessment.diagnosis.diagnose import Diagnosis, diagnose
     from counterpoise.assessment.intervals import Interval, RiskIntervals, risk_intervals
     from counterpoise.assessment.metrics import group_risks, robust_risk, worst_group_risk
@@ -65,6 +66,7 @@ __all__ = [
     "Source",
     "Start",
     "Temperature",
+    "assess",
     "diagnose",
     "dual_step",
     "elu",
@@ -113,6 +115,7 @@ _MODULES = {
     "Source": "rows.sources",
     "Start": "solver.solution",
     "Temperature": "reweight.rules",
+    "assess": "assessment.assess",
     "diagnose": "assessment.diagnosis.diagnose",
     "dual_step": "dual.step",
     "elu": "activations.activation",

@@ -1,6 +1,7 @@
-"""Tables from files, and their columns as numbers.
+"""Tables: read from files, encoded as numbers, fitted and predicted.
 
-Names are imported when they are first used: pyarrow is, too.
+It may import any room of the library except the other applications. Names are imported when they
+are first used, and pyarrow with them.
 """
 
 from __future__ import annotations
@@ -10,46 +11,52 @@ from typing import TYPE_CHECKING
 from counterpoise.common.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from counterpoise.tabular.arrays import Rows, RowSource, fits_in_memory, read_rows
-    from counterpoise.tabular.columns import Columns, Feature
+    from counterpoise.tabular.encoded_rows import (
+        EncodedRows,
+        TableSource,
+        fits_in_memory,
+        read_rows,
+    )
+    from counterpoise.tabular.encoder import TableEncoder
     from counterpoise.tabular.errors import DataError
-    from counterpoise.tabular.fit import Fitted, fit_table
-    from counterpoise.tabular.learning import Learned, learn_columns
-    from counterpoise.tabular.open import open_table
+    from counterpoise.tabular.fit import fit_table
+    from counterpoise.tabular.formats import open_table
+    from counterpoise.tabular.layout import Feature, TableLayout
+    from counterpoise.tabular.learning import LearnedLayout, learn_layout
     from counterpoise.tabular.sampling import sample_rows
     from counterpoise.tabular.table import Table, as_table
 
 _MODULES = {
-    "Columns": "columns",
     "DataError": "errors",
-    "Feature": "columns",
-    "Fitted": "fit",
-    "Learned": "learning",
-    "RowSource": "arrays",
-    "Rows": "arrays",
+    "EncodedRows": "encoded_rows",
+    "Feature": "layout",
+    "LearnedLayout": "learning",
     "Table": "table",
+    "TableEncoder": "encoder",
+    "TableLayout": "layout",
+    "TableSource": "encoded_rows",
     "as_table": "table",
     "fit_table": "fit",
-    "fits_in_memory": "arrays",
-    "learn_columns": "learning",
-    "open_table": "open",
-    "read_rows": "arrays",
+    "fits_in_memory": "encoded_rows",
+    "learn_layout": "learning",
+    "open_table": "formats",
+    "read_rows": "encoded_rows",
     "sample_rows": "sampling",
 }
 
 __all__ = [
-    "Columns",
     "DataError",
+    "EncodedRows",
     "Feature",
-    "Fitted",
-    "Learned",
-    "RowSource",
-    "Rows",
+    "LearnedLayout",
     "Table",
+    "TableEncoder",
+    "TableLayout",
+    "TableSource",
     "as_table",
     "fit_table",
     "fits_in_memory",
-    "learn_columns",
+    "learn_layout",
     "open_table",
     "read_rows",
     "sample_rows",
