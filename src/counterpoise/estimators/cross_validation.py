@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from counterpoise.activations.activation import Activation
+from counterpoise.activations import Activation
 from counterpoise.assess.diagnosis.diagnose import Diagnosis
 from counterpoise.assess.held_out import Choice, HeldOut
 from counterpoise.assess.intervals import check_level

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from counterpoise.activations.activation import Activation
+from counterpoise.activations import Activation
 from counterpoise.common.progress import PassBar
 from counterpoise.dual.divergences import Divergence
 from counterpoise.estimators.base import Neuron

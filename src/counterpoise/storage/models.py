@@ -117,7 +117,7 @@ def load_record(folder: PathLike) -> FitRecord | None:
 
 def _checked(model: Any, folder: PathLike) -> Neuron:
     """A model with all that predictions need, which fits together."""
-    from counterpoise.activations.activation import Activation
+    from counterpoise.activations import Activation
     from counterpoise.estimators.base import Neuron
 
     def number(value: Any) -> bool:

@@ -335,7 +335,7 @@ def test_bad_options(options, message):
 
 @pytest.mark.parametrize("activation", ["identity", "relu", "softplus"])
 def test_floors_find_the_noise_of_every_group(activation):
-    from counterpoise.activations.activation import NAMED
+    from counterpoise.activations import NAMED
 
     rng = np.random.default_rng(0)
     g = np.repeat([0, 1, 2], 2000)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from counterpoise.activations.activation import get_activation, identity
+from counterpoise.activations import get_activation, identity
 from counterpoise.assess.diagnosis import assumptions as theory
 from counterpoise.assess.diagnosis import verdicts as say
 from counterpoise.assess.diagnosis.feature_laws import FeatureLaws
