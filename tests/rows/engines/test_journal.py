@@ -9,6 +9,7 @@ import subprocess
 import sys
 import zlib
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest

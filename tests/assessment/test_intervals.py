@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import t as student
 
 from counterpoise import RiskIntervals, risk_intervals
-from counterpoise.assess.intervals import Interval, _unbend, group_moments, loss_intervals
+from counterpoise.assessment.intervals import Interval, _unbend, group_moments, loss_intervals
 
 LAWS = {
     "squared normal": (lambda rng, shape: rng.normal(size=shape) ** 2, 1.0),
