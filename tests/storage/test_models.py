@@ -18,7 +18,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from counterpoise import AdaptiveSteps, CVaR, GroupDRONeuron, GroupDRONeuronCV, baselines, load
-from counterpoise.activations.activation import Activation, huber_relu, leaky_relu
+from counterpoise.activations import Activation, huber_relu, leaky_relu
 from counterpoise.storage.models import (
     ModelFileError,
     _digest,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
-from counterpoise.activations.activation import get_activation
+from counterpoise.activations import get_activation
 from counterpoise.assessment.comparison import (
     compare_by_folds,
     compare_on_rows,

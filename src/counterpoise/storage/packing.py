@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from counterpoise.activations import Activation
+
 Array = np.ndarray
 
 MARK = "!"
@@ -53,8 +55,8 @@ ESTIMATORS = {
     "TableEncoder": "tabular.encoder",
     "TiltedNeuron": "baselines",
 }
-# Modules with to_config(value) -> dict or None, and from_config(dict) -> value.
-CONFIGURED = {"Activation": "activations.config", "Divergence": "dual.config"}
+# Modules with from_config(dict) -> value, for objects that are stored as settings.
+CONFIGURED = {"Activation": "activations", "Divergence": "dual.config"}
 
 
 class Packer:
@@ -119,13 +121,17 @@ class Packer:
             return {MARK: "pipeline", "steps": steps}
         if _is_estimator(value):
             return self._estimator(value, where)
-        for kind, module in CONFIGURED.items():
-            try:
-                config = import_module(f"counterpoise.{module}").to_config(value)
-            except TypeError as error:
-                raise TypeError(f"{where} is {error}") from None
-            if config is not None:
-                return {MARK: kind, **config}
+        if isinstance(value, Activation):
+            config = value.config()
+            if config is None:
+                raise TypeError(
+                    f"{where} is an activation of your own ({value.name!r}), which exists only as "
+                    "Python code; use a named one to store the model, or keep coef_ and intercept_"
+                )
+            return {MARK: "Activation", **config}
+        config = import_module(f"counterpoise.{CONFIGURED['Divergence']}").to_config(value)
+        if config is not None:
+            return {MARK: "Divergence", **config}
         raise _unknown(value, where)
 
     def _step(self, value: Any, where: str) -> Any:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 
-from counterpoise.activations.activation import Activation
+from counterpoise.activations import Activation
 from counterpoise.assessment.diagnosis import assumptions as theory
 from counterpoise.assessment.diagnosis.verdicts import Verdict, margin_verdict, tail_verdict
 from counterpoise.rows.sample import RowSample
