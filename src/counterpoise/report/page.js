@@ -1,5 +1,5 @@
 "use strict";
-// Builds the page from its data. Names and texts only ever become text nodes.
+// Fills the sections of the page from its data. Names and texts only ever become text nodes.
 const report = (() => {
   const root = document.documentElement;
   const page = JSON.parse(document.getElementById("data").textContent);
@@ -222,21 +222,8 @@ const report = (() => {
 
   function show() {
     wear(stored() || (dark.matches ? "dark" : "light"));
-    document.title = `${page.title} · Counterpoise`;
-    const figures = page.figures.map((one) => make("div", { class: one.tone || null },
-      make("dt", {}, one.name), make("dd", { class: "value" }, one.value), make("dd", { class: "remark" }, one.remark)));
-    const links = page.sections.map((part) => make("li", {}, make("a", { href: `#${part.id}` }, part.title)));
-    const parts = page.sections.map((part) => make("section", { id: part.id, "aria-labelledby": `${part.id}-title` },
-      make("h2", { id: `${part.id}-title` }, part.title), build(part.blocks)));
-    const made = page.made ? ` The ${page.kind} was made ${page.made}.` : "";
-    document.body.append(
-      make("a", { class: "skip", href: "#main" }, "Skip to the content"),
-      make("header", {}, make("div", { class: "bar" }, make("span", { class: "brand" }, make("b", {}, "Counterpoise"), ` · report of a ${page.kind}`), toggle),
-        make("h1", {}, page.title), page.lead.map((words) => make("p", { class: "lead" }, words)), make("dl", { class: "figures" }, figures)),
-      make("div", { class: "frame" },
-        make("nav", { "aria-label": "Contents" }, make("h2", {}, "Contents"), make("ol", {}, links)),
-        make("main", { id: "main" }, parts)),
-      make("footer", {}, `Written by Counterpoise ${page.version}.${made} Works without a network; charts by plotly.js.`));
+    document.querySelector("header .bar").append(toggle);
+    for (const part of page.sections) document.getElementById(part.id).append(...build(part.blocks));
     requestAnimationFrame(() => { if (location.hash) document.getElementById(location.hash.slice(1))?.scrollIntoView(); });
   }
 

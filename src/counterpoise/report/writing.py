@@ -20,7 +20,7 @@ def write_report(folder: str | os.PathLike[str], out: str | os.PathLike[str] | N
     out : path, optional
         The file; ``report.html`` in the folder when None.
     """
-    from counterpoise.report.fit import fit_page
+    from counterpoise.report.fit.page import fit_page
     from counterpoise.storage.models import load_fit
 
     return write_page(fit_page(*load_fit(folder)), Path(folder), out)
