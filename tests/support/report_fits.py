@@ -9,7 +9,7 @@ from html import unescape
 import numpy as np
 
 from counterpoise import GroupDRONeuron, GroupDRONeuronCV, risk_intervals
-from counterpoise.assess.record import QUANTILES, DataFacts, FitRecord, Judged, Residuals
+from counterpoise.assessment.record import QUANTILES, DataFacts, FitRecord, Judged, Residuals
 
 HOSTILE = (
     "<script>alert(1)</script>",

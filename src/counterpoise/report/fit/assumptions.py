@@ -10,7 +10,7 @@ from counterpoise.report.blocks import Block
 from counterpoise.report.fit.view import FitView
 
 if TYPE_CHECKING:
-    from counterpoise.assess.diagnosis.diagnose import Diagnosis, GroupDiagnosis
+    from counterpoise.assessment.diagnosis.diagnose import Diagnosis, GroupDiagnosis
 
 NAME, TITLE = "assumptions", "Do the theory's assumptions hold for this data?"
 MEANINGS = {

@@ -22,7 +22,7 @@ from counterpoise.report.fit.view import FittedModel, FitView, Side
 from counterpoise.report.page import Page
 
 if TYPE_CHECKING:
-    from counterpoise.assess.record import FitRecord
+    from counterpoise.assessment.record import FitRecord
 
 # A smaller relative change of a risk is called neither better nor worse.
 MATTERS = 0.005

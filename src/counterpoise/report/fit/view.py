@@ -13,8 +13,8 @@ from counterpoise.report.words import names_of
 from counterpoise.rows.groups import label_list
 
 if TYPE_CHECKING:
-    from counterpoise.assess.intervals import RiskIntervals
-    from counterpoise.assess.record import FitRecord
+    from counterpoise.assessment.intervals import RiskIntervals
+    from counterpoise.assessment.record import FitRecord
 
 Array = np.ndarray
 

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.stats import t as student
 from sklearn.utils.validation import column_or_1d
 
-from counterpoise.assess.metrics import on_host, squared_errors
+from counterpoise.assessment.metrics import on_host, squared_errors
 from counterpoise.common.text import text_table
 from counterpoise.rows.groups import check_weights, encode_groups, label_list
 

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from counterpoise.activations.activation import get_activation, identity
-from counterpoise.assess.diagnosis import assumptions as theory
-from counterpoise.assess.diagnosis import verdicts as say
-from counterpoise.assess.diagnosis.feature_laws import FeatureLaws
-from counterpoise.assess.diagnosis.floors import noise_floors
-from counterpoise.assess.diagnosis.verdicts import DOUBTFUL, HOLDS, VIOLATED, Verdict
+from counterpoise.activations import get_activation, identity
+from counterpoise.assessment.diagnosis import assumptions as theory
+from counterpoise.assessment.diagnosis import verdicts as say
+from counterpoise.assessment.diagnosis.feature_laws import FeatureLaws
+from counterpoise.assessment.diagnosis.floors import noise_floors
+from counterpoise.assessment.diagnosis.verdicts import DOUBTFUL, HOLDS, VIOLATED, Verdict
 from counterpoise.common.arguments import is_number
 from counterpoise.common.text import rounded, text_table
 from counterpoise.rows.engines.dispatch import kind_of, open_engine
