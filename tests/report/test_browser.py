@@ -58,7 +58,7 @@ def test_landmarks_headings_and_names(opened):
 
 def test_boxes_choose_the_curves(opened):
     opened.draw_all()
-    opened.locator("#choice-groups").get_by_role("button", name="As at first").click()
+    opened.locator("#choice-groups").get_by_role("button", name="Reset").click()
     assert opened.chart("weights", "gd.data.length") == 8
     boxes = opened.locator("#choice-groups input[type=checkbox]")
     assert boxes.count() == 12
@@ -73,7 +73,7 @@ def test_boxes_choose_the_curves(opened):
     assert opened.chart("weights", "gd.data.length") == 0
     opened.locator("#choice-groups").get_by_role("button", name="All").click()
     assert opened.chart("weights", "gd.data.length") == 12
-    opened.locator("#choice-groups").get_by_role("button", name="As at first").click()
+    opened.locator("#choice-groups").get_by_role("button", name="Reset").click()
     assert opened.chart("weights", "gd.data.length") == 8
 
 

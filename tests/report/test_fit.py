@@ -369,7 +369,7 @@ def test_many_groups_and_iterations_stay_small():
     chart = by_id(data, "weights")
     assert len(chart["series"]) == CURVES
     assert max(len(series["x"]) for series in chart["series"]) <= POINTS
-    assert "at most 400" in chart["caption"]
+    assert "at most 400 are drawn" in chart["caption"]
     assert f"{CURVES} of 1,000 groups" in chart["caption"]
     assert len(by_id(data, "risks")["names"]) <= 60
     assert len(by_id(data, "risk-table")["rows"]) == 1000

@@ -1,4 +1,4 @@
-"""Pages: the machinery of a self-contained HTML report, and the page about a fit.
+"""Report pages: self-contained HTML files, and the page about a fit.
 
 It imports `storage`, `rows` and `common`, and takes records from `assessment` without importing it.
 """

@@ -4,8 +4,8 @@ const report = (() => {
   const root = document.documentElement;
   const page = JSON.parse(document.getElementById("data").textContent);
   const STEP = 25; // rows of a table that are added at a time
-  const choices = {}; // by name: the ticked numbers, and who wants to know
-  const listeners = []; // to be told of another theme
+  const choices = {}; // by name: the ticked numbers, and whom to tell
+  const listeners = []; // called when the theme changes
   const charts = []; // figures that wait to be drawn
 
   function make(tag, attributes, ...children) {
@@ -160,7 +160,7 @@ const report = (() => {
     }) : null;
     const every = () => block.names.map((_, i) => i);
     return make("fieldset", { class: "choice", id: `choice-${block.id}` }, make("legend", {}, `Shown ${block.noun}s`),
-      make("div", { class: "tools" }, search, button("All", every), button("None", () => []), button("As at first", () => block.on)),
+      make("div", { class: "tools" }, search, button("All", every), button("None", () => []), button("Reset", () => block.on)),
       make("div", { class: "boxes" }, labels));
   }
 
@@ -174,7 +174,7 @@ const report = (() => {
       area.select();
       const done = document.execCommand("copy");
       area.remove();
-      said(done ? "Copied" : "Select it and press Ctrl+C");
+      said(done ? "Copied" : "Select and press Ctrl+C");
     };
     if (navigator.clipboard) navigator.clipboard.writeText(text).then(() => said("Copied"), byHand);
     else byHand();
@@ -230,7 +230,7 @@ const report = (() => {
   return { page, charts, choices, listeners, number, share, interval, show, root };
 })();
 
-// Colour and dash of the curve with this number, in the theme that is worn.
+// Colour and dash of a curve, in the current theme.
 report.colour = (name) => getComputedStyle(report.root).getPropertyValue(`--${name}`).trim();
 report.style = (index) => {
   const colours = report.colour("series").split(/\s+/);
