@@ -379,7 +379,7 @@ WRITER = """
 import sys
 from counterpoise import load
 model = load(sys.argv[1])
-for _ in range(30):
+for _ in range(10):
     model.save(sys.argv[2])
     load(sys.argv[2])
 """
