@@ -10,6 +10,7 @@ import numpy as np
 
 from counterpoise.activations import Activation
 from counterpoise.estimators.base import Neuron
+from counterpoise.estimators.neuron import NEURON, GroupDRONeuron, plain_average
 from counterpoise.rows.engines.base import GroupEval, SumEngine
 from counterpoise.rows.engines.dispatch import kind_of, stays_on_device
 from counterpoise.rows.engines.memory import MemoryEngine
@@ -45,6 +46,10 @@ class Baseline(Neuron):
             found = self._find(X, y, groups, sample_weight)
         self._keep(X, (y, groups, sample_weight), found)
         return self
+
+    def plain_twin(self) -> GroupDRONeuron:
+        """The same neuron, unfitted, for the plain average over rows."""
+        return plain_average(self, NEURON)  # iterations and steps mean other things here
 
     def _check(self) -> None:
         """Refuse options that can be judged without rows."""
