@@ -64,7 +64,7 @@ def _group_means(
     totals = np.bincount(codes, weights=weights, minlength=len(labels))
     if (totals <= 0).any():
         empty = label_list(labels)[int(np.argmin(totals))]
-        raise ValueError(f"sample_weight is zero on all rows of group {empty!r}")
+        raise ValueError(f"sample_weight is zero on all rows of group {empty!r}; leave it out")
     return labels, np.bincount(codes, weights=weights * squares, minlength=len(labels)) / totals
 
 
@@ -77,7 +77,7 @@ def squared_errors(y_true: Any, y_pred: Any) -> Array:
 
 
 def on_host(values: Any) -> Any:
-    """Tensors and lazy arrays as arrays; anything else as it is."""
+    """Tensors and Dask arrays as arrays; anything else unchanged."""
     if kind_of(values) == "torch":
         from counterpoise.rows.engines.torch import host
 
