@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from counterpoise.activations import Activation
+from counterpoise.dual.divergences import Divergence
 
 Array = np.ndarray
 
@@ -56,7 +57,7 @@ ESTIMATORS = {
     "TiltedNeuron": "baselines",
 }
 # Modules with from_config(dict) -> value, for objects that are stored as settings.
-CONFIGURED = {"Activation": "activations", "Divergence": "dual.config"}
+CONFIGURED = {"Activation": "activations", "Divergence": "dual.divergences"}
 
 
 class Packer:
@@ -121,17 +122,16 @@ class Packer:
             return {MARK: "pipeline", "steps": steps}
         if _is_estimator(value):
             return self._estimator(value, where)
-        if isinstance(value, Activation):
-            config = value.config()
-            if config is None:
-                raise TypeError(
-                    f"{where} is an activation of your own ({value.name!r}), which exists only as "
-                    "Python code; use a named one to store the model, or keep coef_ and intercept_"
-                )
-            return {MARK: "Activation", **config}
-        config = import_module(f"counterpoise.{CONFIGURED['Divergence']}").to_config(value)
-        if config is not None:
-            return {MARK: "Divergence", **config}
+        for kind, made in (("Activation", Activation), ("Divergence", Divergence)):
+            if isinstance(value, made):
+                config = value.config()
+                if config is None:
+                    raise TypeError(
+                        f"{where} is a custom {kind.lower()} ({value.name!r}), which exists only as "
+                        "Python code; use a named one to store the model, or keep coef_ and "
+                        "intercept_"
+                    )
+                return {MARK: kind, **config}
         raise _unknown(value, where)
 
     def _step(self, value: Any, where: str) -> Any:
