@@ -127,8 +127,8 @@ class Packer:
                 config = value.config()
                 if config is None:
                     raise TypeError(
-                        f"{where} is a custom {kind.lower()} ({value.name!r}), which exists only as "
-                        "Python code; use a named one to store the model, or keep coef_ and "
+                        f"{where} is a custom {kind.lower()} ({value.name!r}), which exists only "
+                        "as Python code; use a named one to store the model, or keep coef_ and "
                         "intercept_"
                     )
                 return {MARK: kind, **config}
