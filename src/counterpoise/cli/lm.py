@@ -102,10 +102,10 @@ def train(
 
 
 def _dry_run(settings: Settings, ranks: int, device: str, calibrate: bool, as_json: bool) -> None:
-    from counterpoise.lm.training.dry_run import check_run
+    from counterpoise.lm.compare.dry_run import check_all
     from counterpoise.lm.training.estimate import estimate
 
-    notes = check_run(settings, ranks)
+    notes = check_all(settings, ranks)
     found = estimate(settings, ranks=ranks, device=device, calibrate=calibrate)
     if as_json:
         _show({**found.as_dict(), "notes": notes})

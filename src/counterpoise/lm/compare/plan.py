@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from counterpoise.lm.training.references import inputs_of
+from counterpoise.lm.training.inputs import inputs_of
 from counterpoise.lm.training.run_folder import RunFolder
 from counterpoise.lm.training.settings import RunSettings, Settings
 

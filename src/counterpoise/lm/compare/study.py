@@ -22,7 +22,7 @@ from counterpoise.lm.compare.summary import (
     tokens_to_target,
 )
 from counterpoise.lm.tasks.tasks import PAPER_TASKS
-from counterpoise.lm.training.references import reported_references
+from counterpoise.lm.training.inputs import reported_references
 from counterpoise.lm.training.settings import Settings
 from counterpoise.storage.files import read_json, write_json, write_text
 

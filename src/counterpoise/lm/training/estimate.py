@@ -145,7 +145,7 @@ def estimate(
     found, train = get_device(device), settings.train
     corpus = corpus_of(settings)
     shape = shape_of(settings, corpus)
-    parts, micro = train.parts_of(ranks)
+    parts, micro = train.micro_batches(ranks)
     other = None
     if (reference_model := settings.reweight.reference_model) is not None:
         other = shape_of(settings.changed({"model.checkpoint": reference_model}), corpus)

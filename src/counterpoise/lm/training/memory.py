@@ -72,7 +72,7 @@ def memory_of(
     shape: Shape, train: TrainSettings, ranks: int, evaluation_batch: int, reference: int = 0
 ) -> Memory:
     """Bytes of one rank; ``reference`` are the parameters of a reference model."""
-    parts, micro = train.parts_of(ranks)
+    parts, micro = train.micro_batches(ranks)
     P, head = shape.parameters, shape.vocab * shape.hidden
     half = train.precision == "bf16"
     sharded = ranks > 1 and train.parallel == "fsdp"
