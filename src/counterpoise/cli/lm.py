@@ -153,8 +153,8 @@ def compare(
     Runs that have ended are not repeated, so a stopped comparison goes on when called again. What
     was found goes to small files, tables and figures in the folder results/ of the comparison.
     """
+    from counterpoise.lm.compare.launch import RunsFailed, measure_all, run_all
     from counterpoise.lm.compare.plan import plan
-    from counterpoise.lm.compare.run import RunsFailed, measure_all, run_all
     from counterpoise.lm.compare.study import Study, gather, headline, save_study
     from counterpoise.lm.training.measure import available_tasks
     from counterpoise.storage.files import locked

@@ -14,8 +14,8 @@ import pytest
 from lm_problems import markov_corpus
 
 from counterpoise.common.toml import build, to_toml
+from counterpoise.lm.compare.launch import RunsFailed, measure_all, run_all
 from counterpoise.lm.compare.plan import plan
-from counterpoise.lm.compare.run import RunsFailed, measure_all, run_all
 from counterpoise.lm.compare.study import (
     draw_study,
     gather,
@@ -25,11 +25,8 @@ from counterpoise.lm.compare.study import (
     write_tables,
 )
 from counterpoise.lm.training import checkpoints
-from counterpoise.lm.training.references import (
-    find_references,
-    known_references,
-    reported_references,
-)
+from counterpoise.lm.training.inputs import known_references, reported_references
+from counterpoise.lm.training.references import find_references
 from counterpoise.lm.training.run_folder import RunFolder
 from counterpoise.lm.training.scaling import fit_scaling_law
 from counterpoise.lm.training.settings import Settings

@@ -9,9 +9,9 @@ from lm_problems import markov_corpus
 
 from counterpoise.cli.main import main
 from counterpoise.common.toml import build, to_toml
+from counterpoise.lm.compare.dry_run import check_all as check_run
 from counterpoise.lm.compare.plan import plan
 from counterpoise.lm.training.domains import make_reweighter, named_weights
-from counterpoise.lm.training.dry_run import check_run
 from counterpoise.lm.training.run_folder import RunFolder
 from counterpoise.lm.training.settings import Settings, load_settings
 

@@ -8,7 +8,7 @@ import torch
 
 from counterpoise.lm.corpus.tokens import Corpus
 from counterpoise.lm.training.losses import token_losses
-from counterpoise.lm.training.model import llama_config
+from counterpoise.lm.training.model import llama_config, recompute_activations
 from counterpoise.lm.training.ranks import join_ranks
 from counterpoise.lm.training.settings import Settings
 from counterpoise.lm.training.shape import shape_of
@@ -40,7 +40,7 @@ def measured_rate(settings: Settings, corpus: Corpus | None = None) -> float:
     with join_ranks(train.threads) as process:
         model = LlamaForCausalLM(config).to(process.device)
         if train.activation_checkpointing:
-            model.gradient_checkpointing_enable({"use_reentrant": False})
+            recompute_activations(model)
         ids = torch.randint(shape.vocab, (train.micro_batch or 1, train.length)).to(process.device)
 
         def passes() -> None:

@@ -37,8 +37,14 @@ def make_model(settings: Settings, corpus: Corpus) -> Any:
         model = LlamaForCausalLM(config)
     model.config.use_cache = False
     if settings.train.activation_checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
+        recompute_activations(model)
     return model
+
+
+def recompute_activations(model: Any) -> None:
+    """Turn on activation checkpointing; transformers renamed the method in release 5."""
+    enable = getattr(model, "activation_checkpointing_enable", None)
+    (enable or model.gradient_checkpointing_enable)({"use_reentrant": False})
 
 
 def save_tokenizer(settings: Settings, corpus: Corpus, folder: Path) -> None:

@@ -62,7 +62,7 @@ class RunFolder:
             write_json(self.path / INPUTS, dict(inputs))
             table = {k: v for k, v in settings.table.items() if k != "compare"}
             table["out"] = str(self.path)
-            head = "Settings of this run; `counterpoise lm train THIS_FILE --out ELSEWHERE` repeats it."
+            head = "Settings of this run; counterpoise lm train THIS --out ELSEWHERE repeats it."
             write_text(file, to_toml(table, head))
         starts = self.path / ENVIRONMENT
         before = json.loads(starts.read_text(encoding="utf-8")) if starts.is_file() else []

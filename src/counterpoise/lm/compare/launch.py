@@ -15,7 +15,7 @@ from counterpoise.common.arguments import check_whole
 from counterpoise.common.progress import StatusLine, bar
 from counterpoise.common.stopping import STOPPED, Stopped, asked_to_stop
 from counterpoise.common.toml import to_toml
-from counterpoise.lm.compare.plan import Planned, plan
+from counterpoise.lm.compare.plan import PlannedRun, plan
 from counterpoise.lm.training.inputs import inputs_of
 from counterpoise.lm.training.settings import Settings
 from counterpoise.storage.files import write_text
@@ -34,7 +34,7 @@ class RunsFailed(RuntimeError):
 class Job:
     """A run under way in a process of its own."""
 
-    item: Planned
+    item: PlannedRun
     process: subprocess.Popen[bytes]
     log: Path
     began: float
@@ -48,7 +48,7 @@ def run_all(
     seeds: list[int] | None = None,
     minutes: float | None = None,
     progress: bool = True,
-) -> list[Planned]:
+) -> list[PlannedRun]:
     """Train all runs of a comparison that have not ended yet; returns those that have.
 
     Parameters
@@ -110,7 +110,7 @@ def run_all(
     return [item for item in items if item.done]
 
 
-def measure_all(items: list[Planned]) -> None:
+def measure_all(items: list[PlannedRun]) -> None:
     """Measure every kept checkpoint of runs that have ended as ``[evaluate]`` says; what was
     measured before is left alone."""
     from counterpoise.lm.training.measure import measure_run
@@ -121,7 +121,7 @@ def measure_all(items: list[Planned]) -> None:
             measure_run(item.folder, item.settings(), all_checkpoints=True)
 
 
-def _begin(item: Planned, settings: Settings) -> Job:
+def _begin(item: PlannedRun, settings: Settings) -> Job:
     name = f"{item.run.name}-seed-{item.seed}"
     file = Path(settings.out, "plans", f"{name}.toml")
     file.parent.mkdir(parents=True, exist_ok=True)
