@@ -237,7 +237,7 @@ def test_what_does_not_fit_is_said_with_what_would(tmp_path):
     tried = given.changed({"train.micro_batch": 1, "train.activation_checkpointing": True})
     assert estimate(tried, device=replace(small, memory=3.4e6)).memory.training <= 0.9 * 3.4e6
     hopeless = estimate(given, device=replace(small, memory=1e6))
-    assert hopeless.advice[0].startswith("no micro batch fits")
+    assert hopeless.advice[0].startswith("no micro-batch fits")
     large = given.changed({"train.micro_batch": 1, "evaluate.batch": 1000})
     evaluation = estimate(large, device=small)
     assert not evaluation.fits
@@ -266,7 +266,7 @@ def test_nothing_is_assumed_of_a_cpu_but_it_can_be_measured(tmp_path, monkeypatc
     given = settings(tmp_path, train={"threads": 1})
     found = estimate(given, device="cpu")
     assert found.hours is None
-    assert "not known on 'cpu'" in str(found)
+    assert "unknown on 'cpu'" in str(found)
     monkeypatch.setattr(calibrate, "SECONDS", 0.0)
     found = estimate(given, device="cpu", calibrate=True)
     assert found.measured

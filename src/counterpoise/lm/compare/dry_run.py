@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from counterpoise.lm.compare.plan import plan
 from counterpoise.lm.training.dry_run import check_run, check_settings, naming
+from counterpoise.lm.training.inputs import check_references
 from counterpoise.lm.training.settings import Settings
 
 
@@ -14,6 +15,7 @@ def check_all(settings: Settings, ranks: int = 1) -> list[str]:
     """
     if not settings.compare.run:
         return check_run(settings, ranks)
+    check_references(settings)
     notes = check_settings(settings, ranks)
     for item in plan(settings, seeds=[settings.compare.seeds[0]]):
         with naming(f"compare.run {item.run.name!r}: "):

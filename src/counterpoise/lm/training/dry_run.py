@@ -37,6 +37,7 @@ def check_run(settings: Settings, ranks: int = 1) -> list[str]:
     ValueError, FileNotFoundError
         What would end the run; the message names the setting.
     """
+    check_references(settings)
     notes = check_settings(settings, ranks)
     if (Path(settings.out) / CONFIG).is_file():
         RunFolder(Path(settings.out)).check(settings)
@@ -49,7 +50,6 @@ def check_settings(settings: Settings, ranks: int = 1, *, provided: bool = False
     ``provided`` means that another run makes the reference model.
     """
     check_whole("ranks", ranks, 1)
-    check_references(settings)
     settings.train.micro_batches(ranks)
     notes: list[str] = []
     if ranks == 1 and settings.train.parallel == "fsdp":
