@@ -151,7 +151,10 @@ def test_a_checkpoint_is_compared_with_what_is_said_of_it(tmp_path):
     Path("there", "model.safetensors").touch()
     assert len(check_run(same)) == 1  # the corpus
     other = settings(model={"checkpoint": "there", "hidden_size": 32})
-    assert "model.hidden_size=32 is not the checkpoint's; the checkpoint's own, 16" in check_run(other)[-1]
+    assert (
+        "model.hidden_size=32 is not the checkpoint's; the checkpoint's own, 16"
+        in check_run(other)[-1]
+    )
     with pytest.raises(ValueError, match=r"train\.length=64 is longer than the 16 tokens"):
         check_run(settings(model={"checkpoint": "there"}, train={"length": 64}))
     markov_corpus(Path("corpus"), dict.fromkeys("xyz", 2000), vocab_size=33, splits=SPLITS)
