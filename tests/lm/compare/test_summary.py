@@ -89,9 +89,7 @@ def test_one_seed_gives_a_mean_and_no_interval():
     assert markdown_table([found]).split("\n")[2] == "| run |              -0.250 | 1 of 1 |"
     (faster,) = tokens_to_target(results, "base", "average")
     assert ratio(faster) == ">= 1.00"
-        "  ", ""
-    )
-    assert "0.750 ± -" in markdown_table(final_spreads(results))
+    assert "±" not in markdown_table(final_spreads(results))
 
 
 def test_a_loss_that_is_not_known_leaves_the_difference_open():
