@@ -17,6 +17,7 @@ from counterpoise.activations import Activation
 from counterpoise.common.progress import PassBar
 from counterpoise.dual.divergences import Divergence
 from counterpoise.estimators.base import Neuron
+from counterpoise.solver.options import FitOptions
 from counterpoise.solver.schedules import Schedule
 from counterpoise.solver.solution import Solution, Start
 from counterpoise.solver.solve import solve
@@ -191,18 +192,7 @@ class GroupDRONeuron(Neuron):
                 sample_weight,
                 nu=self.nu,
                 start=self._start() if self.warm_start else None,
-                activation=self.activation,
-                divergence=self.divergence,
-                radius=self.radius,
-                prior=self.prior,
-                reference=self.reference,
-                schedule=self.schedule,
-                polish=bool(self.polish),
-                fit_intercept=bool(self.fit_intercept),
-                precondition=self.precondition,
-                truncate=self.truncate,
-                max_iter=self.max_iter,
-                tol=self.tol,
+                options=FitOptions.of(self),
                 checkpoint=self.checkpoint,
                 progress=bar,
                 check_input=False,
