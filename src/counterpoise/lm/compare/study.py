@@ -21,7 +21,7 @@ from counterpoise.lm.compare.summary import (
     paired_differences,
     tokens_to_target,
 )
-from counterpoise.lm.tasks.tasks import PAPER_TASKS
+from counterpoise.lm.tasks.catalog import PAPER_TASKS
 from counterpoise.lm.training.references import reported_references
 from counterpoise.lm.training.settings import Settings
 from counterpoise.storage.files import read_json, write_json, write_text

@@ -109,28 +109,22 @@ class Documents(Iterator[str]):
         return done / self._before[-1]
 
 
-def cut(document: str, most: int, *, even: bool = False) -> list[str]:
-    """Pieces of at most so many characters: between paragraphs, lines or words, whichever is found
-    in a piece's second half; joined they are the document again, but for blank pieces.
+def cut(document: str, most: int) -> list[str]:
+    """Cut a document into pieces of at most ``most`` characters.
 
-    With ``even`` they are of about the same length, sentences come before words, and lines keep
-    the blanks they begin with.
+    A piece ends after a paragraph, line or word, whichever is found first in its second half.
+    Joined again the pieces are the document, but for blank ones, which are left out.
 
     >>> cut("One two.\\n\\nThree four five.", 16)
     ['One two.\\n\\n', 'Three four five.']
-    >>> cut("One two. Three four.", 16, even=True)
-    ['One two. ', 'Three four.']
     """
-    marks = ("\n\n", "\n", ". ", " ") if even else ("\n\n", "\n", " ")
     pieces, at = [], 0
     while at < len(document):
-        left = len(document) - at
-        size = -(-left // -(-left // most)) if even else most
-        end = at + size
+        end = at + most
         if end < len(document):
-            found = ((document.rfind(mark, at + size // 2, end), mark) for mark in marks)
-            border = next((i + len(mark) for i, mark in found if i >= 0), end)
-            while not even and border < end and document[border].isspace():
+            found = ((document.rfind(gap, at + most // 2, end), gap) for gap in ("\n\n", "\n", " "))
+            border = next((i + len(gap) for i, gap in found if i >= 0), end)
+            while border < end and document[border].isspace():
                 border += 1
             end = border
         if not document[at:end].isspace():

@@ -8,8 +8,7 @@ import random
 
 import pytest
 
-from counterpoise.lm.corpus.documents import cut
-from counterpoise.lm.sources.texts import choose, decode, is_text, is_written, ratio, tidy
+from experiments.corpora.texts import choose, cut, decode, is_text, is_written, ratio, tidy
 
 
 def paragraphs(n, seed=0):
@@ -21,7 +20,7 @@ def paragraphs(n, seed=0):
 @pytest.mark.parametrize("gap", ["\n\n", "\n", " "])
 def test_even_pieces_are_cut_at_gaps(gap):
     text = gap.join(paragraphs(200))
-    found = cut(text, 2000, even=True)
+    found = cut(text, 2000)
     assert "".join(found) == text
     assert all(500 <= len(piece) <= 2000 for piece in found)
     assert max(map(len, found[:-1])) < 2 * min(map(len, found))
@@ -30,22 +29,22 @@ def test_even_pieces_are_cut_at_gaps(gap):
 
 def test_even_pieces_without_any_gap_lose_nothing():
     text = "ab猫" * 1000
-    found = cut(text, 700, even=True)
+    found = cut(text, 700)
     assert "".join(found) == text
     assert [len(piece) for piece in found] == [600] * 5
-    assert cut("short", 700, even=True) == ["short"]
+    assert cut("short", 700) == ["short"]
 
 
 def test_a_long_paragraph_among_short_ones():
     text = "\n\n".join([*paragraphs(20), "x" * 3000, *paragraphs(20, seed=1)])
-    found = cut(text, 1000, even=True)
+    found = cut(text, 1000)
     assert max(map(len, found)) <= 1000
     assert "".join(found) == text
 
 
 def test_lines_of_code_keep_their_indentation():
     text = "\n\n".join(f"    def f{i}(self):\n        return {i}" for i in range(40))
-    found = cut(text, 300, even=True)
+    found = cut(text, 300)
     assert len(found) > 5
     assert all(tidy(piece).startswith("    def ") for piece in found)
 

@@ -10,7 +10,7 @@ import random
 import pytest
 from lm_packages import bible, zipped
 
-from counterpoise.lm.sources import archives, parsers
+from experiments.corpora import parsers
 
 
 def only(found):
@@ -22,23 +22,6 @@ def test_whole_files_also_compressed_ones():
     assert list(parsers.whole("Ä".encode())) == ["Ä"]
     assert list(parsers.whole(gzip.compress(b"\xef\xbb\xbfa"))) == ["a"]
     assert list(parsers.whole("Ä".encode("latin-1"))) == [], "no UTF-8, no document"
-
-
-@pytest.mark.parametrize(
-    ("parse", "packed"),
-    [
-        (parsers.whole, gzip.compress),
-        (parsers.entries, gzip.compress),
-        (parsers.wiki_pages, bz2.compress),
-        (parsers.films, bz2.compress),
-        (parsers.films, lambda data: zipped({"a.csv": data})),
-    ],
-)
-def test_what_is_too_large_is_refused(parse, packed, monkeypatch):
-    monkeypatch.setattr(archives, "LARGEST", 1000)
-    list(parse(packed(b"text\n" * 200)))
-    with pytest.raises(ValueError, match="more than 1,000 bytes"):
-        list(parse(packed(b"text\n" * 201)))
 
 
 def test_articles_of_a_wiki():

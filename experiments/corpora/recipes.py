@@ -1,4 +1,4 @@
-"""The table of domains that packages of public registries give."""
+"""The table of domains: which files of which packages become documents, and how."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from counterpoise.lm.sources import parsers
-from counterpoise.lm.sources.packages import STANDARD_LIBRARY, Package
+from experiments.corpora import parsers
+from experiments.corpora.packages import STANDARD_LIBRARY, Package
 
-# Raised whenever recipes, parsers or the cutting of texts give other documents than before.
+# Goes up whenever recipes, parsers or the cutting of texts give other documents than before.
 RECIPES_VERSION = 2
 
 Parser = Callable[[bytes], Iterator[str]]
@@ -17,25 +17,24 @@ Parser = Callable[[bytes], Iterator[str]]
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a domain is made.
+    """How to make a domain.
 
     Attributes
     ----------
     name, about : str
-        The domain, and what it holds.
+        The domain and what it holds.
     licence : str
-        Of the texts, as far as their packages tell; read it before you pass texts on.
+        The texts' licence, as far as their packages state it; read it before you share texts.
     packages : tuple of Package
-        Where its files come from.
+        The packages that hold its files.
     files, without : tuple of str
-        Patterns of names of files in the packages, and of those that are left out; ``*`` stands
-        for ``/`` too.
+        Patterns of file names to take and to leave out; ``*`` matches ``/`` too.
     parse : function from bytes to texts
-        A file's documents.
+        Splits a file into documents.
     code : bool
-        Whether files that are minified, generated or tables are left out.
+        Whether to leave out files that are minified, generated or tables.
     shortest : int
-        Characters that a document has at least.
+        Fewest characters of a document.
     """
 
     name: str
@@ -50,12 +49,12 @@ class Recipe:
 
     @property
     def clients(self) -> tuple[str, ...]:
-        """Programs that fetch it: ``pip``, ``npm``, ``apt``."""
+        """The programs that fetch it, among ``pip``, ``npm`` and ``apt``."""
         found = {package.registry for package in self.packages} - {"python"}
         return tuple(sorted(found))
 
     def wants(self, name: str) -> bool:
-        """Whether a file is one of the domain's."""
+        """Return whether a file belongs to the domain."""
         return any(fnmatchcase(name, pattern) for pattern in self.files) and not any(
             fnmatchcase(name, pattern) for pattern in self.without
         )
