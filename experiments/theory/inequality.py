@@ -25,7 +25,7 @@ from report import write_json
 from sides import Sides, Trace, sides, slack_sums, trace
 
 from counterpoise import AdaptiveSteps, PaperSteps
-from counterpoise.assess.diagnosis.assumptions import (
+from counterpoise.assessment.diagnosis.assumptions import (
     GAMMAS,
     margins,
     sharpness_from,

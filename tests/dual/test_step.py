@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from counterpoise import DualState, dual_step, extrapolate
+from counterpoise.dual import DualState, dual_step, extrapolate
 from counterpoise.dual.divergences import KL, ChiSquare, SimplexPoint
 from counterpoise.dual.step import proximal_weights
 

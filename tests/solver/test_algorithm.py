@@ -10,7 +10,7 @@ from problems import linear_with_known_minimiser, neuron_data, realisable
 from scipy.optimize import brentq
 
 from counterpoise import AdaptiveSteps, PaperSteps, solve
-from counterpoise.activations.activation import NAMED, Activation, get_activation
+from counterpoise.activations import NAMED, Activation, get_activation
 from counterpoise.dual.divergences import KL, ChiSquare, SimplexPoint
 from counterpoise.dual.objective import Objective
 from counterpoise.rows.engines.memory import make_engine

@@ -68,7 +68,7 @@ def test_claims_for_realisable_labels(activation, divergence, nu):
 
 
 def sharpness_to(X, found, w, groups, activation):
-    from counterpoise.activations.activation import NAMED
+    from counterpoise.activations import NAMED
 
     sigma = NAMED[activation]().value
     apart = group_losses(sigma(X @ found.coef), sigma(X @ w), groups)

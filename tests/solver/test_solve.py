@@ -9,7 +9,7 @@ from problems import group_losses, neuron_data
 from scipy import sparse
 
 from counterpoise import AdaptiveSteps, PaperSteps, risk, solve, solve_path
-from counterpoise.activations.activation import NAMED, Activation
+from counterpoise.activations import NAMED, Activation
 from counterpoise.rows.engines.memory import make_engine
 from counterpoise.rows.groups import GroupedData
 

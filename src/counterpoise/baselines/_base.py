@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from counterpoise.activations.activation import Activation
+from counterpoise.activations import Activation
 from counterpoise.estimators.base import Neuron
 from counterpoise.rows.engines.base import GroupEval, SumEngine
 from counterpoise.rows.engines.dispatch import kind_of, stays_on_device
@@ -96,20 +96,14 @@ def standardised(
     return coords.scaled(squares, mean, True, radius)
 
 
-def left_slope(activation: Activation, scores: Array) -> Array:
-    """The slope; at a kink, the left one, as deep-learning frameworks take it."""
-    slope = activation.derivative(scores)
-    return np.where(scores == 0, activation.parameters[0], slope) if activation.has_kink else slope
-
-
 def true_evaluate(problem: Problem, u: Array) -> GroupEval:
-    """Losses and true gradients at ``u``, with :func:`left_slope` where all scores are zero; at
+    """Losses and true gradients at ``u``, with the left slope where all scores are zero; at
     other points next to no row is at a kink."""
     found = problem.evaluate(u, surrogate=False)
     assert isinstance(problem.engine, SumEngine)
     sigma = problem.engine.activation
     if sigma.has_kink and not u.any():
-        return GroupEval(found.loss_K, sigma.parameters[0] * found.grad_KD)
+        return GroupEval(found.loss_K, float(sigma.left_slope(np.zeros(1))[0]) * found.grad_KD)
     return found
 
 

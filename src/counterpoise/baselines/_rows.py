@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
-from counterpoise.activations.activation import Activation
+from counterpoise.activations import Activation
 from counterpoise.baselines._base import in_memory, outcome
 from counterpoise.dual.divergences import Divergence, Fixed
 from counterpoise.dual.objective import Objective
@@ -44,7 +44,7 @@ class RowProblem:
         losses, scores = self.losses(u)
         weights = self.objective.respond(losses).weights
         residual = self.activation.value(scores) - self.data.y
-        c = 2.0 * weights * residual * self.activation.derivative(scores)
+        c = 2.0 * weights * residual * self.activation.slope(scores)
         slope = self.data.X.T @ c
         grad = self.coordinates.pull(np.append(slope, c.sum()) if self.data.intercept else slope)
         return self.objective.risk(losses), grad

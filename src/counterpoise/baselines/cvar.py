@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from counterpoise.activations.activation import Activation
+from counterpoise.activations import Activation
 from counterpoise.baselines._base import Baseline, Prior
 from counterpoise.dual.divergences import CVaR
 from counterpoise.solver.solution import Outcome

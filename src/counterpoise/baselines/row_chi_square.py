@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from counterpoise.activations.activation import Activation
+from counterpoise.activations import Activation
 from counterpoise.baselines._base import Baseline, require_memory
 from counterpoise.baselines._rows import minimise_over_rows
 from counterpoise.dual.divergences import ChiSquare

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from counterpoise.activations.activation import Activation
+from counterpoise.activations import Activation
 from counterpoise.baselines._base import Baseline, Prior, check_choice, check_number, require_memory
 from counterpoise.baselines._rows import minimise_over_rows
 from counterpoise.dual.divergences import KL

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from counterpoise.activations.activation import Activation
-from counterpoise.assess.diagnosis.diagnose import Diagnosis
-from counterpoise.assess.held_out import Choice, HeldOut
-from counterpoise.assess.intervals import check_level
+from counterpoise.activations import Activation
+from counterpoise.assessment.diagnosis.diagnose import Diagnosis
+from counterpoise.assessment.held_out import Choice, HeldOut
+from counterpoise.assessment.intervals import check_level
 from counterpoise.dual.divergences import Divergence, check_nu, check_prior
 from counterpoise.estimators.base import Neuron
 from counterpoise.estimators.frontier import Frontier

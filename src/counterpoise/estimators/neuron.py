@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from counterpoise.activations.activation import Activation
+from counterpoise.activations import Activation
 from counterpoise.common.progress import PassBar
 from counterpoise.dual.divergences import Divergence
 from counterpoise.estimators.base import Neuron
@@ -22,7 +22,7 @@ from counterpoise.solver.solution import Solution, Start
 from counterpoise.solver.solve import solve
 
 if TYPE_CHECKING:
-    from counterpoise.assess.diagnosis.diagnose import Diagnosis
+    from counterpoise.assessment.diagnosis.diagnose import Diagnosis
 
 Array = np.ndarray
 
@@ -229,7 +229,7 @@ class GroupDRONeuron(Neuron):
                     "a stored model keeps no rows to diagnose; call counterpoise.diagnose(X, y, "
                     "groups), or ask for diagnose_ before storing"
                 )
-            from counterpoise.assess.diagnosis.diagnose import diagnose_sample
+            from counterpoise.assessment.diagnosis.diagnose import diagnose_sample
 
             options = {name: getattr(self, name) for name in self.SEEN}
             self._diagnosis = diagnose_sample(

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.utils import check_random_state
 
-from counterpoise.activations.activation import get_activation
-from counterpoise.assess.diagnosis.floors import filled, large_enough, noise_floors
-from counterpoise.assess.held_out import HeldOut, stratified_folds
-from counterpoise.assess.intervals import RiskIntervals, loss_intervals
+from counterpoise.activations import get_activation
+from counterpoise.assessment.diagnosis.floors import filled, large_enough, noise_floors
+from counterpoise.assessment.held_out import HeldOut, stratified_folds
+from counterpoise.assessment.intervals import RiskIntervals, loss_intervals
 from counterpoise.common.progress import stage
 from counterpoise.rows.groups import GroupedData, label_list
 from counterpoise.rows.sorting import take_rows

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from counterpoise.activations.activation import Activation, get_activation
+from counterpoise.activations import Activation, get_activation
 from counterpoise.common.arguments import check_reference
 from counterpoise.dual.divergences import Divergence, check_prior, get_divergence
 from counterpoise.rows.engines.base import SumEngine

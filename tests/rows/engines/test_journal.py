@@ -9,14 +9,15 @@ import subprocess
 import sys
 import zlib
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
-from paths import SUPPORT
+from paths import environment
 from problems import neuron_data
 
 from counterpoise import GroupDRONeuron, Source, solve, solve_path
-from counterpoise.activations.activation import Activation, relu
+from counterpoise.activations import Activation, relu
 from counterpoise.rows.engines.journal import MAGIC, Journal, JournaledEngine
 from counterpoise.rows.engines.memory import make_engine
 from counterpoise.rows.groups import GroupedData
@@ -131,10 +132,10 @@ else:
 
 
 def start_dying(kind, path, at):
-    here = str(SUPPORT)
+    here = str(Path(__file__).parent)
     return subprocess.Popen(
         [sys.executable, "-c", DYING, here, kind, str(path), str(at)],
-        stderr=subprocess.PIPE, text=True,
+        stderr=subprocess.PIPE, text=True, env=environment(),
     )  # fmt: skip
 
 

@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from counterpoise.activations.activation import get_activation, identity
-from counterpoise.assess.diagnosis import assumptions as theory
-from counterpoise.assess.diagnosis import verdicts as say
-from counterpoise.assess.diagnosis.feature_laws import FeatureLaws
-from counterpoise.assess.diagnosis.floors import noise_floors
-from counterpoise.assess.diagnosis.verdicts import DOUBTFUL, HOLDS, VIOLATED, Verdict
+from counterpoise.activations import get_activation, identity
+from counterpoise.assessment.diagnosis import assumptions as theory
+from counterpoise.assessment.diagnosis import verdicts as say
+from counterpoise.assessment.diagnosis.feature_laws import FeatureLaws
+from counterpoise.assessment.diagnosis.floors import noise_floors
+from counterpoise.assessment.diagnosis.verdicts import DOUBTFUL, HOLDS, VIOLATED, Verdict
 from counterpoise.common.arguments import is_number
+from counterpoise.common.text import rounded, text_table
 from counterpoise.rows.engines.dispatch import kind_of, open_engine
 from counterpoise.rows.groups import GroupedData, label_list
 from counterpoise.rows.sample import RowSample
@@ -140,14 +141,16 @@ class Diagnosis:
             trouble = [sum(v.status != HOLDS for v in g.verdicts.values()) for g in shown]
             keep = sorted(np.argsort(-np.array(trouble), kind="stable")[:SHOWN])
             shown = [shown[i] for i in keep]
-        names = [str(group.label) for group in shown]
-        width = max(map(len, [*names, "group"]))
-        head = f"{'group':<{width}}  {'rows':>9}  {'loss':>9}  {'noise':>9}  {'B':>5}  {'zeta':>6}"
-        lines = [(head + "".join(f"  {name:<9}" for name in ASSUMPTIONS)).rstrip()]
-        for name, g in zip(names, shown, strict=True):
-            figures = f"{g.average_loss:>9.3g}  {g.noise_floor:>9.3g}  {g.B:>5.2f}  {g.zeta:>6.2g}"
-            words = "".join(f"  {g.verdicts[a].status:<9}" for a in ASSUMPTIONS)
-            lines.append(f"{name:<{width}}  {g.rows:>9}  {figures}{words}".rstrip())
+        head = ["group", "rows", "loss", "noise", "B", "zeta", *ASSUMPTIONS]
+        rows = [
+            [
+                str(g.label), str(g.rows), f"{g.average_loss:.3g}", f"{g.noise_floor:.3g}",
+                f"{g.B:.2f}", f"{g.zeta:.2g}", *(g.verdicts[a].status for a in ASSUMPTIONS),
+            ]
+            for g in shown
+        ]  # fmt: skip
+        widths = (0, 9, 9, 9, 5, 6, *(9 for _ in ASSUMPTIONS))
+        lines = [text_table(head, rows, align="<>>>>><", least=widths)]
         if len(shown) < len(self.groups):
             lines.append(f"... and {len(self.groups) - len(shown)} groups with less trouble")
         lines.append("")
@@ -159,8 +162,8 @@ class Diagnosis:
             if len(troubled) > 3:
                 lines.append(f"{assumption}: and {len(troubled) - 3} more groups")
         lines.append(
-            f"Passes predicted: {_count(self.adaptive_passes)} with measured steps, "
-            f"{_count(self.paper_passes)} with the theorem's. Truncation level M = "
+            f"Passes predicted: {rounded(self.adaptive_passes)} with measured steps, "
+            f"{rounded(self.paper_passes)} with the theorem's. Truncation level M = "
             f"{self.truncation:.3g}: {self.clipped:.2%} of the labels are beyond."
         )
         lines += [f"Advice: {sentence}" for sentence in self.advice]
@@ -462,9 +465,3 @@ def advise(groups: list[GroupDiagnosis], size: int, *, linear: bool) -> list[str
         if share > 0.9:
             out.append(f"expect little: {share:.0%} of the worst group's loss is noise already.")
     return out
-
-
-def _count(number: float) -> str:
-    if math.isinf(number):
-        return "no bound"
-    return f"{number:,.0f}" if number < 1e6 else f"{number:.1g}"

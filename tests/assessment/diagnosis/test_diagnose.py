@@ -13,10 +13,10 @@ from scipy.stats import norm
 from sklearn.exceptions import NotFittedError
 
 from counterpoise import Chunks, Diagnosis, GroupDRONeuron, GroupDRONeuronCV, diagnose
-from counterpoise.assess.diagnosis.assumptions import GAMMAS
-from counterpoise.assess.diagnosis.diagnose import ASSUMPTIONS
-from counterpoise.assess.diagnosis.floors import filled, noise_floors
-from counterpoise.assess.diagnosis.verdicts import DOUBTFUL, HOLDS, VIOLATED
+from counterpoise.assessment.diagnosis.assumptions import GAMMAS
+from counterpoise.assessment.diagnosis.diagnose import ASSUMPTIONS
+from counterpoise.assessment.diagnosis.floors import filled, noise_floors
+from counterpoise.assessment.diagnosis.verdicts import DOUBTFUL, HOLDS, VIOLATED
 from counterpoise.solver.solve import prepare
 
 RAW = dict(precondition=None, fit_intercept=False)
@@ -335,7 +335,7 @@ def test_bad_options(options, message):
 
 @pytest.mark.parametrize("activation", ["identity", "relu", "softplus"])
 def test_floors_find_the_noise_of_every_group(activation):
-    from counterpoise.activations.activation import NAMED
+    from counterpoise.activations import NAMED
 
     rng = np.random.default_rng(0)
     g = np.repeat([0, 1, 2], 2000)
