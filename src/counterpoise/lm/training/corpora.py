@@ -9,7 +9,7 @@ from typing import Any
 from counterpoise.lm.corpus.bpe import TOKENIZER, train_tokenizer
 from counterpoise.lm.corpus.folders import folder_sources, redpajama_sources
 from counterpoise.lm.corpus.prepare import prepare
-from counterpoise.lm.corpus.tokenizers import Fast, get_tokenizer
+from counterpoise.lm.corpus.tokenizers import FastEncoder, get_tokenizer
 from counterpoise.lm.corpus.tokens import Corpus
 from counterpoise.lm.training.settings import CorpusSettings, Settings
 from counterpoise.storage.files import write_json, write_text
@@ -51,7 +51,7 @@ def _tokenizer(corpus: CorpusSettings, sources: dict[str, Any], overwrite: bool)
     path = Path(corpus.folder, TOKENIZER)
     if corpus.tokenizer != "train":
         found = get_tokenizer(corpus.tokenizer)
-        if isinstance(found.encoder, Fast) and (overwrite or not path.is_file()):
+        if isinstance(found.encoder, FastEncoder) and (overwrite or not path.is_file()):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_text(path, found.encoder.text)
         return found

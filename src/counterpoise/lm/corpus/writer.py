@@ -1,7 +1,7 @@
-"""One domain on disk while it is written: token files, and a journal that outlives a crash.
+"""Write one domain: token files, and a journal that survives a crash.
 
-Tokens are appended and reach the disk first; then one line of the journal says how far the
-source was read and how long every file is. What follows the last whole line does not count.
+Tokens reach the disk first. Then a line of the journal records how far the source was read and how
+long every file is. Whatever follows the last complete line does not count.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from counterpoise.storage.files import sync_folder, write_json, write_text
 
 JOURNAL, JOURNAL_FORMAT = "progress.jsonl", "counterpoise preparation"
 
-# What two preparations may differ in.
+# The options in which two preparations may differ.
 OPTIONS = ("pieces", "begin", "tokenizer", "vocab_size", "end", "splits", "text", "source")
 
 
-class Place(NamedTuple):
-    """How far a source was read: part and row in it, rows and empty ones in all, share."""
+class Position(NamedTuple):
+    """How far a source is read; see `Documents`."""
 
     part: int
     row: int
@@ -36,8 +36,8 @@ class Place(NamedTuple):
 
 
 @dataclass
-class State:
-    """A line of the journal; tokens and documents of each split."""
+class JournalEntry:
+    """A line of the journal: the position in the source, and each split's tokens and documents."""
 
     part: int
     row: int
@@ -47,11 +47,11 @@ class State:
     documents: list[int]
 
 
-class Domain:
-    """The folder of a domain and what is to be in it.
+class DomainWriter:
+    """Writes the folder of a domain.
 
-    ``identity`` are the options and the source, as JSON: a domain is only continued with the
-    same.
+    ``identity`` holds the options and the source as JSON. Only a preparation with the same identity
+    may continue a domain.
     """
 
     def __init__(self, folder: Path, identity: dict[str, Any]) -> None:
@@ -60,26 +60,26 @@ class Domain:
         self.splits = list(identity["splits"])
         self.itemsize = np.dtype(identity["dtype"]).itemsize
         self.state = self._nothing()
-        self._tokenless = 0  # documents of this run that were not empty, and gave no token
+        self._tokenless = 0  # documents of this run with text but without tokens
 
-    def _nothing(self) -> State:
+    def _nothing(self) -> JournalEntry:
         n = len(self.splits)
-        return State(0, 0, 0, 0, [0] * n, [0] * n)
+        return JournalEntry(0, 0, 0, 0, [0] * n, [0] * n)
 
     def check(self, *, overwrite: bool) -> bool:
-        """Whether the domain is finished; an error where something else is in its folder."""
+        """Return whether the domain is finished; raise if its folder holds something else."""
         if not self.folder.exists():
             return False
         journal = self._read_journal()
         begun = None if journal is None else journal[0]
         done = read_index(self.folder) if (self.folder / INDEX).is_file() else None
         if begun is not None and done is not None and differences(identity_of(done), begun):
-            done = None  # another preparation had begun to take its place
+            done = None  # another preparation had begun to replace it
         then = begun if done is None else identity_of(done)
         if then is None:
             if any(not path.name.startswith(".") for path in self.folder.iterdir()):
                 raise ValueError(
-                    f"{str(self.folder)!r} holds something else than a prepared domain; choose "
+                    f"{str(self.folder)!r} holds something other than a prepared domain; choose "
                     "another folder"
                 )
             return False
@@ -93,12 +93,12 @@ class Domain:
         if found or done is None:
             return False
         for split in self.splits:
-            Tokens(self.folder, done, split)  # names files that are not whole
+            Tokens(self.folder, done, split)  # raises if a file is incomplete
         (self.folder / JOURNAL).unlink(missing_ok=True)
         return True
 
     def begin(self) -> None:
-        """Open the files where the journal says, or from nothing."""
+        """Open the files, and continue where the journal says."""
         self.folder.mkdir(exist_ok=True)
         if (self.folder / INDEX).is_file():
             self._forget_index()
@@ -117,8 +117,8 @@ class Domain:
             self._journal = stack.enter_context(open(self.folder / JOURNAL, "ab"))
             self._stack = stack.pop_all()
 
-    def append(self, encoded: Encoded, place: Place) -> None:
-        """Add documents; they are kept for good once ``commit`` was called."""
+    def append(self, encoded: Encoded, position: Position) -> None:
+        """Add documents; `commit` makes them safe."""
         state = self.state
         for i, (ids, lengths) in enumerate(zip(encoded.ids, encoded.lengths, strict=True)):
             ends = np.uint64(state.tokens[i]) + np.cumsum(lengths, dtype=np.uint64)
@@ -127,10 +127,11 @@ class Domain:
             state.tokens[i] += len(ids)
             state.documents[i] += len(lengths)
         self._tokenless += encoded.empty
-        state.part, state.row, state.rows = place.part, place.row, place.rows
-        state.empty = place.empty + self._tokenless
+        state.part, state.row, state.rows = position.part, position.row, position.rows
+        state.empty = position.empty + self._tokenless
 
     def commit(self) -> None:
+        """Make sure that everything appended so far is on disk."""
         for file in self._files:
             file.flush()
             os.fsync(file.fileno())
@@ -139,10 +140,11 @@ class Domain:
         os.fsync(self._journal.fileno())
 
     def close(self) -> None:
+        """Close the files; a later call continues."""
         self._stack.close()
 
     def finish(self) -> None:
-        """Write the index: from here on the domain is whole."""
+        """Write the index, which marks the domain as finished."""
         self.commit()
         self.close()
         state = self.state
@@ -159,28 +161,28 @@ class Domain:
         (self.folder / JOURNAL).unlink()
 
     def discard(self) -> None:
-        """Leave no trace."""
+        """Remove everything written."""
         self.close()
         for path in (*self._paths(), self.folder / JOURNAL):
             path.unlink(missing_ok=True)
-        with suppress(OSError):  # something else is in it
+        with suppress(OSError):  # the folder holds something else
             self.folder.rmdir()
 
     def _paths(self) -> list[Path]:
         return [self.folder / (s + end) for s in self.splits for end in (".bin", ".docs.bin")]
 
-    def _sizes(self, state: State) -> list[int]:
+    def _sizes(self, state: JournalEntry) -> list[int]:
         pairs = zip(state.tokens, state.documents, strict=True)
         return [size for tokens, docs in pairs for size in (tokens * self.itemsize, docs * 8)]
 
-    def _holds(self, state: State) -> bool:
+    def _holds(self, state: JournalEntry) -> bool:
         return all(
             path.is_file() and path.stat().st_size >= size
             for path, size in zip(self._paths(), self._sizes(state), strict=True)
         )
 
     def _reset(self) -> None:
-        # The journal first: from then on the folder belongs to this preparation.
+        # The journal first, because it claims the folder for this preparation.
         self._write_journal()
         for path in self.folder.glob("*.bin"):
             path.unlink()
@@ -189,18 +191,18 @@ class Domain:
         sync_folder(self.folder)
 
     def _forget_index(self) -> None:
-        """Take the index away, and leave a journal to tell whose folder it is."""
+        """Remove the index, but leave a journal that claims the folder."""
         if self._read_journal() is None:
             self._write_journal()
         (self.folder / INDEX).unlink()
 
-    def _write_journal(self, *states: State) -> None:
+    def _write_journal(self, *states: JournalEntry) -> None:
         head = {"format": JOURNAL_FORMAT, "version": VERSION, "identity": self.identity}
         lines = [json.dumps(line) for line in (head, *map(asdict, states))]
         write_text(self.folder / JOURNAL, "\n".join(lines) + "\n")
 
-    def _read_journal(self) -> tuple[dict[str, Any], list[State]] | None:
-        """The identity of the preparation that was begun here, and the lines that are whole."""
+    def _read_journal(self) -> tuple[dict[str, Any], list[JournalEntry]] | None:
+        """Return the identity of the preparation that began here, and its complete lines."""
         path = self.folder / JOURNAL
         if not path.is_file():
             return None
@@ -212,25 +214,25 @@ class Domain:
             known = False
         if not known:
             raise ValueError(
-                f"{str(path)!r} is not of a preparation with this version; delete its folder, or "
-                "choose another"
+                f"{str(path)!r} was not written by this version; delete its folder, or choose "
+                "another"
             )
         states = []
         for line in lines[1:]:
             try:
-                states.append(State(**json.loads(line)))
+                states.append(JournalEntry(**json.loads(line)))
             except (ValueError, TypeError):
                 break
         return head["identity"], states
 
 
 def identity_of(index: dict[str, Any]) -> dict[str, Any]:
-    """The identity of the preparation that wrote an index."""
+    """Return the identity of the preparation that wrote an index."""
     return index | {"splits": {name: found.get("share") for name, found in index["splits"].items()}}
 
 
 def differences(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """What differs between two identities, in words."""
+    """Describe each difference between two identities."""
     found = []
     for key in OPTIONS:
         a, b = then.get(key), now.get(key)
@@ -246,5 +248,5 @@ def _shown(key: str, value: Any) -> str:
         return str(value)[:12]
     if key == "source":
         size = "" if value["bytes"] is None else f", {value['bytes']} bytes"
-        return f"{value['parts']} parts{size}, names and times {value['digest'][:8]}"
+        return f"{value['parts']} files{size}, names and times {value['digest'][:8]}"
     return str(value)

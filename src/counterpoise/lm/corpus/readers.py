@@ -1,4 +1,4 @@
-"""Parts of a source: each one file or one dataset, read row by row from any row on."""
+"""Readers of documents: each reads one file or one dataset, row by row, from any row on."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import json
 import lzma
 import os
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
@@ -19,35 +20,43 @@ from counterpoise.rows.sources import open_parquet, parquet_schema
 
 LINES = (".jsonl", ".json", ".ndjson")
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
-# Rows of a table that are decoded together.
+# Table rows that are decoded together.
 TABLE_ROWS = 256
 
 
-class Part:
-    """Some documents in order."""
+class Reader(ABC):
+    """Reads the documents of one file or dataset.
 
-    #: for messages
+    Attributes
+    ----------
+    name : str
+        The name in messages.
+    within : str
+        The name in the folder that was given. It decides the order of files.
+    size : int or None
+        Bytes, if known.
+    """
+
     name: str
-    #: the name in the folder that was given: the order of files, and part of their identity
     within: str
-    #: bytes in all, if known, and bytes read so far
     size: int | None = None
 
     @property
     def done(self) -> int:
+        """Bytes read so far."""
         return 0
 
+    @abstractmethod
     def identity(self) -> list[Any]:
-        """Changes when the documents may have changed; can be written as JSON."""
-        raise NotImplementedError(type(self).__name__)
+        """Return JSON that changes when the documents may have changed."""
 
+    @abstractmethod
     def rows(self, skip: int) -> Iterator[str]:
-        """The texts of all rows after the first ``skip``, empty ones too."""
-        raise NotImplementedError(type(self).__name__)
+        """Yield the texts of all rows after the first ``skip``, empty ones included."""
 
 
-class File(Part):
-    """A part that is one file."""
+class FileReader(Reader):
+    """Reads one file."""
 
     def __init__(self, path: Path, text: str, within: str) -> None:
         self.path, self.text, self.within, self.name = path, text, within, str(path)
@@ -67,22 +76,22 @@ class File(Part):
 
     @contextmanager
     def open(self) -> Iterator[IO[bytes]]:
-        """The bytes of the file, uncompressed; broken files are named."""
+        """Open the file decompressed; errors name a damaged file."""
         with open(self.path, "rb") as raw:
             self._raw = raw
             try:
                 with _uncompressed(raw, self.path) as file:
                     yield file
             except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
-                raise ValueError(f"{self.name!r} is cut off or damaged ({error})") from error
+                raise ValueError(_damaged(self.name, error)) from error
             except OSError as error:
-                if error.errno is not None:  # the disk's trouble, not the file's
+                if error.errno is not None:  # an error of the disk, not of the file
                     raise
-                raise ValueError(f"{self.name!r} is cut off or damaged ({error})") from error
+                raise ValueError(_damaged(self.name, error)) from error
 
 
-class Lines(File):
-    """One JSON object per line; lines without any character are no rows."""
+class JsonLinesReader(FileReader):
+    """Reads one JSON object per line; blank lines do not count as rows."""
 
     def rows(self, skip: int) -> Iterator[str]:
         with self.open() as file:
@@ -92,19 +101,19 @@ class Lines(File):
                     row = json.loads(line)
                 except ValueError as error:
                     raise ValueError(
-                        f"{self.name!r}, line {number}, is not JSON ({error}); files of this kind "
-                        "hold one object on each line"
+                        f"{self.name!r}, line {number}, is not JSON ({error}); every line must "
+                        "hold one object"
                     ) from None
                 if not isinstance(row, dict):
                     raise ValueError(
-                        f"{self.name!r}, line {number}, holds a {type(row).__name__}; files of "
-                        "this kind hold one object on each line"
+                        f"{self.name!r}, line {number}, holds a {type(row).__name__}; every line "
+                        "must hold one object"
                     )
                 yield text_of(row, self.text, f"{self.name!r}, line {number},")
 
 
-class WholeText(File):
-    """One document."""
+class TextReader(FileReader):
+    """Reads a text file as one document."""
 
     def rows(self, skip: int) -> Iterator[str]:
         if skip:
@@ -115,16 +124,16 @@ class WholeText(File):
             yield data.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise ValueError(
-                f"{self.name!r} is not in UTF-8 ({error}); convert it, or leave it out"
+                f"{self.name!r} is not UTF-8 ({error}); convert it, or leave it out"
             ) from None
 
 
-class ParquetRows(File):
-    """One column of a Parquet file."""
+class ParquetReader(FileReader):
+    """Reads one column of a Parquet file."""
 
     def rows(self, skip: int) -> Iterator[str]:
         self._done = 0
-        parquet_schema(self.path)  # tells of a file that is none
+        parquet_schema(self.path)  # raises if it is not a Parquet file
         with open_parquet(self.path) as file:
             schema, meta = file.schema_arrow, file.metadata
             if self.text not in schema.names:
@@ -142,8 +151,8 @@ class ParquetRows(File):
                 self._done = (self.size or 0) * row // max(1, meta.num_rows)
 
 
-class Rows(Part):
-    """A dataset of the package datasets, in memory or streamed."""
+class DatasetReader(Reader):
+    """Reads a dataset of the package datasets, in memory or streamed."""
 
     def __init__(self, data: Any, text: str, name: str | None = None) -> None:
         self._data, self.text = data, text
@@ -151,16 +160,13 @@ class Rows(Part):
         if data.column_names is not None and text not in data.column_names:
             raise ValueError(missing(text, data.column_names, self.name))
 
-    def data(self) -> Any:
-        return self._data
-
     def identity(self) -> list[Any]:
         info = self._data.info
         known = (info.dataset_name, info.config_name, str(self._data.split or ""))
         return [self.name, *known, getattr(self._data, "_fingerprint", None)]
 
     def rows(self, skip: int) -> Iterator[str]:
-        data = self.data()
+        data = self._data
         if data.column_names is not None:
             data = data.select_columns([self.text])
         if skip and hasattr(data, "select"):
@@ -178,15 +184,15 @@ class Rows(Part):
                 yield checked(value, self.text, f"{self.name}, row {row},")
 
 
-class SavedRows(Rows):
-    """A dataset in a folder, by ``save_to_disk``."""
+class SavedDatasetReader(DatasetReader):
+    """Reads a dataset that ``save_to_disk`` wrote to a folder."""
 
     def __init__(self, folder: Path, text: str) -> None:
         try:
             from datasets import load_from_disk
         except ImportError as error:
             raise ImportError(
-                f"{str(folder)!r} needs the package datasets: pip install datasets"
+                f"reading {str(folder)!r} needs the package datasets: pip install datasets"
             ) from error
         self.folder = folder
         super().__init__(load_from_disk(os.fspath(folder)), text, str(folder))
@@ -198,21 +204,28 @@ class SavedRows(Rows):
 
 
 def text_of(row: dict[str, Any], text: str, where: str) -> str:
+    """Return the text of a row; errors say where it is."""
     if text not in row:
         raise ValueError(missing(text, list(row), where))
     return checked(row[text], text, where)
 
 
 def checked(value: Any, text: str, where: str) -> str:
+    """Return a text; raise ValueError if it is something else."""
     if not isinstance(value, str):
         raise ValueError(
-            f"{where} has {value!r:.60} in {text!r}, not a text; repair it, or leave it out"
+            f"{where} has {value!r:.60} in {text!r}, which is not a text; fix or remove the row"
         )
     return value
 
 
 def missing(text: str, names: list[str], where: str) -> str:
-    return f"{where} has no field {text!r}; it has {names[:20]!r}; name the right one with text=..."
+    """Return the message about a field that is not there."""
+    return f"{where} has no field {text!r}, only {names[:20]!r}; name the right one with text=..."
+
+
+def _damaged(name: str, error: Exception) -> str:
+    return f"{name!r} is truncated or damaged ({error}); replace it"
 
 
 @contextmanager
@@ -233,17 +246,17 @@ def _uncompressed(raw: BinaryIO, path: Path) -> Iterator[IO[bytes]]:
             with zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True) as stream:
                 yield io.BufferedReader(stream)
         except zstandard.ZstdError as error:
-            raise ValueError(f"{str(path)!r} is cut off or damaged ({error})") from error
+            raise ValueError(_damaged(str(path), error)) from error
     else:
         yield raw
 
 
 def zstandard_for(path: Path) -> Any:
-    """The package that reads a ``.zst`` file."""
+    """Import the package that reads ``.zst`` files."""
     try:
         import zstandard
     except ImportError as error:
         raise ImportError(
-            f"{str(path)!r} needs the package zstandard: pip install 'counterpoise[lm]'"
+            f"reading {str(path)!r} needs the package zstandard: pip install 'counterpoise[lm]'"
         ) from error
     return zstandard
