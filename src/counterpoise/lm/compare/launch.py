@@ -97,8 +97,8 @@ def run_all(
                 names = "; ".join(job.item.title for job in running)
                 status.draw(f"{bar(1 - left / total)}  {count(left, 'run')} left; now {names}")
     if asked:
-        left = count(len(waiting) + len(running), "run")
-        raise Stopped(f"stopped with {left} left; run the same command to resume")
+        rest = count(len(waiting) + len(running), "run")
+        raise Stopped(f"stopped with {rest} left; run the same command to resume")
     if failed:
         tail = "\n".join(
             failed[0].log.read_text(encoding="utf-8", errors="replace").splitlines()[-5:]

@@ -155,7 +155,7 @@ class Trainer:
 
     def close(self) -> None:
         """Let go of the model, its optimizer and its batches, before the ranks part."""
-        self.batches, self.loader, self.optimizer, self.model = iter(()), None, None, None
+        del self.batches, self.loader, self.optimizer, self.model
         if self.process.world > 1:
             gc.collect()
 
