@@ -227,11 +227,12 @@ def test_references_of_truncated_labels_are_floors_of_truncated_labels():
         level = model.best_params_["truncate"]
         assert model.best_params_["reference"][1] < np.var(np.clip(y[g == 1], -level, level))
     from counterpoise.estimators.search import references
-    from counterpoise.solver.solve import prepare
+    from counterpoise.solver.options import FitOptions
+    from counterpoise.solver.solve import open_solver
 
-    task = prepare(X, y, g, activation="identity")
-    raw = references(task, np.zeros(4))
-    clipped = references(task.variant(truncate=3.0), np.zeros(4))
+    solver = open_solver(X, y, g, options=FitOptions(activation="identity"))
+    raw = references(solver, np.zeros(4))
+    clipped = references(solver.variant(truncate=3.0), np.zeros(4))
     assert raw[1] > 5 * clipped[1]
 
 

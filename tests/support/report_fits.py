@@ -8,7 +8,13 @@ from copy import copy
 import numpy as np
 
 from counterpoise import GroupDRONeuron, GroupDRONeuronCV, risk_intervals
-from counterpoise.assessment.record import QUANTILES, DataFacts, FitRecord, Judged, Residuals
+from counterpoise.assessment.record import (
+    QUANTILES,
+    DataFacts,
+    FitRecord,
+    Residuals,
+    RiskComparison,
+)
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -57,7 +63,7 @@ def record_of(model, X, y, groups, *, judged=True, diagnosed=True, **changes):
         data=data,
         risks=model.group_risks_,
         plain_risks=plain.group_risks_,
-        judged=Judged(how="rows held out, in 5 folds", held_out=True, **risks, **means)
+        comparison=RiskComparison(how="rows held out, in 5 folds", held_out=True, **risks, **means)
         if judged
         else None,
         residuals=Residuals(labels=model.groups_, levels=QUANTILES, **quantiles),

@@ -8,7 +8,7 @@ activation).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -81,8 +81,8 @@ class Activation:
     beta: float
     # Numbers that the kernel is called with.
     parameters: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    # A plain function that numba can compile, or None: then passes call `value` and `slope`.
-    kernel: ClassVar[Kernel | None] = None
+    # A static method that numba can compile, or None: then passes call `value` and `slope`.
+    kernel: ClassVar[Any] = None
     # Whether the neuron is a linear model, so that its losses are quadratic.
     is_identity: ClassVar[bool] = False
 
@@ -191,7 +191,6 @@ class Activation:
 
     def _check_kernel(self, t: Array, value: Array) -> None:
         """The kernel, in plain Python, against ``value`` and ``slope``."""
-        assert self.kernel is not None
         z, slope, expected = t.copy(), np.ones_like(t), np.asarray(self.slope(t), dtype=float)
         self.kernel(z, slope, len(t), *self.parameters)
         self._require("has the values that kernel() finds", np.isclose(z, value, 1e-9, 1e-12), t)

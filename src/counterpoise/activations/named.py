@@ -82,7 +82,7 @@ class Piecewise(Named):
         return np.where(t == 0, self.parameters[0], slope) if self.has_kink else slope
 
     @staticmethod
-    def kernel(z, slope, count, left, width, offset):  # type: ignore[no-untyped-def,override]
+    def kernel(z, slope, count, left, width, offset):  # type: ignore[no-untyped-def]
         if width == 0.0:
             for i in range(count):
                 s = 1.0 if z[i] >= 0.0 else left
@@ -148,7 +148,7 @@ class Softplus(Named):
         return 0.5 * (1.0 + np.tanh(0.5 * np.asarray(t)))
 
     @staticmethod
-    def kernel(z, slope, count, a, b, c):  # type: ignore[no-untyped-def,override]
+    def kernel(z, slope, count, a, b, c):  # type: ignore[no-untyped-def]
         for i in range(count):
             t, e = z[i], math.exp(-abs(z[i]))
             z[i] = max(t, 0.0) + math.log1p(e) - LOG2
@@ -181,7 +181,7 @@ class ELU(Named):
         return np.where(t >= 0, 1.0, np.exp(np.minimum(t, 0.0)))
 
     @staticmethod
-    def kernel(z, slope, count, a, b, c):  # type: ignore[no-untyped-def,override]
+    def kernel(z, slope, count, a, b, c):  # type: ignore[no-untyped-def]
         for i in range(count):
             slope[i] = 1.0
             if z[i] < 0.0:

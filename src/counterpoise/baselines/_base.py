@@ -10,15 +10,17 @@ import numpy as np
 
 from counterpoise.activations import Activation
 from counterpoise.estimators.base import Neuron
+from counterpoise.estimators.neuron import NEURON, GroupDRONeuron, plain_average
 from counterpoise.rows.engines.base import GroupEval, SumEngine
 from counterpoise.rows.engines.dispatch import kind_of, stays_on_device
 from counterpoise.rows.engines.memory import MemoryEngine
 from counterpoise.rows.threads import single_threaded_blas
 from counterpoise.solver import coordinates as coords
+from counterpoise.solver.options import FitOptions
 from counterpoise.solver.problem import Problem
 from counterpoise.solver.solution import Outcome
-from counterpoise.solver.solve import prepare
-from counterpoise.solver.task import Task
+from counterpoise.solver.solve import open_solver
+from counterpoise.solver.solver import Solver
 
 Array = np.ndarray
 
@@ -45,24 +47,20 @@ class Baseline(Neuron):
         self._keep(X, (y, groups, sample_weight), found)
         return self
 
+    def plain_twin(self) -> GroupDRONeuron:
+        """The same neuron, unfitted, for the plain average over rows."""
+        return plain_average(self, NEURON)  # iterations and steps mean other things here
+
     def _check(self) -> None:
         """Refuse options that can be judged without rows."""
 
     def _find(self, X: Any, y: Any, groups: Any, sample_weight: Any) -> Outcome:
         raise NotImplementedError(type(self).__name__)
 
-    def _prepare(self, X: Any, y: Any, groups: Any, sample_weight: Any, **options: Any) -> Task:
+    def _open(self, X: Any, y: Any, groups: Any, sample_weight: Any, **options: Any) -> Solver:
         """The rows opened and the options checked, as ``solve`` would."""
-        return prepare(X, y, groups, sample_weight, **self._common(), polish=False, **options)
-
-    def _common(self) -> dict[str, Any]:
-        """Options that every baseline has, as ``prepare`` calls them."""
-        return {
-            "activation": self.activation,
-            "fit_intercept": bool(self.fit_intercept),
-            "max_iter": self.max_iter,
-            "check_input": False,
-        }
+        asked = FitOptions.of(self, polish=False, **options)
+        return open_solver(X, y, groups, sample_weight, options=asked, check_input=False)
 
 
 def outcome(engine: SumEngine, w: Array, **found: Any) -> Outcome:
@@ -187,9 +185,9 @@ def require_memory(X: Any, what: str, remedy: str) -> None:
         )
 
 
-def in_memory(task: Task) -> MemoryEngine:
-    assert isinstance(task.engine, MemoryEngine)
-    return task.engine
+def in_memory(solver: Solver) -> MemoryEngine:
+    assert isinstance(solver.engine, MemoryEngine)
+    return solver.engine
 
 
 Prior = Array | Mapping[Any, float] | str | None

@@ -90,9 +90,9 @@ class RowChiSquareNeuron(Baseline):
 
     def _find(self, X: Any, *others: Any) -> Outcome:
         require_memory(X, "RowChiSquareNeuron", "Use GroupDRONeuron(divergence='chi2').")
-        task = self._prepare(X, *others, prior="rows", precondition=self.precondition, tol=self.tol)
+        solver = self._open(X, *others, prior="rows")
         nu = self.nu
         found, self.nu_ = minimise_over_rows(
-            task, ChiSquare(), lambda loss: 0.1 * loss if isinstance(nu, str) else float(nu)
+            solver, ChiSquare(), lambda loss: 0.1 * loss if isinstance(nu, str) else float(nu)
         )
         return found

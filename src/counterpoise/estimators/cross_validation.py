@@ -15,20 +15,24 @@ from counterpoise.activations import Activation
 from counterpoise.assessment.diagnosis.diagnose import Diagnosis
 from counterpoise.assessment.held_out import Choice, HeldOut
 from counterpoise.assessment.intervals import check_level
+from counterpoise.assessment.record import RiskComparison
 from counterpoise.dual.divergences import Divergence, check_nu, check_prior
 from counterpoise.estimators.base import Neuron
 from counterpoise.estimators.frontier import Frontier
-from counterpoise.estimators.neuron import GroupDRONeuron
+from counterpoise.estimators.neuron import GroupDRONeuron, plain_average
 from counterpoise.estimators.search import Candidate, Search, given_splits, make_splits
 from counterpoise.rows.engines.dispatch import kind_of
 from counterpoise.rows.groups import GroupedData, label_list
-from counterpoise.solver.options import named_prior, per_group
+from counterpoise.rows.sample import RowSample
+from counterpoise.solver.options import FitOptions, named_prior, per_group
 from counterpoise.solver.solve import PATH
 
 Array = np.ndarray
 
 # The default path, as multiples of the average fit's loss.
 SHARES = (math.inf, *PATH)
+# Options that the search sets for every fit.
+CHOSEN = ("nu", "truncate", "reference", "prior")
 # Fitted attributes that validation has set already.
 KEPT = ("n_features_in_", "feature_names_in_")
 
@@ -184,6 +188,36 @@ class GroupDRONeuronCV(Neuron):
         check_is_fitted(self)
         return self.best_estimator_.diagnose_
 
+    def diagnosis(self, feature_names: Sequence[str] | None = None) -> Diagnosis | None:
+        """The diagnosis of the chosen fit; None for a stored model."""
+        return self.best_estimator_.diagnosis(feature_names)
+
+    def kept_sample(self) -> RowSample | None:
+        """The sample of its rows that the chosen fit keeps; None for a stored model."""
+        return self.best_estimator_.kept_sample()
+
+    def plain_twin(self) -> GroupDRONeuron:
+        """The same neuron, unfitted, for the plain average over rows."""
+        return plain_average(self)
+
+    def held_out_comparison(self) -> RiskComparison:
+        """Risks on the rows that the cross-validation held out."""
+        check_is_fitted(self)
+        average = self.cv_results_["average_risk"]
+        return RiskComparison(
+            how="rows held out by the cross-validation that chose the fit, which favors it "
+            "slightly",
+            held_out=True,
+            plain=self.plain_intervals_,
+            ours=self.intervals_,
+            plain_average=float(average[0]),
+            ours_average=float(average[self.frontier_.chosen]),
+        )
+
+    def chosen_estimator(self) -> GroupDRONeuron:
+        """The chosen :class:`GroupDRONeuron`, unfitted, to fit to other rows."""
+        return GroupDRONeuron(**{**self._options(), **self.best_params_})
+
     def _search(
         self, candidates: list[Candidate], X: Any, y: Array, groups: Any, weights: Array | None
     ) -> Search:
@@ -203,7 +237,7 @@ class GroupDRONeuronCV(Neuron):
                     "splits are as given: leave repeats at 1"
                 )
             splits = given_splits(self.cv, data, X, y, groups, weights)
-        search = Search(data, candidates, splits, prior_K, self._options(), repeats)
+        search = Search(data, candidates, splits, prior_K, FitOptions(**self._options()), repeats)
         if not search.knows_floors():  # no group can tell its noise: there is nothing to refer to
             plain = dict.fromkeys(replace(candidate, reference=False) for candidate in candidates)
             search.candidates = list(plain)
@@ -216,16 +250,10 @@ class GroupDRONeuronCV(Neuron):
                 setattr(self, name, value)
 
     def _options(self) -> dict[str, Any]:
-        """What every fit shares."""
-        return dict(
-            activation=self.activation,
-            divergence=self.divergence,
-            radius=self.radius,
-            fit_intercept=self.fit_intercept,
-            precondition=self.precondition,
-            max_iter=self.max_iter,
-            tol=self.tol,
-        )
+        """What every fit shares: the options that `GroupDRONeuron` has too, but those chosen."""
+        known = GroupDRONeuron().get_params(deep=False)
+        mine = self.get_params(deep=False)
+        return {name: mine[name] for name in mine if name in known and name not in CHOSEN}
 
     def _candidates(self) -> list[Candidate]:
         """Everything to try; the plain average over rows comes first."""

@@ -33,6 +33,7 @@ def fit_page(model: Any, record: FitRecord) -> str:
     model : GroupDRONeuron or GroupDRONeuronCV, fitted
     record : FitRecord
     """
+    model = model.steps[-1][1] if hasattr(model, "steps") else model
     seen = Judgement.of(model, record)
     sections = [
         risk_section(seen, record),

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from counterpoise.assessment.comparison import plain_name
 from counterpoise.assessment.record import FitRecord
 from counterpoise.report.words import names_of
 from counterpoise.rows.groups import label_list
@@ -67,8 +66,8 @@ class Judgement:
         """From held-out rows where the record has them, else from the rows of the fit."""
         labels = label_list(model.groups_)
         names, weights = names_of(model.groups_), np.asarray(model.group_weights_, dtype=float)
-        name_before = plain_name(model)
-        judged = record.judged
+        name_before = "least squares" if model.activation_.is_identity else "plain average"
+        judged = record.comparison
         if judged is None:
             rows = _rows(record, labels)
             plain, ours = (np.asarray(r, dtype=float) for r in (record.plain_risks, record.risks))

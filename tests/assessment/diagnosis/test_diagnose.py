@@ -17,7 +17,8 @@ from counterpoise.assessment.diagnosis.assumptions import GAMMAS
 from counterpoise.assessment.diagnosis.diagnose import ASSUMPTIONS
 from counterpoise.assessment.diagnosis.floors import filled, noise_floors
 from counterpoise.assessment.diagnosis.verdicts import DOUBTFUL, HOLDS, VIOLATED
-from counterpoise.solver.solve import prepare
+from counterpoise.solver.options import FitOptions
+from counterpoise.solver.solve import open_solver
 
 RAW = dict(precondition=None, fit_intercept=False)
 
@@ -343,7 +344,7 @@ def test_floors_find_the_noise_of_every_group(activation):
     slopes = rng.normal(size=(3, 5))
     sigma = np.array([0.5, 1.0, 2.0])[g]
     y = NAMED[activation]().value(np.sum(X * slopes[g], axis=1)) + sigma * rng.normal(size=6000)
-    floors = noise_floors(prepare(X, y, g, activation=activation))
+    floors = noise_floors(open_solver(X, y, g, options=FitOptions(activation=activation)))
     np.testing.assert_allclose(floors, [0.25, 1.0, 4.0], rtol=0.1)
 
 
@@ -353,7 +354,7 @@ def test_floors_are_unbiased_in_small_groups_and_unknown_in_tiny_ones():
     g = np.repeat(np.arange(63), sizes)
     X = rng.normal(size=(len(g), 9))
     y = X[:, 0] + rng.normal(size=len(g))
-    floors = noise_floors(prepare(X, y, g, activation="identity"))
+    floors = noise_floors(open_solver(X, y, g, options=FitOptions(activation="identity")))
     for k in range(0, 60, 7):
         rows = np.column_stack([X[g == k], np.ones(40)])
         rest = y[g == k] - rows @ np.linalg.lstsq(rows, y[g == k], rcond=None)[0]
