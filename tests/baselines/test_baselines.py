@@ -14,6 +14,7 @@ from problems import (
     neuron_data,
     realisable,
 )
+from references import distance, solved
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
@@ -269,7 +270,7 @@ def test_average_within_a_ball(data):
             "identity", gradient=gradient, fit_intercept=False, radius=radius, tol=1e-12
         ).fit(X, y, groups=g)
         w = cp.Variable(5)
-        cp.Problem(cp.Minimize(cp.sum_squares(X @ w - y)), [cp.norm(w) <= radius]).solve()
+        solved(cp.Problem(cp.Minimize(cp.sum_squares(X @ w - y)), [cp.norm(w) <= radius]))
         np.testing.assert_allclose(model.coef_, w.value, atol=1e-4)
 
 
@@ -394,13 +395,9 @@ def test_extrapolation_is_the_recursion(extrapolation, data):
         w = w - a / (1 + c1 * (A + a) / 2) * g_bar
         loss, V = look(w)
         q = cp.Variable(K)
-        cp.Problem(
-            cp.Maximize(
-                a * (q @ loss - nu * K * cp.sum_squares(q - prior))
-                - (nu0 + nu * A) * K * cp.sum_squares(q - lam)
-            ),
-            [q >= 0, cp.sum(q) == 1],
-        ).solve(solver="CLARABEL")
+        value = a * (q @ loss - nu * distance("chi2", q, prior, prior))
+        value -= (nu0 + nu * A) * distance("chi2", q, lam, prior)
+        solved(cp.Problem(cp.Maximize(value), [q >= 0, cp.sum(q) == 1]))
         lam, A = q.value, A + a
         old, gradient = gradient, lam @ V
     np.testing.assert_allclose(run.u, w, atol=1e-6)

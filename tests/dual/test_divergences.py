@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from references import distance, solved
 from scipy.special import logsumexp
 
 from counterpoise import risk
@@ -30,22 +31,14 @@ def random_prior(rng, K):
     return prior / prior.sum()
 
 
-def penalty(name, lam, centre, prior):
-    """``D(lam, centre)``: on the simplex, a divergence of the same kind for both."""
-    if name == "kl":
-        return cp.sum(cp.kl_div(lam, centre))  # lam log(lam/c) - lam + c
-    return cp.sum_squares(cp.multiply(1.0 / np.sqrt(prior), lam - centre))
-
-
 def reference_response(name, losses, prior, nu, kappa=0.0, centre=None):
     """Value and maximiser from a general convex solver."""
     lam = cp.Variable(len(losses), nonneg=True)
-    objective = losses @ lam - nu * penalty(name, lam, prior, prior)
+    objective = losses @ lam - nu * distance(name, lam, prior, prior)
     if kappa:
-        objective -= kappa * penalty(name, lam, centre, prior)
-    problem = cp.Problem(cp.Maximize(objective), [cp.sum(lam) == 1])
-    problem.solve(solver=cp.CLARABEL)
-    return problem.value, lam.value
+        objective -= kappa * distance(name, lam, centre, prior)
+    value = solved(cp.Problem(cp.Maximize(objective), [cp.sum(lam) == 1]))
+    return value, lam.value
 
 
 # -- the risk ------------------------------------------------------------------------------
@@ -497,8 +490,7 @@ def capped_reference(losses, prior, alpha, nu, kappa=0.0, centre=None):
     if kappa:
         goal -= kappa * cp.sum(cp.rel_entr(lam, centre))
     problem = cp.Problem(cp.Maximize(goal), [cp.sum(lam) == 1, lam >= 0, lam <= prior / alpha])
-    problem.solve(solver="CLARABEL")
-    return problem.value, lam.value
+    return solved(problem), lam.value
 
 
 @pytest.mark.parametrize("alpha", [0.05, 0.3, 0.5, 0.8, 1.0])

@@ -6,6 +6,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 from problems import neuron_data
+from references import linear_losses, risk_of, solved
 from scipy.optimize import minimize
 
 from counterpoise import solve
@@ -92,24 +93,10 @@ def test_identity_equals_the_exact_solution(divergence, nu, intercept):
         X, y, g, activation="identity", divergence=divergence, nu=nu, prior=prior,
         reference=reference, fit_intercept=intercept,
     )  # fmt: skip
-    # min over (w, tau) of the conjugate form, so that the reference solver sees a convex program
     w, b = cp.Variable(6), cp.Variable() if intercept else 0.0
-    factors = [np.linalg.qr(np.c_[X, np.ones(len(X)), y][g == i])[1] for i in range(5)]
-    excess = cp.hstack(
-        [
-            cp.sum_squares(f[:, :6] @ w + f[:, 6] * b - f[:, 7]) / 80 - r
-            for f, r in zip(factors, reference, strict=True)
-        ]
-    )
-    if nu == 0:
-        goal = cp.max(excess)
-    elif divergence == "kl":
-        goal = nu * cp.log_sum_exp(excess / nu + np.log(prior))
-    else:
-        level = cp.Variable()
-        over = cp.square(cp.pos(excess - level + 2 * nu))
-        goal = level - nu + cp.sum(cp.multiply(prior, over)) / (4 * nu)
-    exact = cp.Problem(cp.Minimize(goal)).solve(solver="CLARABEL")
+    excess = linear_losses(X, y, g, w, b) - reference
+    goal = risk_of(excess, nu=nu, divergence=divergence, prior=prior)
+    exact = solved(cp.Problem(cp.Minimize(goal)))
     assert found.risk == pytest.approx(exact, rel=1e-6)
     np.testing.assert_allclose(found.coef, w.value, atol=5e-4)
     assert found.certificate.duality_gap <= 1e-6 * abs(exact)
