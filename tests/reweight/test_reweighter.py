@@ -273,8 +273,10 @@ def test_a_step_with_some_groups_is_the_constrained_maximum(name, nu):
     value = 0.8 * (losses @ x - nu * distance(name, x, prior, prior))
     value -= (0.5 + nu * state.total) * distance(name, x, state.weights, prior)
     fixed = [x[i] == state.weights[i] for i in np.flatnonzero(~present)]
-    solved(cp.Problem(cp.Maximize(value), [cp.sum(x) == 1, *fixed]))
-    np.testing.assert_allclose(got.weights, x.value, atol=1e-5)
+    best = solved(cp.Problem(cp.Maximize(value), [cp.sum(x) == 1, *fixed]))
+    np.testing.assert_allclose(got.weights, x.value, atol=3e-4)  # root of its tolerance
+    x.value = got.weights
+    assert value.value == pytest.approx(best, abs=1e-7)
     np.testing.assert_array_equal(got.weights[~present], state.weights[~present])
     nobody = dual_step(state, losses, present=np.zeros(5, dtype=bool), **options)
     assert nobody is state

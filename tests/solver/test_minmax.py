@@ -67,7 +67,7 @@ def best_by_cvxpy(X, y, objective, *, origin, coordinates, damping):
     ball = ball_of(coordinates, origin)
     constraints = [] if ball is None else [cp.norm(ball[0] @ (origin + x)) <= ball[2]]
     problem = cp.Problem(cp.Minimize(risk + 0.5 * damping * cp.sum_squares(x)), constraints)
-    solved(problem)
+    solved(problem, accept=(cp.OPTIMAL, cp.OPTIMAL_INACCURATE))
     return value_at(X, y, objective, damping, coordinates.project(origin + x.value) - origin)
 
 
