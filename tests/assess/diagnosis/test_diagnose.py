@@ -257,6 +257,7 @@ def test_units_of_labels_and_features_do_not_matter():
     assert other.paper_passes == pytest.approx(one.paper_passes, rel=1e-2)
 
 
+@pytest.mark.slow
 def test_large_tables_are_sampled_but_counted_in_full():
     rng = np.random.default_rng(0)
     X, g = rng.normal(size=(300_000, 30)), rng.integers(0, 3, 300_000)

@@ -9,10 +9,11 @@ import subprocess
 import sys
 import zlib
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
-from paths import SUPPORT
+from paths import environment
 from problems import neuron_data
 
 from counterpoise import GroupDRONeuron, Source, solve, solve_path
@@ -131,11 +132,8 @@ else:
 
 
 def start_dying(kind, path, at):
-    here = str(SUPPORT)
-    return subprocess.Popen(
-        [sys.executable, "-c", DYING, here, kind, str(path), str(at)],
-        stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    command = [sys.executable, "-c", DYING, str(Path(__file__).parent), kind, str(path), str(at)]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment())
 
 
 def wait_killed(process):
@@ -143,6 +141,7 @@ def wait_killed(process):
     assert process.returncode == -signal.SIGKILL, errors
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
 def test_a_killed_process_goes_on_to_the_same_bits(tmp_path, whole):
     first, last = whole["surrogate"], whole["polish"]
@@ -162,6 +161,7 @@ def test_a_killed_process_goes_on_to_the_same_bits(tmp_path, whole):
         assert list(tmp_path.glob(f"{at}.*")) == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
 def test_a_process_killed_again_and_again_gets_there(tmp_path, whole):
     """Three passes of life: the first look, and two answers more each time."""
@@ -176,6 +176,7 @@ def test_a_process_killed_again_and_again_gets_there(tmp_path, whole):
     assert source.passes == whole["passes"] - 2 * lives
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
 def test_rows_in_memory_are_journaled_too(tmp_path):
     path = tmp_path / "j"
