@@ -21,7 +21,7 @@ import numpy as np
 import psutil
 from distributed import Client, LocalCluster
 
-from counterpoise.activations.activation import relu
+from counterpoise.activations import relu
 from counterpoise.rows.engines.dask import DaskEngine
 from counterpoise.solver.solve import solve
 

@@ -12,7 +12,7 @@ import math
 import numpy as np
 from scipy.stats import t as student
 
-from counterpoise.assess.intervals import group_moments
+from counterpoise.assessment.intervals import group_moments
 
 LAWS = {
     "normal errors": (lambda rng, shape: rng.normal(size=shape) ** 2, 1.0),

@@ -14,7 +14,7 @@ import time
 import numpy as np
 from numba import njit
 
-from counterpoise.activations.activation import relu
+from counterpoise.activations import relu
 from counterpoise.rows.engines.memory import make_engine
 from counterpoise.rows.groups import GroupedData
 from counterpoise.rows.threads import n_threads, over_ranges, single_threaded_blas

@@ -25,16 +25,17 @@ from report import write_json
 from sides import Sides, Trace, sides, slack_sums, trace
 
 from counterpoise import AdaptiveSteps, PaperSteps
-from counterpoise.assess.diagnosis.assumptions import (
+from counterpoise.assessment.diagnosis.assumptions import (
     GAMMAS,
     margins,
     sharpness_from,
     tail_parameters,
 )
 from counterpoise.dual.divergences import get_divergence
+from counterpoise.solver.options import FitOptions
 from counterpoise.solver.problem import Problem
 from counterpoise.solver.schedules import Schedule
-from counterpoise.solver.solve import prepare
+from counterpoise.solver.solve import open_solver
 
 Array = np.ndarray
 
@@ -81,12 +82,11 @@ def certificate_check(rows: Rows, activation: str, name: str, nu: float, star: A
 
     The theorem's is of Algorithm 1 run to the end; before a polish it stops too early to say much.
     """
-    task = prepare(
-        rows.X, rows.y, rows.groups, activation=activation, divergence=name, fit_intercept=False
-    )
-    fit, alone = task.fit(nu), task.variant(polish=False)
-    point = task.frame.coordinates.from_user
-    last = float(np.linalg.norm(alone.run(nu).result.u - point(star)))
+    options = FitOptions(activation=activation, divergence=name, fit_intercept=False)
+    solver = open_solver(rows.X, rows.y, rows.groups, options=options)
+    fit, alone = solver.fit(nu), solver.variant(polish=False)
+    point = solver.frame.coordinates.from_user
+    last = float(np.linalg.norm(alone.run(alone.set_up(nu), nu).u - point(star)))
     end = float(np.linalg.norm(point(fit.coef) - point(star)))
     bound = alone.fit(nu).certificate.theorem_bound
     early = fit.certificate.theorem_bound

@@ -9,7 +9,7 @@ import numpy as np
 from report import slope
 
 from counterpoise import AdaptiveSteps, PaperSteps
-from counterpoise.assess.diagnosis.assumptions import adaptive_passes, paper_passes
+from counterpoise.assessment.diagnosis.assumptions import adaptive_passes, paper_passes
 from counterpoise.solver.schedules import Measurement, ProblemScale
 
 # Constants true of Gaussian rows: second moments up to 1.1, sharpness of a ReLU 0.25, ||w*|| = 1.

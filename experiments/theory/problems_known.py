@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import minimize
 
-from counterpoise.activations.activation import Activation, get_activation
+from counterpoise.activations import Activation, get_activation
 from counterpoise.dual.divergences import Divergence
 from counterpoise.dual.objective import Objective
 from counterpoise.rows.engines.memory import make_engine
@@ -49,7 +49,7 @@ def balanced_noise(rng: np.random.Generator, X: Array, w: Array, sigma: Activati
     Then ``w`` is a stationary point of the group's loss whatever the noise's size, and with it of
     the risk, whatever the weights.
     """
-    slopes = sigma.derivative(X @ w)[:, None] * X
+    slopes = sigma.slope(X @ w)[:, None] * X
     e = rng.normal(size=len(X))
     e -= slopes @ np.linalg.lstsq(slopes, e, rcond=None)[0]
     return e / np.sqrt(np.mean(e**2))

@@ -11,7 +11,7 @@ from problems_known import conflicting, problem_of, scale_of
 from report import COLOURS, MARKERS, pyplot, save_figure, settled, slope, table, write_json
 
 from counterpoise import AdaptiveSteps, PaperSteps
-from counterpoise.assess.diagnosis.assumptions import paper_passes
+from counterpoise.assessment.diagnosis.assumptions import paper_passes
 from counterpoise.dual.divergences import get_divergence
 from counterpoise.solver.algorithm import primal_dual
 

@@ -88,6 +88,7 @@ def test_attributes_inputs_and_determinism(model, data):
     np.testing.assert_array_equal(coefficients(model.fit(X, y, groups=names)), first)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model",
     [
@@ -313,6 +314,7 @@ def test_adjustment_moves_weights_in_closed_form():
     np.testing.assert_allclose(adjusted.group_weights_, expected / expected.sum(), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_exponentiated_gradient_comes_near_the_worst_group_optimum(linear):
     X, y, g = linear
     best = GroupDRONeuron("identity", nu=0.0).fit(X, y, groups=g)
@@ -464,6 +466,7 @@ def test_simultaneous_steps_and_averages_are_the_recursion():
     np.testing.assert_allclose(path.mean_weights, np.average(qs, axis=0, weights=share), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_stochastic_mirror_comes_near_the_worst_group_optimum(linear):
     X, y, g = linear
     best = GroupDRONeuron("identity", nu=0.0).fit(X, y, groups=g)
@@ -477,6 +480,7 @@ def test_stochastic_mirror_comes_near_the_worst_group_optimum(linear):
     assert len(set(found)) == 3
 
 
+@pytest.mark.slow
 def test_stochastic_mirror_with_one_group_is_least_squares():
     X, y, _, _, levels = linear_with_known_minimiser(K=1, n=200, d=3)
     model = StochasticMirrorNeuron("identity", fit_intercept=False, random_state=0).fit(X, y)

@@ -9,7 +9,7 @@ import references
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from counterpoise import DualState, dual_step, extrapolate
+from counterpoise.dual import DualState, dual_step, extrapolate
 from counterpoise.dual.divergences import KL, ChiSquare, SimplexPoint
 from counterpoise.dual.step import proximal_weights
 
@@ -150,6 +150,7 @@ def test_divergence_by_object_and_by_name_agree():
 # -- long runs -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(property_test, max_examples=8)
 @given(
     st.sampled_from(["kl", "chi2"]),

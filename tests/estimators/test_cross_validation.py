@@ -127,6 +127,7 @@ def test_held_out_losses_are_of_rows_the_fit_did_not_see():
     np.testing.assert_allclose(model.cv_results_["fold_worst"][1], worst, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_same_seed_same_choice_and_order_of_groups_does_not_matter():
     X, y, g = shifted()
     one = GroupDRONeuronCV("identity", random_state=3).fit(X, y, groups=g)
@@ -153,6 +154,7 @@ def test_inputs_are_left_alone_and_kinds_of_rows_agree():
     assert frame.feature_names_in_.tolist() == ["u", "v", "w"]
 
 
+@pytest.mark.slow
 def test_rows_without_weight_are_as_if_absent():
     X, y, g = shifted()
     weight = np.ones(len(y))
@@ -227,11 +229,12 @@ def test_references_of_truncated_labels_are_floors_of_truncated_labels():
         level = model.best_params_["truncate"]
         assert model.best_params_["reference"][1] < np.var(np.clip(y[g == 1], -level, level))
     from counterpoise.estimators.search import references
-    from counterpoise.solver.solve import prepare
+    from counterpoise.solver.options import FitOptions
+    from counterpoise.solver.solve import open_solver
 
-    task = prepare(X, y, g, activation="identity")
-    raw = references(task, np.zeros(4))
-    clipped = references(task.variant(truncate=3.0), np.zeros(4))
+    solver = open_solver(X, y, g, options=FitOptions(activation="identity"))
+    raw = references(solver, np.zeros(4))
+    clipped = references(solver.variant(truncate=3.0), np.zeros(4))
     assert raw[1] > 5 * clipped[1]
 
 
@@ -281,6 +284,7 @@ def test_relu_and_chi_squared_choose_as_well():
 # -- the frontier ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_frontier_table_and_picture(tmp_path):
     X, y, g = shifted()
     found = frontier(X, y, g, activation="identity")
@@ -301,6 +305,7 @@ def test_frontier_table_and_picture(tmp_path):
     assert found.plot(ax=ax) is ax
 
 
+@pytest.mark.slow
 def test_families_far_off_are_named_not_drawn():
     X, y, g = shifted()
     y = y + 10.0  # clipped at a low quantile, everything is wrong

@@ -247,7 +247,7 @@ def test_bad_options_are_refused_before_any_work(case, data, monkeypatch):
     options, message = BAD[case]
     X, y, g = data
     if case != "epsilon":  # which depends on what the data say of beta and radius
-        monkeypatch.setattr("counterpoise.solver.task.Frame.measure", no_work)
+        monkeypatch.setattr("counterpoise.solver.frame.Frame.measure", no_work)
     m = GroupDRONeuron(**options)
     with pytest.raises(ValueError, match=message):
         m.fit(X, y, groups=g)
@@ -260,7 +260,7 @@ def no_work(*_):
 
 def test_bad_rows_are_refused(data, monkeypatch):
     X, y, g = data
-    monkeypatch.setattr("counterpoise.solver.task.Frame.measure", no_work)
+    monkeypatch.setattr("counterpoise.solver.frame.Frame.measure", no_work)
     m = GroupDRONeuron()
     holed = X.copy()
     holed[3, 1] = np.nan

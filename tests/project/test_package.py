@@ -82,7 +82,7 @@ def test_public_names_exist_and_are_documented():
     for name in counterpoise.__all__:
         assert getattr(counterpoise, name).__doc__, name
     assert (Path(counterpoise.__file__).parent / "py.typed").exists()
-    assert re.fullmatch(r"\d+\.\d+\.\d+", counterpoise.__version__)
+    assert re.fullmatch(r"\d+\.\d+\.\d+(\.dev\d+)?", counterpoise.__version__)
 
 
 def count_batches(limit):

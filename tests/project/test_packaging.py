@@ -162,7 +162,8 @@ def test_citation():
     assert cited["cff-version"] == "1.2.0"
     assert cited.keys() >= {"message", "title", "authors"}
     assert cited["type"] == "software"
-    assert str(cited["version"]) == counterpoise.__version__
+    if ".dev" not in counterpoise.__version__:
+        assert str(cited["version"]) == counterpoise.__version__
     assert cited["license"] == PROJECT["license"]
     assert cited["authors"] == PROJECT["authors"]
     assert cited["keywords"] == PROJECT["keywords"]

@@ -20,6 +20,7 @@ def now():
     return filled(PAGE)
 
 
+@pytest.mark.slow
 def test_tables_are_made_of_the_kept_results(now):
     """Each table on its own, for an error that names it."""
     shown = [match.group(0) for match in TABLE.finditer(PAGE)]
@@ -29,6 +30,7 @@ def test_tables_are_made_of_the_kept_results(now):
     assert {match.group(2) for match in TABLE.finditer(PAGE)} >= set(STUDIES)
 
 
+@pytest.mark.slow
 def test_a_changed_number_is_found(now):
     (first, *_) = TABLE.finditer(PAGE)
     changed = PAGE.replace(first.group(0), first.group(0).replace("0.0", "0.1", 1))

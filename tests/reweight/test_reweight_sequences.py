@@ -5,6 +5,7 @@ import math
 import warnings
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +17,7 @@ NASTY = [0.0, -0.0, 1.0, -1.0, 1e-300, 5e-324, 1e300, -1e300, 1.7e308, -1.7e308,
 loss = st.one_of(st.sampled_from(NASTY), st.floats(-20, 20), st.floats())
 
 
-@settings(deadline=None, derandomize=True, max_examples=300)
+@settings(deadline=None, derandomize=True, max_examples=200)
 @given(st.data())
 def test_weights_are_always_a_probability_vector(data):
     K = data.draw(st.integers(1, 6))
@@ -57,6 +58,7 @@ def test_weights_are_always_a_probability_vector(data):
             json.dumps(ours.state_dict(), allow_nan=False)
 
 
+@pytest.mark.slow
 def test_weights_are_a_probability_vector_over_long_runs():
     """A thousand rounds of one sequence: rounding does not pile up."""
     for rule in sorted(NAMED):

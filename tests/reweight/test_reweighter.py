@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from references import distance, solved
 
-from counterpoise import OnlineDataMixing, Reweighter, ReweightWarning, Rule, Temperature
+from counterpoise import Reweighter, ReweightWarning
 from counterpoise.dual.step import DualState, dual_step, project
+from counterpoise.reweight import OnlineDataMixing, Rule, Temperature
 from counterpoise.reweight.rules import NAMED, ascend
 
 property_test = settings(deadline=None, derandomize=True)

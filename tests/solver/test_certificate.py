@@ -69,7 +69,7 @@ def test_claims_for_realisable_labels(activation, divergence, nu):
 
 
 def sharpness_to(X, found, w, groups, activation):
-    from counterpoise.activations.activation import NAMED
+    from counterpoise.activations import NAMED
 
     sigma = NAMED[activation]().value
     apart = group_losses(sigma(X @ found.coef), sigma(X @ w), groups)
@@ -209,6 +209,7 @@ def test_zero_sharpness_gives_no_bound():
         found.certificate.at_sharpness(0.0)
 
 
+@pytest.mark.slow
 def test_positive_slack_stays_positive_beyond_the_range_of_doubles():
     X, _, g = neuron_data(K=4, n=60, d=20)
     y = np.random.default_rng(0).normal(size=len(X))

@@ -7,7 +7,8 @@ import pytest
 from problems import linear_with_known_minimiser, neuron_data
 from sklearn.base import clone
 
-from counterpoise import Chunks, GroupDRONeuron, Source, Start, risk, solve, solve_path
+from counterpoise import Chunks, GroupDRONeuron, Source, risk, solve, solve_path
+from counterpoise.solver.solution import Start
 from counterpoise.solver.solve import PATH
 
 NUS = [0.01, 1.0, 0.0, 0.1]

@@ -42,6 +42,7 @@ def random_start_risks(X, y, g, *, divergence, nu, starts=8, seed=0):
     return np.array(risks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("corrupt", [0.0, 0.1, 0.3])
 @pytest.mark.parametrize(("divergence", "nu"), [("kl", 0.0), ("kl", 0.1), ("chi2", 0.1)])
 def test_polished_risk_matches_the_best_of_random_starts(corrupt, divergence, nu):

@@ -10,7 +10,7 @@ from references import linear_losses, risk_of, solved
 from scipy import sparse
 
 from counterpoise import AdaptiveSteps, PaperSteps, risk, solve, solve_path
-from counterpoise.activations.activation import NAMED, Activation
+from counterpoise.activations import NAMED, Activation
 from counterpoise.rows.engines.memory import make_engine
 from counterpoise.rows.groups import GroupedData
 
@@ -182,6 +182,7 @@ def test_row_order_does_not_matter():
     np.testing.assert_allclose(a.coef, b.coef, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [np.asarray, sparse.csr_matrix], ids=["dense", "sparse"])
 @pytest.mark.parametrize("nu", ["auto", 0.0])
 def test_bits_do_not_depend_on_the_number_of_threads(make, nu, small_chunks, monkeypatch):
@@ -291,6 +292,7 @@ def test_preconditions_agree(precondition):
     assert found.risk == pytest.approx(base.risk, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_ten_thousand_groups():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(30_000, 6))
@@ -320,8 +322,8 @@ def test_not_converged_is_said():
     assert "raise max_iter" in found.status
 
 
-@pytest.mark.parametrize("scales", [(1e5, 1e-5), (1e4, 1e-2), (1e3, 1e-3)])
-@pytest.mark.parametrize("radius", [0.5, 1e-3, 1e-4])
+@pytest.mark.parametrize("scales", [(1e5, 1e-5), (1e3, 1e-3)])
+@pytest.mark.parametrize("radius", [0.5, 1e-4])
 @pytest.mark.parametrize("precondition", ["auto", "scale"])
 @pytest.mark.parametrize("activation", ["identity", "relu"])
 def test_radius_holds_whatever_the_columns_scale(scales, radius, precondition, activation):

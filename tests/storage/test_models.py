@@ -15,7 +15,7 @@ from problems import neuron_data
 from sklearn.exceptions import NotFittedError
 
 from counterpoise import AdaptiveSteps, CVaR, GroupDRONeuron, GroupDRONeuronCV, baselines, load
-from counterpoise.activations.activation import Activation, huber_relu, leaky_relu
+from counterpoise.activations import Activation, huber_relu, leaky_relu
 from counterpoise.storage.models import (
     ModelFileError,
     _digest,

@@ -19,7 +19,7 @@ from sklearn.linear_model import LinearRegression
 
 import counterpoise
 from counterpoise import Activation, GroupDRONeuron, GroupDRONeuronCV
-from counterpoise.activations.activation import (
+from counterpoise.activations import (
     elu,
     huber_relu,
     identity,

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 from scipy import sparse
 
-from counterpoise.activations.activation import (
+from counterpoise.activations import (
     elu,
     huber_relu,
     identity,
@@ -81,7 +81,7 @@ def point(rows, seed=1):
 def naive_evaluate(rows, sigma, w, surrogate):
     z = rows.X @ w
     residual = sigma.value(z) - rows.y
-    factor = sigma.beta if surrogate else sigma.derivative(z)
+    factor = sigma.beta if surrogate else sigma.slope(z)
     return (
         mean_by_group(rows, residual**2),
         mean_by_group(rows, (2.0 * factor * residual)[:, None] * rows.X),

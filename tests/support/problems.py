@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from counterpoise.activations.activation import NAMED
+from counterpoise.activations import NAMED
 
 
 def neuron_data(

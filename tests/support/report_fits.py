@@ -8,7 +8,7 @@ from copy import copy
 import numpy as np
 
 from counterpoise import GroupDRONeuron, GroupDRONeuronCV, risk_intervals
-from counterpoise.assess.record import QUANTILES, DataFacts, FitRecord, Judged, Residuals
+from counterpoise.assessment.record import QUANTILES, DataFacts, FitRecord, Judged, Residuals
 
 HOSTILE = (
     "<script>alert(1)</script>",

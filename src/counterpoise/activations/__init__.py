@@ -2,3 +2,29 @@
 
 It imports only `common`.
 """
+
+from counterpoise.activations.base import Activation
+from counterpoise.activations.named import (
+    NAMED,
+    elu,
+    from_config,
+    get_activation,
+    huber_relu,
+    identity,
+    leaky_relu,
+    relu,
+    softplus,
+)
+
+__all__ = [
+    "NAMED",
+    "Activation",
+    "elu",
+    "from_config",
+    "get_activation",
+    "huber_relu",
+    "identity",
+    "leaky_relu",
+    "relu",
+    "softplus",
+]

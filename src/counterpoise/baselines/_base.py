@@ -8,17 +8,18 @@ from typing import Any, Self
 
 import numpy as np
 
-from counterpoise.activations.activation import Activation
+from counterpoise.activations import Activation
 from counterpoise.estimators.base import Neuron
 from counterpoise.rows.engines.base import GroupEval, SumEngine
 from counterpoise.rows.engines.dispatch import kind_of, stays_on_device
 from counterpoise.rows.engines.memory import MemoryEngine
 from counterpoise.rows.threads import single_threaded_blas
 from counterpoise.solver import coordinates as coords
+from counterpoise.solver.options import FitOptions
 from counterpoise.solver.problem import Problem
 from counterpoise.solver.solution import Outcome
-from counterpoise.solver.solve import prepare
-from counterpoise.solver.task import Task
+from counterpoise.solver.solve import open_solver
+from counterpoise.solver.solver import Solver
 
 Array = np.ndarray
 
@@ -51,18 +52,10 @@ class Baseline(Neuron):
     def _find(self, X: Any, y: Any, groups: Any, sample_weight: Any) -> Outcome:
         raise NotImplementedError(type(self).__name__)
 
-    def _prepare(self, X: Any, y: Any, groups: Any, sample_weight: Any, **options: Any) -> Task:
+    def _open(self, X: Any, y: Any, groups: Any, sample_weight: Any, **options: Any) -> Solver:
         """The rows opened and the options checked, as ``solve`` would."""
-        return prepare(X, y, groups, sample_weight, **self._common(), polish=False, **options)
-
-    def _common(self) -> dict[str, Any]:
-        """Options that every baseline has, as ``prepare`` calls them."""
-        return {
-            "activation": self.activation,
-            "fit_intercept": bool(self.fit_intercept),
-            "max_iter": self.max_iter,
-            "check_input": False,
-        }
+        asked = FitOptions.of(self, polish=False, **options)
+        return open_solver(X, y, groups, sample_weight, options=asked, check_input=False)
 
 
 def outcome(engine: SumEngine, w: Array, **found: Any) -> Outcome:
@@ -96,20 +89,14 @@ def standardised(
     return coords.scaled(squares, mean, True, radius)
 
 
-def left_slope(activation: Activation, scores: Array) -> Array:
-    """The slope; at a kink, the left one, as deep-learning frameworks take it."""
-    slope = activation.derivative(scores)
-    return np.where(scores == 0, activation.parameters[0], slope) if activation.has_kink else slope
-
-
 def true_evaluate(problem: Problem, u: Array) -> GroupEval:
-    """Losses and true gradients at ``u``, with :func:`left_slope` where all scores are zero; at
+    """Losses and true gradients at ``u``, with the left slope where all scores are zero; at
     other points next to no row is at a kink."""
     found = problem.evaluate(u, surrogate=False)
     assert isinstance(problem.engine, SumEngine)
     sigma = problem.engine.activation
     if sigma.has_kink and not u.any():
-        return GroupEval(found.loss_K, sigma.parameters[0] * found.grad_KD)
+        return GroupEval(found.loss_K, float(sigma.left_slope(np.zeros(1))[0]) * found.grad_KD)
     return found
 
 
@@ -193,9 +180,9 @@ def require_memory(X: Any, what: str, remedy: str) -> None:
         )
 
 
-def in_memory(task: Task) -> MemoryEngine:
-    assert isinstance(task.engine, MemoryEngine)
-    return task.engine
+def in_memory(solver: Solver) -> MemoryEngine:
+    assert isinstance(solver.engine, MemoryEngine)
+    return solver.engine
 
 
 Prior = Array | Mapping[Any, float] | str | None

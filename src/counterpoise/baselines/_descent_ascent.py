@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from counterpoise.activations.activation import Activation
-from counterpoise.baselines._base import left_slope, outcome, true_evaluate
+from counterpoise.activations import Activation
+from counterpoise.baselines._base import outcome, true_evaluate
 from counterpoise.dual.step import DualState, dual_step
 from counterpoise.rows.engines.base import SumEngine
 from counterpoise.rows.groups import GroupedData
@@ -144,7 +144,7 @@ def drawn_rows(
         losses = np.bincount(codes, weights=residual**2, minlength=K) / counts
 
         def gradient(weights: Array) -> Array:
-            c = 2.0 * residual * left_slope(activation, scores) * (weights / counts)[codes]
+            c = 2.0 * residual * activation.left_slope(scores) * (weights / counts)[codes]
             slope = X.T @ c
             return coordinates.pull(np.append(slope, c.sum()) if data.intercept else slope)
 

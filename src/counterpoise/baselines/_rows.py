@@ -10,17 +10,18 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
-from counterpoise.activations.activation import Activation
+from counterpoise.activations import Activation
 from counterpoise.baselines._base import in_memory, outcome
 from counterpoise.dual.divergences import Divergence, Fixed
 from counterpoise.dual.objective import Objective
 from counterpoise.rows.engines.base import PassCounter
 from counterpoise.rows.groups import GroupedData
 from counterpoise.solver.coordinates import Coordinates
-from counterpoise.solver.preparation import average_fit, label_scale
+from counterpoise.solver.frame import average_fit, label_scale
 from counterpoise.solver.problem import Problem
+from counterpoise.solver.setup import RISK_FLOOR
 from counterpoise.solver.solution import Outcome
-from counterpoise.solver.task import RISK_FLOOR, Task
+from counterpoise.solver.solver import Solver
 
 Array = np.ndarray
 
@@ -44,23 +45,23 @@ class RowProblem:
         losses, scores = self.losses(u)
         weights = self.objective.respond(losses).weights
         residual = self.activation.value(scores) - self.data.y
-        c = 2.0 * weights * residual * self.activation.derivative(scores)
+        c = 2.0 * weights * residual * self.activation.slope(scores)
         slope = self.data.X.T @ c
         grad = self.coordinates.pull(np.append(slope, c.sum()) if self.data.intercept else slope)
         return self.objective.risk(losses), grad
 
 
 def minimise_over_rows(
-    task: Task, divergence: Divergence, strength: Callable[[float], float]
+    solver: Solver, divergence: Divergence, strength: Callable[[float], float]
 ) -> tuple[Outcome, float]:
     """The neuron of least ``max_q sum_j q_j loss_j - nu d_f(q, row weights)`` over distributions
     ``q`` on rows, near the average fit; and ``nu``, which is ``strength(average loss)``.
 
     ReLU would start dead at zero, so the search starts from the average fit by surrogate steps.
     """
-    engine, frame, prior = in_memory(task), task.frame, task.prior
+    engine, frame, prior = in_memory(solver), solver.frame, solver.prior
     data, floor = engine.data, RISK_FLOOR * label_scale(engine, prior)
-    average = Problem(engine, frame.coordinates, Objective(Fixed(), 1.0, prior, task.reference))
+    average = Problem(engine, frame.coordinates, Objective(Fixed(), 1.0, prior, solver.reference))
     u, loss = average_fit(
         lambda at: average.evaluate(at, surrogate=True), frame, prior, engine.activation.beta
     )
@@ -72,12 +73,13 @@ def minimise_over_rows(
         row_weights / row_weights.sum(), np.zeros(len(data.y)),
     )  # fmt: skip
     problem = RowProblem(data, engine.activation, frame.coordinates, objective)
-    u, trail, settled = _descend(problem, engine.counter, u, floor, task.tol, task.max_iter)
+    options = solver.options
+    u, trail, converged = _descend(problem, engine.counter, u, floor, options.tol, options.max_iter)
     losses, _ = problem.losses(u)
     weights = objective.respond(losses).weights
     n_iter = max(1, len(trail))
     status = f"Converged: the risk settled to tol after {n_iter} steps of L-BFGS."
-    if not settled:
+    if not converged:
         status = (
             f"Stopped at max_iter={n_iter} before the risk settled to tol; raise max_iter or tol."
         )
@@ -88,7 +90,7 @@ def minimise_over_rows(
         weights=np.add.reduceat(weights, data.offsets[:-1]),
         risk=objective.risk(losses),
         n_iter=n_iter,
-        converged=settled,
+        converged=converged,
         status=status,
         history={"risk": np.array(trail)},
     )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-from counterpoise.activations.activation import Activation
+from counterpoise.activations import Activation
 from counterpoise.baselines._base import (
     SMALL,
     Baseline,
@@ -22,10 +22,10 @@ from counterpoise.baselines._base import (
 from counterpoise.dual.divergences import Fixed
 from counterpoise.dual.objective import Objective
 from counterpoise.rows.engines.base import GroupEval
-from counterpoise.solver.preparation import Frame, label_scale
+from counterpoise.solver.frame import Frame, label_scale
 from counterpoise.solver.problem import Problem
+from counterpoise.solver.setup import RISK_FLOOR
 from counterpoise.solver.solution import Outcome
-from counterpoise.solver.task import RISK_FLOOR
 
 Array = np.ndarray
 
@@ -121,12 +121,11 @@ class AverageNeuron(Baseline):
         check_start(self.start)
 
     def _find(self, *rows: Any) -> Outcome:
-        task = self._prepare(
-            *rows, prior=self.prior, radius=self.radius, precondition=self.precondition,
-            tol=self.tol,
-        )  # fmt: skip
-        engine, frame, prior = task.engine, task.frame, task.prior
-        problem = Problem(engine, frame.coordinates, Objective(Fixed(), 1.0, prior, task.reference))
+        solver = self._open(*rows)
+        engine, frame, prior = solver.engine, solver.frame, solver.prior
+        problem = Problem(
+            engine, frame.coordinates, Objective(Fixed(), 1.0, prior, solver.reference)
+        )
         scale = label_scale(engine, prior)
         size = SMALL * math.sqrt(scale / frame.mean_moment)
         rng = check_random_state(self.random_state)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from counterpoise.activations.activation import Activation
+from counterpoise.activations import Activation
 from counterpoise.baselines._base import Baseline, Prior
 from counterpoise.dual.divergences import CVaR
+from counterpoise.solver.options import FitOptions
 from counterpoise.solver.solution import Outcome
 from counterpoise.solver.solve import solve
 
@@ -82,8 +83,5 @@ status_, history_, certificate_ :
         CVaR(self.alpha)
 
     def _find(self, *rows: Any) -> Outcome:
-        return solve(
-            *rows, **self._common(), nu=0.0, divergence=CVaR(self.alpha), radius=self.radius,
-            prior=self.prior, reference=self.reference, precondition=self.precondition,
-            tol=self.tol,
-        )  # fmt: skip
+        options = FitOptions.of(self, divergence=CVaR(self.alpha))
+        return solve(*rows, nu=0.0, options=options, check_input=False)

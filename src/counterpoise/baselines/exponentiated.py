@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-from counterpoise.activations.activation import Activation
+from counterpoise.activations import Activation
 from counterpoise.baselines._base import (
     SMALL,
     Baseline,
@@ -25,7 +25,7 @@ from counterpoise.baselines._base import (
 from counterpoise.baselines._descent_ascent import all_rows, descent_ascent, drawn_rows, safe_rate
 from counterpoise.dual.divergences import KL
 from counterpoise.dual.objective import Objective
-from counterpoise.solver.preparation import label_scale, largest_moment
+from counterpoise.solver.frame import label_scale, largest_moment
 from counterpoise.solver.problem import Problem
 from counterpoise.solver.solution import Outcome
 
@@ -134,8 +134,8 @@ status_ :
     def _find(self, X: Any, *others: Any) -> Outcome:
         if self.batch_size is not None:
             require_memory(X, f"batch_size={self.batch_size}", "Use batch_size=None.")
-        task = self._prepare(X, *others, prior=self.prior)
-        engine, prior, K = task.engine, task.prior, task.engine.n_groups
+        solver = self._open(X, *others)
+        engine, prior, K = solver.engine, solver.prior, solver.engine.n_groups
         equal = np.full(K, 1.0 / K)
         coordinates = standardised(engine, equal)
         rng = check_random_state(self.random_state)
@@ -143,12 +143,12 @@ status_ :
         u = first_point(self.start, coordinates, engine.n_coef, size, rng)
         rows = math.inf
         if self.batch_size is None:
-            objective = Objective(KL(), 0.0, prior, task.reference)
+            objective = Objective(KL(), 0.0, prior, solver.reference)
             look = all_rows(Problem(engine, coordinates, objective))
         else:
             rows = self.batch_size / K
             batches = (rng.randint(K, size=self.batch_size) for _ in itertools.count())
-            look = drawn_rows(in_memory(task).data, engine.activation, coordinates, batches, rng)
+            look = drawn_rows(in_memory(solver).data, engine.activation, coordinates, batches, rng)
         rate = self.learning_rate
         if isinstance(rate, str):
             moment = largest_moment(engine, coordinates)

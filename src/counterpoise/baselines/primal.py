@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from counterpoise.activations.activation import Activation
+from counterpoise.activations import Activation
 from counterpoise.baselines._base import Baseline, Prior, check_choice, outcome
 from counterpoise.dual.divergences import Divergence
 from counterpoise.solver.algorithm import EXTRAPOLATIONS, PATIENCE
@@ -91,21 +91,18 @@ status_, history_ :
         check_nu_option(self.nu)
 
     def _find(self, *rows: Any) -> Outcome:
-        task = self._prepare(
-            *rows, divergence=self.divergence, radius=self.radius, prior=self.prior,
-            reference=self.reference, schedule=self.schedule, precondition=self.precondition,
-            tol=self.tol,
-        )  # fmt: skip
-        made = task.run(self.nu, extrapolation=self.extrapolation)
-        run, losses = made.result, made.eval.loss_K
-        if made.working is not made.problem:  # losses of the rows, not of their quadratics
-            losses = made.problem.evaluate(made.u, surrogate=False).loss_K
-        self.nu_ = made.terms.nu
+        solver = self._open(*rows)
+        setup = solver.set_up(self.nu)
+        run = solver.run(setup, self.nu, extrapolation=self.extrapolation)
+        u, losses, problem = run.result, run.result_eval.loss_K, setup.problem
+        if setup.working is not problem:  # losses of the rows, not of their quadratics
+            losses = problem.evaluate(u, surrogate=False).loss_K
+        self.nu_ = setup.nu
         status = (
             f"Converged: the last {PATIENCE} of {run.n_iter} iterations did not lower the best "
             "risk by more than tol."
         )
-        if task.is_paper:
+        if run.as_printed:
             status = f"Ran the {run.n_iter} iterations that max_iter asked for."
         elif not run.converged:
             status = (
@@ -113,13 +110,13 @@ status_, history_ :
                 "or tol, or try another extrapolation."
             )
         return outcome(
-            made.terms.engine,
-            made.problem.coordinates.to_user(made.u),
+            setup.engine,
+            problem.coordinates.to_user(u),
             losses=losses,
             weights=run.dual.weights,
-            risk=made.problem.risk(losses),
+            risk=problem.risk(losses),
             n_iter=run.n_iter,
-            converged=run.converged or task.is_paper,
+            converged=run.converged or run.as_printed,
             status=status,
             history=run.history,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from counterpoise.activations.activation import Activation
+from counterpoise.activations import Activation
 from counterpoise.baselines._base import Baseline, require_memory
 from counterpoise.baselines._rows import minimise_over_rows
 from counterpoise.dual.divergences import ChiSquare
@@ -90,9 +90,9 @@ class RowChiSquareNeuron(Baseline):
 
     def _find(self, X: Any, *others: Any) -> Outcome:
         require_memory(X, "RowChiSquareNeuron", "Use GroupDRONeuron(divergence='chi2').")
-        task = self._prepare(X, *others, prior="rows", precondition=self.precondition, tol=self.tol)
+        solver = self._open(X, *others, prior="rows")
         nu = self.nu
         found, self.nu_ = minimise_over_rows(
-            task, ChiSquare(), lambda loss: 0.1 * loss if isinstance(nu, str) else float(nu)
+            solver, ChiSquare(), lambda loss: 0.1 * loss if isinstance(nu, str) else float(nu)
         )
         return found

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-from counterpoise.activations.activation import Activation
+from counterpoise.activations import Activation
 from counterpoise.baselines._base import (
     SMALL,
     Baseline,
@@ -23,7 +23,7 @@ from counterpoise.baselines._base import (
     standardised,
 )
 from counterpoise.baselines._descent_ascent import descent_ascent, drawn_rows, safe_rate
-from counterpoise.solver.preparation import label_scale, largest_moment
+from counterpoise.solver.frame import label_scale, largest_moment
 from counterpoise.solver.solution import Outcome
 
 Array = np.ndarray
@@ -128,8 +128,8 @@ class StochasticMirrorNeuron(Baseline):
             X, "StochasticMirrorNeuron draws single rows, so it", "Use "
             "ExponentiatedGradientNeuron(batch_size=None), or GroupDRONeuron(nu=0).",
         )  # fmt: skip
-        task = self._prepare(X, *others, prior=self.prior, radius=self.radius)
-        engine, K = in_memory(task), task.engine.n_groups
+        solver = self._open(X, *others)
+        engine, K = in_memory(solver), solver.engine.n_groups
         equal = np.full(K, 1.0 / K)
         coordinates = standardised(engine, equal, self.radius)
         scale = label_scale(engine, equal)
@@ -143,7 +143,7 @@ class StochasticMirrorNeuron(Baseline):
             rate = safe_rate(engine.activation.beta, moment, coordinates.size, self.batch_size)
         groups = itertools.repeat(np.repeat(np.arange(K), self.batch_size))
         path = descent_ascent(
-            drawn_rows(engine.data, engine.activation, coordinates, groups, rng), u, task.prior,
+            drawn_rows(engine.data, engine.activation, coordinates, groups, rng), u, solver.prior,
             rate=rate, step=step, max_iter=self.max_iter, decay=True, simultaneous=True,
             project=coordinates.project,
         )  # fmt: skip

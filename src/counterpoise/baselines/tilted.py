@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from counterpoise.activations.activation import Activation
+from counterpoise.activations import Activation
 from counterpoise.baselines._base import Baseline, Prior, check_choice, check_number, require_memory
 from counterpoise.baselines._rows import minimise_over_rows
 from counterpoise.dual.divergences import KL
+from counterpoise.solver.options import FitOptions
 from counterpoise.solver.solution import Outcome
 from counterpoise.solver.solve import solve
 
@@ -101,11 +102,8 @@ history_ :
     def _find(self, X: Any, *others: Any) -> Outcome:
         nu = 1.0 / float(self.t) if self.t else math.inf
         if self.level == "group":
-            return solve(
-                X, *others, **self._common(), nu=nu, divergence="kl", prior=self.prior,
-                precondition=self.precondition, tol=self.tol,
-            )  # fmt: skip
+            return solve(X, *others, nu=nu, options=FitOptions.of(self), check_input=False)
         require_memory(X, "level='row'", "Use level='group'.")
-        task = self._prepare(X, *others, prior="rows", precondition=self.precondition, tol=self.tol)
-        found, self.nu_ = minimise_over_rows(task, KL(), lambda _: nu)
+        solver = self._open(X, *others, prior="rows")
+        found, self.nu_ = minimise_over_rows(solver, KL(), lambda _: nu)
         return found

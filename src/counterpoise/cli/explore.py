@@ -27,7 +27,7 @@ def diagnose(as_json: bool, activation: str, **options: Any) -> None:
     \b
     counterpoise diagnose diamonds.csv --target price --group clarity
     """
-    from counterpoise.assess.diagnosis import diagnose as diagnosis
+    from counterpoise.assessment.diagnosis import diagnose as diagnosis
     from counterpoise.common.progress import stage
     from counterpoise.tabular import RowSource, fits_in_memory, read_rows
 
@@ -189,7 +189,7 @@ def compare(
     counterpoise compare diamonds.csv --target price --group clarity
     counterpoise compare diamonds.csv -y price -g clarity -m least-squares -m ours-cv --json
     """
-    from counterpoise.assess.comparison import cross_predict, held_out_intervals, usable_folds
+    from counterpoise.assessment.comparison import cross_predict, held_out_intervals, usable_folds
     from counterpoise.rows.groups import encode_groups
     from counterpoise.storage.files import write_text
 

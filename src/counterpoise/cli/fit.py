@@ -23,7 +23,7 @@ from counterpoise.cli.options import (
 from counterpoise.cli.printing import SHOWN, clipped, columns, number, show_json, wrapped
 
 if TYPE_CHECKING:
-    from counterpoise.assess.record import FitRecord
+    from counterpoise.assessment.record import FitRecord
     from counterpoise.tabular.fit import Fitted
 
 NOT_CONVERGED = 5
@@ -191,8 +191,8 @@ def held_out(record: FitRecord, label: Any) -> dict[str, Any]:
 
 def told(made: Fitted) -> str:
     """The fit for people."""
-    from counterpoise.assess.comparison import plain_name
-    from counterpoise.report.words import count
+    from counterpoise.assessment.comparison import plain_name
+    from counterpoise.common.text import count
 
     model, record = made.model, made.record
     data, judged = record.data, record.judged

@@ -11,7 +11,7 @@ import click
 
 from counterpoise import __version__
 from counterpoise.common.progress import StatusHandler
-from counterpoise.lm.training.stopping import STOPPED, Stopped
+from counterpoise.common.stopping import STOPPED, Stopped
 
 # What users can put right: an argument, a file, a package that is missing.
 EXPECTED = (ValueError, TypeError, ImportError, RuntimeError, OSError, FloatingPointError)

@@ -112,7 +112,7 @@ def _writer(out: str | None) -> Iterator[Callable[[Any], None]]:
 
 
 def _score(fitted: Any, table: Any, unseen: str, as_json: bool) -> None:
-    from counterpoise.assess.intervals import risk_intervals
+    from counterpoise.assessment.intervals import risk_intervals
     from counterpoise.tabular import DataError, read_rows
     from counterpoise.tabular.errors import check_names
 

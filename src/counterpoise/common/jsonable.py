@@ -1,4 +1,4 @@
-"""Anything as JSON has it."""
+"""Plain JSON from arrays, dataclasses and mappings."""
 
 from __future__ import annotations
 
@@ -11,9 +11,19 @@ import numpy as np
 
 
 def plain(value: Any, digits: int | None = None) -> Any:
-    """Arrays as lists, dataclasses and named tuples as mappings, numbers that are not finite as
-    null; numbers rounded to so many significant ``digits``, if given; anything else as text.
+    """Convert a value to what JSON can hold.
 
+    Arrays become lists; dataclasses and named tuples become mappings; numbers that are not finite
+    become None; anything unknown becomes text.
+
+    Parameters
+    ----------
+    value : object
+    digits : int, optional
+        Significant digits to keep of floats; None keeps all.
+
+    Examples
+    --------
     >>> plain({"a": np.array([1.23456789, np.inf]), "b": (np.int64(2), True, None)}, digits=5)
     {'a': [1.2346, None], 'b': [2, True, None]}
     """

@@ -14,8 +14,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from counterpoise.activations.activation import Activation, get_activation
-from counterpoise.assess.metrics import worst_group_risk
+from counterpoise.activations import Activation, get_activation
+from counterpoise.assessment.metrics import worst_group_risk
 from counterpoise.rows.engines.dispatch import kind_of
 from counterpoise.solver.solution import Outcome, Solution
 

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from counterpoise.activations.activation import Activation
-from counterpoise.assess.diagnosis.diagnose import Diagnosis
-from counterpoise.assess.held_out import Choice, HeldOut
-from counterpoise.assess.intervals import check_level
+from counterpoise.activations import Activation
+from counterpoise.assessment.diagnosis.diagnose import Diagnosis
+from counterpoise.assessment.held_out import Choice, HeldOut
+from counterpoise.assessment.intervals import check_level
 from counterpoise.dual.divergences import Divergence, check_nu, check_prior
 from counterpoise.estimators.base import Neuron
 from counterpoise.estimators.frontier import Frontier
@@ -22,13 +22,15 @@ from counterpoise.estimators.neuron import GroupDRONeuron
 from counterpoise.estimators.search import Candidate, Search, given_splits, make_splits
 from counterpoise.rows.engines.dispatch import kind_of
 from counterpoise.rows.groups import GroupedData, label_list
-from counterpoise.solver.options import named_prior, per_group
+from counterpoise.solver.options import FitOptions, named_prior, per_group
 from counterpoise.solver.solve import PATH
 
 Array = np.ndarray
 
 # The default path, as multiples of the average fit's loss.
 SHARES = (math.inf, *PATH)
+# Options that the search sets for every fit.
+CHOSEN = ("nu", "truncate", "reference", "prior")
 # Fitted attributes that validation has set already.
 KEPT = ("n_features_in_", "feature_names_in_")
 
@@ -203,7 +205,7 @@ class GroupDRONeuronCV(Neuron):
                     "splits are as given: leave repeats at 1"
                 )
             splits = given_splits(self.cv, data, X, y, groups, weights)
-        search = Search(data, candidates, splits, prior_K, self._options(), repeats)
+        search = Search(data, candidates, splits, prior_K, FitOptions(**self._options()), repeats)
         if not search.knows_floors():  # no group can tell its noise: there is nothing to refer to
             plain = dict.fromkeys(replace(candidate, reference=False) for candidate in candidates)
             search.candidates = list(plain)
@@ -216,16 +218,10 @@ class GroupDRONeuronCV(Neuron):
                 setattr(self, name, value)
 
     def _options(self) -> dict[str, Any]:
-        """What every fit shares."""
-        return dict(
-            activation=self.activation,
-            divergence=self.divergence,
-            radius=self.radius,
-            fit_intercept=self.fit_intercept,
-            precondition=self.precondition,
-            max_iter=self.max_iter,
-            tol=self.tol,
-        )
+        """What every fit shares: the options that `GroupDRONeuron` has too, but those chosen."""
+        known = GroupDRONeuron().get_params(deep=False)
+        mine = self.get_params(deep=False)
+        return {name: mine[name] for name in mine if name in known and name not in CHOSEN}
 
     def _candidates(self) -> list[Candidate]:
         """Everything to try; the plain average over rows comes first."""

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from counterpoise.common.text import text_table
+
 Array = np.ndarray
 
 
@@ -49,16 +51,16 @@ class Frontier:
         return len(self.nu)
 
     def __str__(self) -> str:
-        width = max(map(len, [*self.family, "family"]))
-        head = f"  {'family':<{width}}  {'nu':>9}  {'average':>9}  {'worst':>9}  {'+-':>8}"
-        lines = [head]
-        for i, family in enumerate(self.family):
-            mark = "*" if i == self.chosen else " "
-            lines.append(
-                f"{mark} {family:<{width}}  {self.nu[i]:>9.4g}  {self.average[i]:>9.4g}  "
-                f"{self.worst[i]:>9.4g}  {self.error[i]:>8.2g}"
-            )
-        return "\n".join([*lines, "* chosen"])
+        rows = [
+            [
+                f"{'*' if i == self.chosen else ' '} {family}",
+                *(f"{column[i]:.4g}" for column in (self.nu, self.average, self.worst)),
+                f"{self.error[i]:.2g}",
+            ]
+            for i, family in enumerate(self.family)
+        ]
+        head = ["  family", "nu", "average", "worst", "+-"]
+        return text_table(head, rows, least=(0, 9, 9, 9, 8)) + "\n* chosen"
 
     def near(self) -> Array:
         """Which candidates are worth a place in a picture: no worse than twice what matters."""

@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from counterpoise.activations.activation import Activation
+from counterpoise.activations import Activation
 from counterpoise.common.progress import PassBar
 from counterpoise.dual.divergences import Divergence
 from counterpoise.estimators.base import Neuron
+from counterpoise.solver.options import FitOptions
 from counterpoise.solver.schedules import Schedule
 from counterpoise.solver.solution import Solution, Start
 from counterpoise.solver.solve import solve
 
 if TYPE_CHECKING:
-    from counterpoise.assess.diagnosis.diagnose import Diagnosis
+    from counterpoise.assessment.diagnosis.diagnose import Diagnosis
 
 Array = np.ndarray
 
@@ -191,18 +192,7 @@ class GroupDRONeuron(Neuron):
                 sample_weight,
                 nu=self.nu,
                 start=self._start() if self.warm_start else None,
-                activation=self.activation,
-                divergence=self.divergence,
-                radius=self.radius,
-                prior=self.prior,
-                reference=self.reference,
-                schedule=self.schedule,
-                polish=bool(self.polish),
-                fit_intercept=bool(self.fit_intercept),
-                precondition=self.precondition,
-                truncate=self.truncate,
-                max_iter=self.max_iter,
-                tol=self.tol,
+                options=FitOptions.of(self),
                 checkpoint=self.checkpoint,
                 progress=bar,
                 check_input=False,
@@ -229,7 +219,7 @@ class GroupDRONeuron(Neuron):
                     "a stored model keeps no rows to diagnose; call counterpoise.diagnose(X, y, "
                     "groups), or ask for diagnose_ before storing"
                 )
-            from counterpoise.assess.diagnosis.diagnose import diagnose_sample
+            from counterpoise.assessment.diagnosis.diagnose import diagnose_sample
 
             options = {name: getattr(self, name) for name in self.SEEN}
             self._diagnosis = diagnose_sample(

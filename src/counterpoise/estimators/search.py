@@ -5,23 +5,24 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.utils import check_random_state
 
-from counterpoise.activations.activation import get_activation
-from counterpoise.assess.diagnosis.floors import filled, large_enough, noise_floors
-from counterpoise.assess.held_out import HeldOut, stratified_folds
-from counterpoise.assess.intervals import RiskIntervals, loss_intervals
+from counterpoise.activations import get_activation
+from counterpoise.assessment.diagnosis.floors import filled, large_enough, noise_floors
+from counterpoise.assessment.held_out import HeldOut, stratified_folds
+from counterpoise.assessment.intervals import RiskIntervals, loss_intervals
 from counterpoise.common.progress import stage
 from counterpoise.rows.groups import GroupedData, label_list
 from counterpoise.rows.sorting import take_rows
 from counterpoise.rows.threads import single_threaded_blas
-from counterpoise.solver.solve import prepare, running
-from counterpoise.solver.task import Task
+from counterpoise.solver.options import FitOptions
+from counterpoise.solver.solve import open_solver, running
+from counterpoise.solver.solver import Solver
 
 Array = np.ndarray
 
@@ -78,14 +79,14 @@ class Measured(NamedTuple):
 class Search:
     """Every candidate, fitted to the training rows of every split and judged on the others.
 
-    ``splits`` number the rows of ``data``; ``options`` are those of ``prepare``.
+    ``splits`` number the rows of ``data``; ``options`` are those that all fits share.
     """
 
     data: GroupedData
     candidates: Sequence[Candidate]
     splits: Sequence[tuple[Array, Array]]
     prior: Array
-    options: dict[str, Any]
+    options: FitOptions
     repeats: int = 1
     coefs: list[Array] = field(default_factory=list)
     unit: float = math.nan
@@ -112,22 +113,21 @@ class Search:
         floor = FLOOR * float(np.average(self.data.y**2, weights=self.weights))
         return HeldOut(np.array(sums), np.array(totals), self.repeats, floor)
 
-    def measure(self, task: Task) -> Measured:
-        """What candidates are relative to, on the rows of a task."""
-        totals = task.engine.census.totals
-        fit = task.variant(prior=totals / totals.sum()).reach(math.inf)
-        average = fit.start(fit.made.problem.coordinates).coef
-        return Measured(average, float(task.prior @ fit.eval.loss_K))
+    def measure(self, solver: Solver) -> Measured:
+        """What candidates are relative to, on a solver's rows."""
+        totals = solver.engine.census.totals
+        end, found = solver.variant(prior=totals / totals.sum()).end(math.inf)
+        return Measured(end.coef, float(solver.prior @ found.loss_K))
 
     def parameters(self, candidate: Candidate) -> dict[str, Any]:
         """What a candidate is on all rows, as parameters of ``GroupDRONeuron`` but the prior."""
-        task = self._task(np.arange(len(self.codes)))
-        with running(task):
-            measured = self.measure(task)
+        solver = self._solver(np.arange(len(self.codes)))
+        with running(solver):
+            measured = self.measure(solver)
             self.unit = measured.unit
             level, floors = candidate.truncation(self.data.y), None
             if candidate.reference:
-                floors = references(task.variant(truncate=level), measured.average)
+                floors = references(solver.variant(truncate=level), measured.average)
         reference = None
         if floors is not None:
             reference = dict(zip(label_list(self.data.labels), floors.tolist(), strict=True))
@@ -153,32 +153,31 @@ class Search:
             losses[seen] / times[seen], self.data.labels, self.codes[seen], weights, level=level
         )
 
-    def _task(self, rows: Array) -> Task:
+    def _solver(self, rows: Array) -> Solver:
         """The problem of some rows, whose groups may be fewer than all."""
         present, codes = np.unique(self.codes[rows], return_inverse=True)
         X = self.data.X[rows] if self.data.is_sparse else take_rows(self.data.X, rows)
         weights = self.weights[rows] if self.data.row_weights.size else None
         prior = self.prior[present] / self.prior[present].sum()
-        return prepare(
-            X, self.data.y[rows], codes, weights, prior=prior, check_input=False, **self.options
-        )
+        options = replace(self.options, prior=prior)
+        return open_solver(X, self.data.y[rows], codes, weights, options=options, check_input=False)
 
     def _fits(self, rows: Array) -> Array:
         """Coefficients of every candidate, intercept last: (C, d + 1)."""
-        task, y = self._task(rows), self.data.y[rows]
+        solver, y = self._solver(rows), self.data.y[rows]
         families: dict[str, list[Candidate]] = {}
         for candidate in self.candidates:
             families.setdefault(candidate.family, []).append(candidate)
         found: dict[Candidate, Array] = {}
-        with running(task):
-            task.frame  # noqa: B018  measured once, for all variants
-            measured = self.measure(task)
+        with running(solver):
+            solver.frame  # noqa: B018  measured once, for all variants
+            measured = self.measure(solver)
             for members in families.values():
                 first = members[0]
                 if first.pooled:
                     found[first] = measured.average
                     continue
-                own = task.variant(truncate=first.truncation(y))
+                own = solver.variant(truncate=first.truncation(y))
                 if first.reference:
                     floors = references(own, measured.average)
                     own = own if floors is None else own.variant(reference=floors)
@@ -190,7 +189,7 @@ class Search:
 
     def _losses(self, rows: Array, coefs: Array) -> Iterator[tuple[Array, slice]]:
         """Losses of some rows under every fit, a block of rows at a time: (rows, C)."""
-        sigma = get_activation(self.options["activation"])
+        sigma = get_activation(self.options.activation)
         W, bias = coefs[:, : self.data.n_features].T, coefs[:, -1]
         size = max(64, BLOCK // max(len(coefs), self.data.n_features))
         for start in range(0, len(rows), size):
@@ -200,13 +199,13 @@ class Search:
             yield (sigma.value(scores) - self.data.y[rows[part], None]) ** 2, part
 
 
-def references(task: Task, average: Array) -> Array | None:
-    """Noise floors of all groups, labels as the task clips them; None if none is known."""
-    engine = task.engine
-    if task.truncate is not None:
-        engine = engine.variant(truncate=task.truncate)
+def references(solver: Solver, average: Array) -> Array | None:
+    """Noise floors of all groups, labels as the fit clips them; None if none is known."""
+    engine = solver.engine
+    if solver.options.truncate is not None:
+        engine = engine.variant(truncate=solver.options.truncate)
     losses = engine.evaluate(average, surrogate=False).loss_K
-    return filled(noise_floors(task), losses)
+    return filled(noise_floors(solver), losses)
 
 
 def make_splits(

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from counterpoise.common.jsonable import plain
 from counterpoise.storage.files import write_text
 
 Record = Mapping[str, Any]
@@ -44,7 +45,7 @@ class JsonLines:
 
     def append(self, record: Record) -> None:
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(_plain(record), allow_nan=False) + "\n")
+            file.write(json.dumps(plain(record), allow_nan=False) + "\n")
 
     def read(self) -> list[dict[str, Any]]:
         """All whole records; a line that was cut off by a kill is none."""
@@ -67,7 +68,7 @@ class JsonLines:
 
     def write(self, records: Iterable[Record]) -> None:
         """Let the file hold these records and no others."""
-        text = "".join(json.dumps(_plain(r), allow_nan=False) + "\n" for r in records)
+        text = "".join(json.dumps(plain(r), allow_nan=False) + "\n" for r in records)
         if not self.path.exists() or self.path.read_text(encoding="utf-8") != text:
             write_text(self.path, text)
 
@@ -186,9 +187,3 @@ def flat(record: Record) -> dict[str, float]:
         for key, value in values.items()
         if value is not None and math.isfinite(value)
     }
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,6 +1,6 @@
 """Pages: the machinery of a self-contained HTML report, and the page about a fit.
 
-It imports `storage`, `rows` and `common`, and takes records from `assess` without importing it.
+It imports `storage`, `rows` and `common`, and takes records from `assessment` without importing it.
 """
 
 from __future__ import annotations

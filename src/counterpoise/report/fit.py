@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from counterpoise.assess.record import FitRecord
+from counterpoise.assessment.record import FitRecord
+from counterpoise.common.text import change, count, figure, listed
 from counterpoise.report import blocks as b
 from counterpoise.report.blocks import Block
 from counterpoise.report.fit_charts import (
@@ -19,7 +20,6 @@ from counterpoise.report.fit_charts import (
 from counterpoise.report.fit_sections import certificate_section, repeat_section, verdict_section
 from counterpoise.report.judgement import Judgement
 from counterpoise.report.page import Page
-from counterpoise.report.words import change, count, figure, listed
 
 # By how much a risk must change to be called better or worse.
 MATTERS = 0.005

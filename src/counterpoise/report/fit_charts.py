@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from counterpoise.assess.record import FitRecord
+from counterpoise.assessment.record import FitRecord
+from counterpoise.common.text import count, figure, listed
 from counterpoise.report import blocks as b
 from counterpoise.report.blocks import Block
 from counterpoise.report.curves import CURVES, SHOWN, curve, foremost, thinned, wide
 from counterpoise.report.judgement import AFTER, Judgement, Side
-from counterpoise.report.words import count, figure, listed
 from counterpoise.rows.groups import label_list
 
 Array = np.ndarray

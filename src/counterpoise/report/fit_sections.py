@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from counterpoise.assess.diagnosis.diagnose import ASSUMPTIONS, GroupDiagnosis
-from counterpoise.assess.diagnosis.verdicts import DOUBTFUL, HOLDS, VIOLATED
-from counterpoise.assess.record import FitRecord
+from counterpoise.assessment.diagnosis.diagnose import ASSUMPTIONS, GroupDiagnosis
+from counterpoise.assessment.diagnosis.verdicts import DOUBTFUL, HOLDS, VIOLATED
+from counterpoise.assessment.record import FitRecord
+from counterpoise.common.text import count, figure, size
 from counterpoise.report import blocks as b
 from counterpoise.report.blocks import Block
-from counterpoise.report.words import count, figure, setting, size
+from counterpoise.report.words import setting
 
 MEANINGS = {
     "tails": "no feature has rows that lie farther out than an exponential tail would have them",

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from counterpoise.assess.comparison import plain_name
-from counterpoise.assess.record import FitRecord
+from counterpoise.assessment.comparison import plain_name
+from counterpoise.assessment.record import FitRecord
 from counterpoise.report.words import names_of
 from counterpoise.rows.groups import label_list
 

@@ -287,5 +287,5 @@ NAMED: dict[str, type[Rule]] = {
 
 def get_rule(rule: str | Rule) -> Rule:
     """The rule a user means, by name or as an object."""
-    own = ", or an object of a class derived from counterpoise.Rule"
+    own = ", or an object of a class derived from counterpoise.reweight.Rule"
     return chosen("rule", rule, Rule, NAMED, own)

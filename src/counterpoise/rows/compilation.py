@@ -9,6 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from counterpoise.activations import Activation
+from counterpoise.activations.base import Kernel
+
 logger = logging.getLogger("counterpoise")
 
 # Kernels read from the cache are there sooner than this.
@@ -17,6 +20,8 @@ MESSAGE = (
     "compiling, or loading what was compiled; the first time on a machine that takes some seconds"
 )
 _ready: set[Hashable] = set()
+# Compiled kernels of activations, by the function they were compiled from.
+_kernels: dict[Kernel, Any] = {}
 
 
 def ready(key: Hashable, work: Callable[[int, int], Any]) -> None:
@@ -34,6 +39,32 @@ def ready(key: Hashable, work: Callable[[int, int], Any]) -> None:
     finally:
         timer.cancel()
     _ready.add(key)
+
+
+def kernel_address(activation: Activation) -> int | None:
+    """The address of an activation's compiled kernel: 0 for the identity, None if it has none."""
+    if activation.is_identity:
+        return 0
+    kernel = type(activation).kernel
+    if kernel is None:
+        return None
+    if kernel not in _kernels:
+        ready(kernel, lambda lo, hi: _kernels.setdefault(kernel, _compile(kernel)))
+    return int(_kernels[kernel].address)
+
+
+def _compile(kernel: Kernel) -> Any:
+    from numba import cfunc, types
+
+    numbers, double = types.CPointer(types.float64), types.float64
+    signature = types.void(numbers, numbers, types.intp, double, double, double)
+    options = {"error_model": "numpy"}
+    if kernel.__module__.startswith("counterpoise."):
+        try:
+            return cfunc(signature, cache=True, **options)(kernel)
+        except RuntimeError:  # neither the package nor the home folder can be written to
+            pass
+    return cfunc(signature, **options)(kernel)
 
 
 def _say_once() -> None:

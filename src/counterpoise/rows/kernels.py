@@ -21,8 +21,6 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from counterpoise.activations.activation import ELU, PIECEWISE, SOFTPLUS
-
 # Only what a loop needs: sums may be reordered; elementwise updates may not, which keeps
 # the chain through ``out`` one addition long.
 SUMS = {"reassoc", "contract", "nsz"}
@@ -40,7 +38,6 @@ MIN_BLOCK, MAX_BLOCK = 16, 256
 # Four rows longer than this leave the first cache before their second use: they are added
 # while the next four, each a long stream the processor finds by itself, are projected.
 LONG_ROW_BYTES = 6 << 10
-LOG2 = math.log(2.0)
 
 
 def compiled(**options):
@@ -77,41 +74,40 @@ def prefetch(typing_context, array, index):
     return types.void(array, index), emit
 
 
+@intrinsic
+def call_kernel(typing_context, address, z, slope, count, a, b, c):
+    """Call the compiled kernel of an activation (:func:`compilation.kernel_address`)."""
+
+    def emit(context, builder, signature, args):
+        data = [
+            context.make_array(kind)(context, builder, value).data
+            for kind, value in zip(signature.args[1:3], args[1:3], strict=True)
+        ]
+        given = [*data, *args[3:]]
+        result = context.get_value_type(types.none)
+        kind = ir.FunctionType(result, [value.type for value in given])
+        builder.call(builder.inttoptr(args[0], kind.as_pointer()), given)
+        return context.get_dummy_value()
+
+    return types.void(address, z, slope, count, a, b, c), emit
+
+
 @inner()
-def activate(code, parameters, true_slope, z, slope, count):
-    """Replace ``z[:count]`` by the named activation's values and, if ``true_slope``, ``slope`` by
-    its slopes; else they stay or become one."""
-    left, width, offset = parameters
-    if code == PIECEWISE and width == 0.0:
-        for i in range(count):
-            s = 1.0 if z[i] >= 0.0 else left
-            z[i] = z[i] * s - offset
-            slope[i] = s if true_slope else 1.0
-    elif code == PIECEWISE:
-        for i in range(count):
-            t = z[i]
-            share = min(max((t + width) / (2.0 * width), 0.0), 1.0)
-            inside = left * t + (1.0 - left) * width * share * share
-            z[i] = (t if t >= width else inside) - offset
-            slope[i] = left + (1.0 - left) * share if true_slope else 1.0
-    elif code == SOFTPLUS:
-        for i in range(count):
-            t, e = z[i], math.exp(-abs(z[i]))
-            z[i] = max(t, 0.0) + math.log1p(e) - LOG2
-            slope[i] = (1.0 if t >= 0.0 else e) / (1.0 + e) if true_slope else 1.0
-    elif code == ELU:
-        for i in range(count):
-            slope[i] = 1.0
-            if z[i] < 0.0:
-                z[i] = math.expm1(z[i])
-                slope[i] = 1.0 + z[i] if true_slope else 1.0
+def activate(kernel, parameters, true_slope, z, slope, count):
+    """Replace ``z[:count]`` by the activation's values and, if ``true_slope``, ``slope`` by its
+    slopes; else these are one. ``kernel`` is an address, 0 for the identity."""
+    if kernel != 0:
+        call_kernel(kernel, z, slope, count, parameters[0], parameters[1], parameters[2])
+        if not true_slope:
+            for i in range(count):
+                slope[i] = 1.0
 
 
 @inner(fastmath=SUMS)
-def to_coefficients(z, slope, y, weights, first, count, code, parameters, true_slope):
+def to_coefficients(z, slope, y, weights, first, count, kernel, parameters, true_slope):
     """Turn projections ``z`` into gradient coefficients in place, zeros up to a multiple of
     four; return the sums of losses and of coefficients. ``slope`` comes filled with ones."""
-    activate(code, parameters, true_slope, z, slope, count)
+    activate(kernel, parameters, true_slope, z, slope, count)
     loss = total = 0.0
     if y.size:
         for i in range(count):
@@ -218,7 +214,7 @@ def rows_per_block(row_bytes):
 
 @compiled()
 def evaluate_dense(
-    X, y, weights, W, bias, row_of_W, starts, stops, groups, slots, lo, hi, code, parameters,
+    X, y, weights, W, bias, row_of_W, starts, stops, groups, slots, lo, hi, kernel, parameters,
     true_slope, sums, parts,
 ):  # fmt: skip
     """Sums of segments ``lo .. hi``: gradient, its coefficients', losses. A whole group's go to
@@ -247,7 +243,7 @@ def evaluate_dense(
             else:
                 project(X, d, first, count, w, b, z, ahead, portion)
             loss, total = to_coefficients(
-                z, slope, y, weights, first, count, code, parameters, true_slope
+                z, slope, y, weights, first, count, kernel, parameters, true_slope
             )
             out[d] += total
             out[d + ONE] += loss
@@ -260,7 +256,7 @@ def evaluate_dense(
 @compiled()
 def evaluate_csr(
     data, indices, indptr, y, weights, W, bias, row_of_W, starts, stops, groups, slots, lo, hi,
-    code, parameters, true_slope, sums, parts,
+    kernel, parameters, true_slope, sums, parts,
 ):  # fmt: skip
     """The same on CSR rows; the cost follows the stored entries."""
     d = W.shape[1]
@@ -280,7 +276,7 @@ def evaluate_csr(
                     a += data[p] * w[indices[p]]
                 z[i] = a
             loss, total = to_coefficients(
-                z, slope, y, weights, U(first), U(count), code, parameters, true_slope
+                z, slope, y, weights, U(first), U(count), kernel, parameters, true_slope
             )
             out[d] += total
             out[d + 1] += loss
@@ -304,7 +300,9 @@ def merge_parts(parts, group_of_part, sums):
 
 
 @compiled()
-def scaled_rows(X, weights, shift, intercept, w, bias, lo, hi, code, parameters, scale, start, out):
+def scaled_rows(
+    X, weights, shift, intercept, w, bias, lo, hi, kernel, parameters, scale, start, out
+):
     """Rows ``lo .. hi`` of slope not zero, as ``sqrt(scale weight) slope (x - shift, 1)``, one
     after another into ``out[start:]``; return where they end. An empty ``w`` takes the slope
     as one. Columns of ``out`` beyond the last coefficient are left alone.
@@ -321,7 +319,7 @@ def scaled_rows(X, weights, shift, intercept, w, bias, lo, hi, code, parameters,
         count = min(block, stop - first)
         if w.size:
             project(X, d, first, count, w, bias, z, (first + block) * d, FOUR)
-            activate(code, parameters, True, z, slope, count)
+            activate(kernel, parameters, True, z, slope, count)
         for i in range(count):
             c = slope[i] * math.sqrt(scale * (weights[first + i] if weights.size else 1.0))
             if c != 0.0:
@@ -336,7 +334,7 @@ def scaled_rows(X, weights, shift, intercept, w, bias, lo, hi, code, parameters,
 
 
 @compiled(fastmath=SUMS)
-def separations(X, weights, W, bias, lo, hi, code, parameters, out):
+def separations(X, weights, W, bias, lo, hi, kernel, parameters, out):
     """``out[p] = sum_j weight_j (sigma(W[p].x_j + bias[p]) - sigma(W[-1].x_j + bias[-1]))^2`` over
     rows ``lo .. hi``, all but the last ``p``."""
     d, last = U(W.shape[1]), W.shape[0] - 1
@@ -347,10 +345,10 @@ def separations(X, weights, W, bias, lo, hi, code, parameters, out):
     while first < stop:
         count = min(block, stop - first)
         project(X, d, first, count, W[last], bias[last], base, (first + block) * d, FOUR)
-        activate(code, parameters, False, base, slope, count)
+        activate(kernel, parameters, False, base, slope, count)
         for p in range(last):
             project(X, d, first, count, W[p], bias[p], z, ZERO, ZERO)
-            activate(code, parameters, False, z, slope, count)
+            activate(kernel, parameters, False, z, slope, count)
             total = 0.0
             if weights.size:
                 for i in range(count):

@@ -17,7 +17,7 @@ from counterpoise.dual.divergences import SimplexPoint
 from counterpoise.dual.step import DualState, dual_step, extrapolate
 from counterpoise.rows.engines.base import GroupEval
 from counterpoise.solver.problem import Problem
-from counterpoise.solver.schedules import Measurement, PaperSteps, ProblemScale, Schedule
+from counterpoise.solver.schedules import Measurement, ProblemScale, Schedule
 from counterpoise.solver.slack import SlackAccount
 
 Array = np.ndarray
@@ -51,8 +51,9 @@ class Progress(NamedTuple):
 class PrimalDualResult:
     """Where Algorithm 1 ended and what it kept of the way.
 
-    ``u`` is the last iterate (the one the theorem speaks of), ``best`` the one of lowest
-    risk; ``milestones`` are iterates 0, 1, 3, 7, ... with the group weights one step later, and
+    ``u`` is the last iterate (the one the theorem is about), ``best`` the one of lowest risk, and
+    ``result`` the one that Algorithm 1 returns: the last if the schedule runs ``as_printed``, else
+    the best. ``milestones`` are iterates 0, 1, 3, 7, ... with the group weights one step later, and
     the last iterate with its own.
     """
 
@@ -60,6 +61,7 @@ class PrimalDualResult:
     eval: GroupEval
     best: Array
     best_eval: GroupEval
+    as_printed: bool
     dual: DualState
     account: SlackAccount
     history: dict[str, Array]
@@ -68,6 +70,14 @@ class PrimalDualResult:
     n_iter: int
     start: Array
     first_weights: Array
+
+    @property
+    def result(self) -> Array:
+        return self.u if self.as_printed else self.best
+
+    @property
+    def result_eval(self) -> GroupEval:
+        return self.eval if self.as_printed else self.best_eval
 
 
 def primal_dual(
@@ -81,16 +91,16 @@ def primal_dual(
     tol: float,
     patience: int = PATIENCE,
     floor: float = 0.0,
-    settle: bool = False,
+    steady: bool = False,
     extrapolation: str = "dual",
     callback: Callable[[Progress], None] | None = None,
 ) -> PrimalDualResult:
     """Run Algorithm 1 from ``start``, and from group ``weights`` (the prior if None).
 
-    Under :class:`PaperSteps` exactly ``max_iter`` iterations are made; otherwise the loop ends
-    when the best risk has improved by less than ``tol`` (relative; ``floor`` is the size below
+    A schedule that runs ``as_printed`` makes exactly ``max_iter`` iterations; otherwise the loop
+    ends when the best risk has improved by less than ``tol`` (relative; ``floor`` is the size below
     which risks count as zero) for ``patience`` iterations; with ``tol = 0``, never early. Where
-    the result is to be the last word, it must ``settle``: risks that still swing are not done.
+    no polish follows, the risk must be ``steady``: a risk that still swings has not converged.
 
     ``extrapolation`` is the paper's "dual", or for comparison "primal" or "none". The account is
     of the paper's proof: without dual extrapolation it stays empty, its slack NaN.
@@ -172,10 +182,10 @@ def primal_dual(
             worst, slack = log["worst"][-1], log["slack"][-1]
             callback(Progress(t, risk, worst, log["step"][-1], slack, dual.weights))
         logger.debug("iteration %d: risk %.6g, slack %.3g", t, risk, log["slack"][-1])
-        if idle >= patience and tol > 0 and not isinstance(schedule, PaperSteps):
+        if idle >= patience and tol > 0 and not schedule.as_printed:
             recent = log["risk"][-patience:]
             calm = max(recent) - min(recent) <= CALM * tol * max(objective.size(risk), floor)
-            if calm or not settle:
+            if calm or not steady:
                 converged = True
                 break
         if dual.total > RESCALE:
@@ -186,8 +196,9 @@ def primal_dual(
     account.close(unit, dual)
     history = {key: np.array(values) for key, values in log.items()}
     return PrimalDualResult(
-        u, ev, best, best_eval, dual, account, history, milestones, converged,
-        len(log["risk"]), start, first_weights,
+        u=u, eval=ev, best=best, best_eval=best_eval, as_printed=schedule.as_printed, dual=dual,
+        account=account, history=history, milestones=milestones, converged=converged,
+        n_iter=len(log["risk"]), start=start, first_weights=first_weights,
     )  # fmt: skip
 
 

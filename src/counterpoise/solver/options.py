@@ -1,19 +1,71 @@
-"""Checks of arguments: each error names the argument, the value and the remedy."""
+"""The options of a fit, written once, and their checks."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
+from counterpoise.activations import Activation
 from counterpoise.common.arguments import by_name, is_number
-from counterpoise.dual.divergences import check_nu
+from counterpoise.dual.divergences import Divergence, check_nu
 from counterpoise.rows.groups import label_list
+from counterpoise.solver.schedules import Schedule
 
 Array = np.ndarray
 
 PRECONDITIONS = ("auto", "whiten", "scale")
+PerGroup = Array | Mapping[Any, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitOptions:
+    """What a fit can be asked for besides ``nu``; :class:`counterpoise.GroupDRONeuron` explains
+    each option."""
+
+    activation: str | Activation = "relu"
+    divergence: str | Divergence = "kl"
+    radius: float | None = None
+    prior: PerGroup | str | None = None
+    reference: PerGroup | None = None
+    schedule: str | Schedule = "adaptive"
+    polish: bool = True
+    fit_intercept: bool = True
+    precondition: str | None = "auto"
+    truncate: float | None = None
+    max_iter: int = 1000
+    tol: float = 1e-6
+
+    @classmethod
+    def of(cls, estimator: object, **changes: Any) -> FitOptions:
+        """The options that an estimator has as attributes, with these changed."""
+        found = {**changes}
+        for field in fields(cls):
+            if field.name not in changes and hasattr(estimator, field.name):
+                value = getattr(estimator, field.name)
+                found[field.name] = bool(value) if isinstance(value, np.bool_) else value
+        return cls(**found)
+
+    def check(self) -> None:
+        """Raise ValueError for numbers out of range and unknown words."""
+        for name in ("radius", "truncate"):
+            value = getattr(self, name)
+            if value is not None and not (is_number(value) and value > 0 and math.isfinite(value)):
+                raise ValueError(f"{name} must be None or a positive finite number; got {value!r}")
+        known = isinstance(self.precondition, str) and self.precondition in PRECONDITIONS
+        if self.precondition is not None and not known:
+            raise ValueError(
+                f"precondition={self.precondition!r} is not known; use 'auto', 'whiten', 'scale' "
+                "or None"
+            )
+        whole = isinstance(self.max_iter, (int, np.integer)) and not isinstance(self.max_iter, bool)
+        if not whole or self.max_iter < 1:
+            raise ValueError(f"max_iter must be a positive integer; got {self.max_iter!r}")
+        if not (is_number(self.tol) and self.tol >= 0 and math.isfinite(self.tol)):
+            raise ValueError(f"tol must be a number >= 0; got {self.tol!r}")
 
 
 def per_group(values: Any, labels: Array, name: str) -> Array | None:
@@ -39,21 +91,6 @@ def check_nu_option(nu: Any) -> None:
         check_nu(nu)
     elif nu != "auto":
         raise ValueError(f"nu must be a number >= 0 or 'auto'; got {nu!r}")
-
-
-def check_options(radius: Any, precondition: Any, truncate: Any, max_iter: Any, tol: Any) -> None:
-    for name, value in (("radius", radius), ("truncate", truncate)):
-        if value is not None and not (is_number(value) and value > 0 and math.isfinite(value)):
-            raise ValueError(f"{name} must be None or a positive finite number; got {value!r}")
-    known = isinstance(precondition, str) and precondition in PRECONDITIONS
-    if precondition is not None and not known:
-        raise ValueError(
-            f"precondition={precondition!r} is not known; use 'auto', 'whiten', 'scale' or None"
-        )
-    if not isinstance(max_iter, (int, np.integer)) or isinstance(max_iter, bool) or max_iter < 1:
-        raise ValueError(f"max_iter must be a positive integer; got {max_iter!r}")
-    if not (is_number(tol) and tol >= 0 and math.isfinite(tol)):
-        raise ValueError(f"tol must be a number >= 0; got {tol!r}")
 
 
 def check_rows(X: Any, y: Any, asker: str = "solve") -> tuple[Any, Array]:

@@ -1,11 +1,13 @@
-"""Step sizes: measurements in, ``a_t`` out. Pure; a schedule is a frozen set of constants."""
+"""Step sizes: measurements in, ``a_t`` out. A schedule is a frozen set of constants."""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Real
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from counterpoise.common.arguments import chosen
 
@@ -61,8 +63,40 @@ def _positive(owner: str, **values: object) -> None:
             raise ValueError(f"{owner}: {name} must be a positive number; got {value!r}")
 
 
+class Schedule(ABC):
+    """Step sizes of Algorithm 1, and what they need from a run. Subclass it to bring your own."""
+
+    # Whether Algorithm 1 runs as printed: from zero, for exactly ``max_iter`` iterations, in the
+    # user's coordinates unless told otherwise, and its last iterate is the result.
+    as_printed: ClassVar[bool] = False
+
+    @abstractmethod
+    def sharpness(self, scale: ProblemScale) -> float:
+        """``c1``, the sharpness that the steps assume."""
+
+    @abstractmethod
+    def starting_weight(self, scale: ProblemScale) -> float:
+        """``nu0``, the weight of the distance to the starting weights."""
+
+    @abstractmethod
+    def step(self, scale: ProblemScale, c1: float, nu0: float, now: Measurement) -> float:
+        """``a_t``, in the unit that ``now`` names; it must not shrink from step to step."""
+
+    def check(self, beta: float, radius: float) -> None:
+        """Raise ValueError if the constants do not fit a ball of this radius."""
+        return
+
+    def least_radius(self, beta: float) -> float | None:
+        """The smallest ball the constants allow where the user gives none; None needs no ball."""
+        return None
+
+    def truncation(self, beta: float, radius: float) -> float | None:
+        """The level to clip labels at where the user gives none; None leaves labels alone."""
+        return None
+
+
 @dataclass(frozen=True)
-class AdaptiveSteps:
+class AdaptiveSteps(Schedule):
     """Step sizes from measured curvature and gradient spread; the default.
 
     ``a_t = max(a_{t-1}, min((1 + c1 A/2) / (L - c1/2),
@@ -126,7 +160,7 @@ class AdaptiveSteps:
 
 
 @dataclass(frozen=True)
-class PaperSteps:
+class PaperSteps(Schedule):
     """The step sizes printed in Algorithm 1, from worst-case constants.
 
     They prove the theorem and are far too small for data: with ``beta = B = 1`` and
@@ -144,6 +178,8 @@ class PaperSteps:
         Constant of the truncation level ``M = C_M W B beta log(beta B W / epsilon)``.
     """
 
+    as_printed: ClassVar[bool] = True
+
     epsilon: float = 0.01
     B: float = 1.0
     c1: float = 0.1
@@ -157,6 +193,13 @@ class PaperSteps:
 
     def starting_weight(self, scale: ProblemScale) -> float:
         return self.epsilon / (4.0 * scale.n_groups)
+
+    def check(self, beta: float, radius: float) -> None:
+        self.log_term(beta, radius)
+
+    def least_radius(self, beta: float) -> float:
+        """The ball for which ``log(beta B W / epsilon)`` is one."""
+        return math.e * self.epsilon / (beta * self.B)
 
     def log_term(self, beta: float, radius: float) -> float:
         """``log(beta B W / epsilon)``, which must be positive for the theory to speak."""
@@ -191,15 +234,11 @@ class PaperSteps:
         return math.exp(min(primal, max(dual, linear))) * now.unit
 
 
-Schedule = AdaptiveSteps | PaperSteps
-
-NAMED: dict[str, type[AdaptiveSteps] | type[PaperSteps]] = {
-    "adaptive": AdaptiveSteps,
-    "paper": PaperSteps,
-}
+NAMED: dict[str, Callable[[], Schedule]] = {"adaptive": AdaptiveSteps, "paper": PaperSteps}
 
 
 def get_schedule(schedule: str | Schedule) -> Schedule:
     """The schedule a user means, by name or as an object."""
-    own = ", or an AdaptiveSteps(...) or PaperSteps(...) object"
-    return chosen("schedule", schedule, (AdaptiveSteps, PaperSteps), NAMED, own)
+    own = ", or an AdaptiveSteps(...), PaperSteps(...) or other Schedule object"
+    found: Schedule = chosen("schedule", schedule, Schedule, NAMED, own)
+    return found

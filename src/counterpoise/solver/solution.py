@@ -30,6 +30,31 @@ class Start:
     surrogate: Array | None = None
     average: Array | None = None
 
+    @staticmethod
+    def check(start: object, n_coef: int, n_groups: int) -> None:
+        """Raise if this is no start for a problem with so many coefficients and groups."""
+        if not isinstance(start, Start):
+            raise TypeError(f"start must be a Start (solution.start); got {type(start).__name__}")
+        shapes = {
+            "coef": (n_coef,),
+            "weights": (n_groups,),
+            "surrogate": (n_coef,),
+            "average": (n_coef,),
+        }
+        for name, shape in shapes.items():
+            value = getattr(start, name)
+            if value is not None and np.shape(value) != shape:
+                raise ValueError(
+                    f"start.{name} has shape {np.shape(value)}, but this problem needs {shape}; "
+                    "start from a solution with the same features, intercept and groups"
+                )
+            if value is not None and not np.isfinite(value).all():
+                raise ValueError(f"start.{name} must hold finite numbers; got {value!r}")
+        if (start.weights < 0).any() or not abs(float(np.sum(start.weights)) - 1.0) < 1e-6:
+            raise ValueError(
+                f"start.weights must not be negative and sum to one; got {start.weights!r}"
+            )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:

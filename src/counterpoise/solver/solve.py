@@ -3,34 +3,36 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from counterpoise.activations.activation import Activation, get_activation
+from counterpoise.activations import get_activation
 from counterpoise.common.arguments import check_reference
-from counterpoise.dual.divergences import Divergence, check_prior, get_divergence
+from counterpoise.dual.divergences import check_prior, get_divergence
 from counterpoise.rows.engines.base import SumEngine
 from counterpoise.rows.engines.dispatch import kind_of, open_engine
 from counterpoise.rows.engines.journal import Journal, JournaledEngine
 from counterpoise.rows.threads import single_threaded_blas
 from counterpoise.solver.algorithm import Progress
 from counterpoise.solver.options import (
+    FitOptions,
     check_nu_option,
-    check_options,
     check_rows,
     named_prior,
     per_group,
 )
-from counterpoise.solver.schedules import PaperSteps, Schedule, get_schedule
+from counterpoise.solver.schedules import get_schedule
 from counterpoise.solver.solution import Solution, Start
-from counterpoise.solver.task import Task
+from counterpoise.solver.solver import Solver
 
 Array = np.ndarray
 
+# Keyword arguments that say how rows are read, not what is fitted.
+OPENING = ("checkpoint", "progress", "check_input")
 # A path's nu, as multiples of the average fit's loss: from nearly the average to the worst group.
 PATH = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.0)
 
@@ -58,13 +60,14 @@ def solve(
     callback : callable, optional
         Called with a :class:`Progress` after every iteration of Algorithm 1 on all rows.
     **options :
-        As in :func:`prepare`.
+        Those of :class:`FitOptions`, and ``checkpoint``, ``progress`` and ``check_input`` of
+        :func:`open_solver`.
     """
     check_nu_option(nu)
-    task = prepare(X, y, groups, sample_weight, **options)
-    with running(task):
-        found = task.fit(nu, start=task.checked(start), callback=callback)
-        return replace(found, sample=task.engine.sample())
+    solver = open_solver(X, y, groups, sample_weight, **_split(options))
+    with running(solver):
+        found = solver.fit(nu, start=solver.checked(start), callback=callback)
+        return replace(found, sample=solver.engine.sample())
 
 
 def solve_path(
@@ -104,81 +107,58 @@ def solve_path(
             if isinstance(nu, str):
                 raise ValueError(f"nus must be numbers >= 0; got {nu!r}")
             check_nu_option(nu)
-    task = prepare(X, y, groups, sample_weight, **options)
-    with running(task):
+    solver = open_solver(X, y, groups, sample_weight, **_split(options))
+    with running(solver):
         if nus is None:
-            unit = task.fit("auto").nu / 0.1
+            unit = solver.fit("auto").nu / 0.1
             nus = [share * unit for share in PATH]
-        found = task.path(nus)
+        found = solver.path(nus)
     return [found[float(nu)] for nu in nus]
 
 
-def prepare(
+def open_solver(
     X: Any,
     y: Any = None,
     groups: Any = None,
     sample_weight: Any = None,
     *,
-    activation: str | Activation = "relu",
-    divergence: str | Divergence = "kl",
-    radius: float | None = None,
-    prior: Array | Mapping[Any, float] | str | None = None,
-    reference: Array | Mapping[Any, float] | None = None,
-    schedule: str | Schedule = "adaptive",
-    polish: bool = True,
-    fit_intercept: bool = True,
-    precondition: str | None = "auto",
-    truncate: float | None = None,
-    max_iter: int = 1000,
-    tol: float = 1e-6,
+    options: FitOptions,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Callable[[int, int, int | None], None] | None = None,
     check_input: bool = True,
-) -> Task:
-    """Check the options, open the rows; parameters as in ``GroupDRONeuron``.
+) -> Solver:
+    """Check the options and open the rows.
 
     ``progress`` is called with (pass, rows read, rows in all) as chunks of a source are read.
     ``check_input=False`` skips the check that ``X`` and ``y`` are arrays of finite numbers.
     """
-    sigma, steps = get_activation(activation), get_schedule(schedule)
-    d_f = get_divergence(divergence)
-    check_options(radius, precondition, truncate, max_iter, tol)
-    if isinstance(steps, PaperSteps):
-        if radius is not None:
-            steps.log_term(sigma.beta, radius)
-        precondition = None if precondition == "auto" else precondition
+    sigma, schedule = get_activation(options.activation), get_schedule(options.schedule)
+    divergence = get_divergence(options.divergence)
+    options.check()
+    if options.radius is not None:
+        schedule.check(sigma.beta, options.radius)
+    if schedule.as_printed and options.precondition == "auto":
+        options = replace(options, precondition=None)
     if check_input and kind_of(X) == "memory":
         X, y = check_rows(X, y)
     engine: SumEngine = open_engine(
-        X, y, groups, sample_weight, sigma,
-        intercept=fit_intercept, centred=precondition is not None, progress=progress,
+        X, y, groups, sample_weight, sigma, intercept=options.fit_intercept,
+        centred=options.precondition is not None, progress=progress,
     )  # fmt: skip
-    labels = engine.census.labels
+    labels, prior = engine.census.labels, options.prior
     if isinstance(prior, str):
         prior = named_prior(prior, engine.census.totals)
     prior_K = check_prior(per_group(prior, labels, "prior"), len(labels))
-    reference_K = check_reference(per_group(reference, labels, "reference"), len(labels))
+    reference_K = check_reference(per_group(options.reference, labels, "reference"), len(labels))
     if checkpoint is not None:
         engine = JournaledEngine(engine, Journal(checkpoint, engine))
-    return Task(
-        engine=engine,
-        divergence=d_f,
-        prior=prior_K,
-        reference=reference_K,
-        steps=steps,
-        precondition=precondition,
-        radius=radius,
-        truncate=truncate,
-        polish=polish,
-        max_iter=max_iter,
-        tol=tol,
-    )
+    return Solver(engine, divergence, prior_K, reference_K, schedule, options)
 
 
 @contextmanager
-def running(task: Task) -> Iterator[None]:
+def running(solver: Solver) -> Iterator[None]:
     """BLAS on one thread; a checkpoint that is kept if the fit does not end."""
-    journal = task.engine.journal if isinstance(task.engine, JournaledEngine) else None
+    journal = solver.engine.journal if isinstance(solver.engine, JournaledEngine) else None
     finished = False
     try:
         with single_threaded_blas():
@@ -187,3 +167,10 @@ def running(task: Task) -> Iterator[None]:
     finally:
         if journal is not None:
             journal.close(finished=finished)
+
+
+def _split(options: dict[str, Any]) -> dict[str, Any]:
+    """Keyword arguments of `open_solver`, the options of the fit put together."""
+    opening = {name: options.pop(name) for name in OPENING if name in options}
+    given = options.pop("options", FitOptions())
+    return {"options": replace(given, **options), **opening}

@@ -2,7 +2,7 @@
 
 ``model.json`` names its format and version, carries a checksum of itself and that of the file of
 arrays, ``model-<digest>.npz``. It holds the model and, where the fit was made from a table, the
-:class:`counterpoise.assess.record.FitRecord`. The JSON is replaced last, so a crash leaves the
+:class:`counterpoise.assessment.record.FitRecord`. The JSON is replaced last, so a crash leaves the
 old model or the new one.
 """
 
@@ -23,7 +23,7 @@ from counterpoise.storage.files import locked, write_bytes, write_json
 from counterpoise.storage.packing import Packer, unpack
 
 if TYPE_CHECKING:
-    from counterpoise.assess.record import FitRecord
+    from counterpoise.assessment.record import FitRecord
     from counterpoise.estimators.base import Neuron
 
 FORMAT, VERSION = "counterpoise model", 1
@@ -99,7 +99,7 @@ def load(folder: PathLike) -> Neuron:
 
 def load_fit(folder: PathLike) -> tuple[Neuron, FitRecord]:
     """A model and the record of its fit, as ``counterpoise fit`` stores them."""
-    from counterpoise.assess.record import FitRecord
+    from counterpoise.assessment.record import FitRecord
 
     found = read_document(folder)
     if not isinstance(found["record"], FitRecord):
@@ -117,7 +117,7 @@ def load_record(folder: PathLike) -> FitRecord | None:
 
 def _checked(model: Any, folder: PathLike) -> Neuron:
     """A model with all that predictions need, which fits together."""
-    from counterpoise.activations.activation import Activation
+    from counterpoise.activations import Activation
     from counterpoise.estimators.base import Neuron
 
     def number(value: Any) -> bool:

@@ -12,14 +12,6 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from counterpoise import __version__
-from counterpoise.activations.activation import (
-    CUSTOM,
-    ELU,
-    IDENTITY,
-    PIECEWISE,
-    SOFTPLUS,
-    Activation,
-)
 from counterpoise.common.arguments import check_choice
 from counterpoise.estimators.base import Neuron
 from counterpoise.storage.files import write_bytes
@@ -89,7 +81,7 @@ def to_onnx(
     draft.constants["axis"] = np.array([1], dtype=np.int64)
     terms = draft.node("Squeeze", column, "axis")
     score = draft.node("Add", terms, draft.constant(model.intercept_, "intercept"))
-    _activate(draft, score, model.activation_)
+    model.activation_.to_onnx(draft, score)
     proto = _assemble(draft, len(model.coef_), _facts(model))
     if path is not None:
         _write(Path(path), proto.SerializeToString())
@@ -123,48 +115,6 @@ class Draft:
         name = name or f"constant_{len(self.constants)}"
         self.constants[name] = exact.astype(self.dtype)
         return name
-
-
-def _activate(draft: Draft, t: str, activation: Activation) -> str:
-    """Add the activation of the scores ``t``; returns the name of the result."""
-    node, constant = draft.node, draft.constant
-    if activation.code == CUSTOM:
-        raise ValueError(
-            f"activation {activation.name!r} is a Python function of your own, which ONNX cannot "
-            "hold; only models with a named activation can be exported"
-        )
-    if activation.code == IDENTITY:
-        return t
-    if activation.code == SOFTPLUS:  # max(t, 0) + log(1 + exp(-|t|)) - log 2: nothing overflows
-        fading = node("Exp", node("Neg", node("Abs", t)))
-        rest = node("Log", node("Add", fading, constant(1.0)))
-        return node("Sub", node("Add", node("Relu", t), rest), constant(np.log(2.0)))
-    if activation.code == ELU:  # exp(s) - 1 as 2 h / (1 - h), h = tanh(s / 2): nothing cancels
-        below = node("Neg", node("Relu", node("Neg", t)))
-        half = node("Tanh", node("Mul", below, constant(0.5)))
-        left = node("Div", node("Add", half, half), node("Sub", constant(1.0), half))
-        return node("Add", node("Relu", t), left)
-    assert activation.code == PIECEWISE
-    return _piecewise(draft, t, *activation.parameters)
-
-
-def _piecewise(draft: Draft, t: str, slope: float, width: float, offset: float) -> str:
-    """``slope * t + (1 - slope) * ramp(t) - offset``, as `activations` has it."""
-    node, constant = draft.node, draft.constant
-    # A width that this precision cannot tell from none is none.
-    if width < np.sqrt(np.finfo(draft.dtype).tiny):
-        if slope == 0.0:
-            return node("Relu", t)
-        return node("Max", t, node("Mul", t, constant(slope)))
-    wide = constant(width)
-    share = node("Add", node("Div", t, constant(2.0 * width)), constant(0.5))
-    share = node("Clip", share, constant(0.0), constant(1.0))
-    parabola = node("Mul", node("Mul", share, share), wide)
-    value = node("Add", parabola, node("Relu", node("Sub", t, wide)))
-    if slope:
-        value = node("Mul", value, constant(1.0 - slope))
-        value = node("Add", value, node("Mul", t, constant(slope)))
-    return node("Sub", value, constant(offset)) if offset else value
 
 
 def _facts(model: Neuron) -> dict[str, str]:

@@ -26,19 +26,19 @@ TYPES = {
     "Certificate": "solver.certificate",
     "CertificateConstants": "solver.certificate",
     "Columns": "tabular.columns",
-    "DataFacts": "assess.record",
-    "Diagnosis": "assess.diagnosis.diagnose",
+    "DataFacts": "assessment.record",
+    "Diagnosis": "assessment.diagnosis.diagnose",
     "Feature": "tabular.columns",
-    "FitRecord": "assess.record",
+    "FitRecord": "assessment.record",
     "Frontier": "estimators.frontier",
-    "GroupDiagnosis": "assess.diagnosis.diagnose",
-    "Interval": "assess.intervals",
-    "Judged": "assess.record",
+    "GroupDiagnosis": "assessment.diagnosis.diagnose",
+    "Interval": "assessment.intervals",
+    "Judged": "assessment.record",
     "PaperSteps": "solver.schedules",
-    "Residuals": "assess.record",
-    "RiskIntervals": "assess.intervals",
+    "Residuals": "assessment.record",
+    "RiskIntervals": "assessment.intervals",
     "SlackAccount": "solver.slack",
-    "Verdict": "assess.diagnosis.verdicts",
+    "Verdict": "assessment.diagnosis.verdicts",
 }
 ESTIMATORS = {
     "AverageNeuron": "baselines",
@@ -111,19 +111,19 @@ class Packer:
         return {MARK: "mapping", "items": items}
 
     def _special(self, value: Any, where: str) -> Any:
-        from counterpoise.activations.activation import CUSTOM, PIECEWISE, Activation
+        from counterpoise.activations import Activation
         from counterpoise.dual.divergences import Divergence
         from counterpoise.estimators.base import Neuron
 
         if isinstance(value, Activation):
-            if value.code == CUSTOM:
+            config = value.config()
+            if config is None:
                 raise TypeError(
                     f"{where} is an activation of your own ({value.name!r}), which only Python "
                     "code can describe; use a named one to store the model, or keep coef_ and "
                     "intercept_"
                 )
-            made = [value.name, *value.parameters, value.alpha] if value.code == PIECEWISE else None
-            return {MARK: "Activation", "name": value.name, "piecewise": made}
+            return {MARK: "Activation", "piecewise": None, **config}
         if isinstance(value, Divergence) and DIVERGENCES.get(value.name) == type(value).__name__:
             alpha = getattr(value, "alpha", None)
             return {MARK: "Divergence", "name": value.name, "alpha": alpha}
@@ -181,9 +181,9 @@ def _objects(tree: Any, arrays: Mapping[str, Array]) -> Array:
 
 
 def _activation(tree: Any, arrays: Mapping[str, Array]) -> Any:
-    from counterpoise.activations.activation import NAMED, _piecewise
+    from counterpoise.activations import from_config
 
-    return _piecewise(*tree["piecewise"]) if tree["piecewise"] else NAMED[tree["name"]]()
+    return from_config(tree)
 
 
 def _divergence(tree: Any, arrays: Mapping[str, Array]) -> Any:

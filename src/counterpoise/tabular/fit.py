@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from counterpoise.assess import comparison as judging
-from counterpoise.assess.record import DataFacts, FitRecord
+from counterpoise.assessment import comparison as judging
+from counterpoise.assessment.record import DataFacts, FitRecord
 from counterpoise.common.progress import stage
 from counterpoise.estimators.base import Neuron
 from counterpoise.estimators.cross_validation import GroupDRONeuronCV

@@ -10,6 +10,7 @@ import torch
 from lm_problems import small_llama
 from lm_tasks import byte_tokenizer, save_packages
 
+from counterpoise.common.stopping import Stopped
 from counterpoise.common.toml import build
 from counterpoise.lm.tasks import harness
 from counterpoise.lm.tasks.task_data import prepare_tasks
@@ -18,7 +19,6 @@ from counterpoise.lm.training import measure
 from counterpoise.lm.training.corpora import prepare_corpus
 from counterpoise.lm.training.run_folder import RunFolder
 from counterpoise.lm.training.settings import Settings
-from counterpoise.lm.training.stopping import Stopped
 from counterpoise.lm.training.train import train
 from counterpoise.storage.files import locked
 

@@ -17,6 +17,7 @@ import torch
 from lm_problems import markov_corpus
 from safetensors.torch import load_file
 
+from counterpoise.common.stopping import Stopped
 from counterpoise.common.toml import build, to_toml
 from counterpoise.lm.logs import JsonlLog
 from counterpoise.lm.training import checkpoints
@@ -25,7 +26,6 @@ from counterpoise.lm.training import train as training
 from counterpoise.lm.training.optimizer import learning_rate
 from counterpoise.lm.training.run_folder import RunFolder
 from counterpoise.lm.training.settings import Settings, TrainSettings
-from counterpoise.lm.training.stopping import Stopped
 from counterpoise.lm.training.train import train
 
 SIZES = {"x": 6000, "y": 3000, "z": 1500}

@@ -17,7 +17,7 @@ from problems import neuron_data
 from scipy import sparse
 
 from counterpoise import Chunks, GroupDRONeuron, Npy, Parquet, Source, solve
-from counterpoise.activations.activation import Activation, identity, leaky_relu, relu, softplus
+from counterpoise.activations import Activation, identity, leaky_relu, relu, softplus
 from counterpoise.rows.engines.chunked import ChunkedEngine, read_ahead
 from counterpoise.rows.engines.memory import make_engine
 from counterpoise.rows.groups import GroupedData

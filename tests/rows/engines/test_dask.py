@@ -19,7 +19,7 @@ from distributed import Client, LocalCluster, wait
 from problems import neuron_data
 
 from counterpoise import GroupDRONeuron
-from counterpoise.activations.activation import Activation, identity, relu
+from counterpoise.activations import Activation, identity, relu
 from counterpoise.rows.engines.dask import FAN_IN, DaskEngine, Tally, _tree, load_block, predict
 from counterpoise.rows.engines.memory import make_engine
 from counterpoise.rows.engines.questions import Evaluate, Gram, Labels, Moments, Separation, Squares

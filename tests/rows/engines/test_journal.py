@@ -17,7 +17,7 @@ from paths import environment
 from problems import neuron_data
 
 from counterpoise import GroupDRONeuron, Source, solve, solve_path
-from counterpoise.activations.activation import Activation, relu
+from counterpoise.activations import Activation, relu
 from counterpoise.rows.engines.journal import MAGIC, Journal, JournaledEngine
 from counterpoise.rows.engines.memory import make_engine
 from counterpoise.rows.groups import GroupedData
@@ -132,8 +132,11 @@ else:
 
 
 def start_dying(kind, path, at):
-    command = [sys.executable, "-c", DYING, str(Path(__file__).parent), kind, str(path), str(at)]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment())
+    here = str(Path(__file__).parent)
+    return subprocess.Popen(
+        [sys.executable, "-c", DYING, here, kind, str(path), str(at)],
+        stderr=subprocess.PIPE, text=True, env=environment(),
+    )  # fmt: skip
 
 
 def wait_killed(process):

@@ -14,7 +14,7 @@ from engine_checks import (
     questions,
 )
 
-from counterpoise.activations.activation import (
+from counterpoise.activations import (
     Activation,
     identity,
     leaky_relu,
@@ -43,7 +43,7 @@ LAYOUTS = [
     for storage in STORAGES
     for K in (1, 7, 200)
     for intercept, weighted in ((True, True), (False, False), (True, False), (False, True))
-    if storage in ("float64", "csr") or intercept == weighted
+    if intercept == weighted or (storage in ("float64", "csr") and K < 200)
 ]
 
 
@@ -76,7 +76,7 @@ def test_every_question_against_naive_sums(tmp_path, storage, K, intercept, weig
     close(engine.mean_squares(mixture), mixture @ mean_by_group(rows, shifted**2))
 
     outer = np.einsum("ni,nj->nij", shifted, shifted)
-    slope2 = sigma.derivative(rows.X @ w) ** 2
+    slope2 = sigma.slope(rows.X @ w) ** 2
     for at, scale in ((None, np.ones(len(slope2))), (w, slope2)):
         expected = mean_by_group(rows, 2.0 * scale[:, None, None] * outer)
         close(engine.curvature(at, None), expected)

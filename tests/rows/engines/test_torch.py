@@ -20,7 +20,7 @@ from engine_checks import (
 from problems import neuron_data
 
 from counterpoise import GroupDRONeuron, solve
-from counterpoise.activations.activation import Activation, identity, leaky_relu, relu, softplus
+from counterpoise.activations import Activation, identity, leaky_relu, relu, softplus
 from counterpoise.rows.engines import dispatch
 from counterpoise.rows.engines import torch as tensors
 from counterpoise.rows.engines.dispatch import kind_of, open_engine
@@ -85,7 +85,7 @@ def every_question(engine, rows, sigma, tol=1e-12):
     close(engine.mean_squares(mixture), mixture @ mean_by_group(rows, shifted**2), tol)
 
     basis = np.random.default_rng(5).normal(size=(rows.X.shape[1], 3))
-    slope2 = sigma.derivative(rows.X @ w) ** 2
+    slope2 = sigma.slope(rows.X @ w) ** 2
     for base in (None, basis):
         mapped = shifted if base is None else shifted @ base
         outer = np.einsum("ni,nj->nij", mapped, mapped)
@@ -187,8 +187,9 @@ def test_activations_far_out_and_at_their_kinks(sigma):
     far = np.geomspace(1e-12, 700.0, 200)
     t = np.concatenate([-far, [0.0, -0.3, 0.3, -0.4, 0.4, 19.5, 20.5], far])
     z = torch.tensor(t)
-    np.testing.assert_allclose(tensors.value(sigma, z), sigma.value(t), rtol=1e-14, atol=1e-15)
-    np.testing.assert_allclose(tensors.slope(sigma, z), sigma.derivative(t), rtol=1e-13, atol=1e-15)
+    value, slope = tensors.activate(sigma, z)
+    np.testing.assert_allclose(value, sigma.value(t), rtol=1e-14, atol=1e-15)
+    np.testing.assert_allclose(slope, sigma.slope(t), rtol=1e-13, atol=1e-15)
     np.testing.assert_array_equal(z, t)
 
 

@@ -13,11 +13,11 @@ from typing import Any
 
 from counterpoise.common.arguments import check_whole
 from counterpoise.common.progress import StatusLine, bar
+from counterpoise.common.stopping import STOPPED, Stopped, asked_to_stop
 from counterpoise.common.toml import to_toml
 from counterpoise.lm.compare.plan import Planned, plan
 from counterpoise.lm.training.references import inputs_of
 from counterpoise.lm.training.settings import Settings
-from counterpoise.lm.training.stopping import STOPPED, Stopped, asked_to_stop
 from counterpoise.storage.files import write_text
 
 logger = logging.getLogger("counterpoise")

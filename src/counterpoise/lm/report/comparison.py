@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from counterpoise.common.text import count, figure, listed
 from counterpoise.lm.compare.bands import mean_curve
 from counterpoise.lm.compare.scores import TASK_AVERAGE
 from counterpoise.lm.compare.study import Study, load_study
@@ -15,7 +16,7 @@ from counterpoise.report import blocks as b
 from counterpoise.report.blocks import Block
 from counterpoise.report.curves import CURVES, SHOWN, thin
 from counterpoise.report.page import Page
-from counterpoise.report.words import count, figure, listed, settings
+from counterpoise.report.words import settings
 
 UNIT = "nats per token"
 

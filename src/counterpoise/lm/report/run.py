@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from counterpoise.common.text import change, count, figure
 from counterpoise.lm.report.run_sections import (
     UNIT,
     loss_section,
@@ -21,7 +22,6 @@ from counterpoise.lm.training.run_folder import RunFolder
 from counterpoise.report import blocks as b
 from counterpoise.report.blocks import Block
 from counterpoise.report.page import Page
-from counterpoise.report.words import change, count, figure
 
 
 def run_page(run_folder: str | os.PathLike[str] | RunFolder) -> str:

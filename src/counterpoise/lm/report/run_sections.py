@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from counterpoise.common.text import count, figure, listed
 from counterpoise.common.toml import read_toml
 from counterpoise.lm.logs import JsonlLog
 from counterpoise.lm.report.track import Track
@@ -15,7 +16,7 @@ from counterpoise.lm.training.run_folder import CONFIG, ENVIRONMENT, INPUTS, Run
 from counterpoise.report import blocks as b
 from counterpoise.report.blocks import Block
 from counterpoise.report.curves import CURVES, SHOWN, curve, foremost, thinned
-from counterpoise.report.words import count, figure, listed, setting, settings
+from counterpoise.report.words import setting, settings
 
 Array = np.ndarray
 

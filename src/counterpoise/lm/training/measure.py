@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from counterpoise.common.stopping import Stopped, asked_to_stop
 from counterpoise.lm.corpus.tokens import Corpus
 from counterpoise.lm.evaluate import domain_losses, held_out
 from counterpoise.lm.model_files import load_model, load_tokenizer
@@ -26,7 +27,6 @@ from counterpoise.lm.training.losses import summed_loss
 from counterpoise.lm.training.ranks import take_place
 from counterpoise.lm.training.run_folder import RunFolder
 from counterpoise.lm.training.settings import Settings
-from counterpoise.lm.training.stopping import Stopped, asked_to_stop
 from counterpoise.storage.files import locked
 
 logger = logging.getLogger("counterpoise")

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from counterpoise.common.progress import TrainBar
+from counterpoise.common.stopping import Stopped, asked_to_stop, ignore_signals
 from counterpoise.lm.corpus.tokens import Corpus
 from counterpoise.lm.evaluate import domain_losses, held_out
 from counterpoise.lm.mixture.dataset import MixtureDataset
@@ -35,7 +36,6 @@ from counterpoise.lm.training.ranks import Place, accumulating, spread, take_pla
 from counterpoise.lm.training.references import inputs_of
 from counterpoise.lm.training.run_folder import RunFolder
 from counterpoise.lm.training.settings import Settings
-from counterpoise.lm.training.stopping import Stopped, asked_to_stop, deaf
 from counterpoise.storage.files import locked
 from counterpoise.torch.distributed import group_sums, reduce_sums
 
@@ -137,7 +137,7 @@ class Run:
         self.steering = Steering(reweighter, steered, logs=[folder.weights])
         workers = self.train.workers
         self.loader = self.mixture.loader(
-            micro, num_workers=workers, worker_init_fn=deaf if workers else None
+            micro, num_workers=workers, worker_init_fn=ignore_signals if workers else None
         )
         self.step, self.seconds, self.last_loss = 0, 0.0, math.nan
         self._resume()

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 
-from counterpoise.activations.activation import Activation, identity
+from counterpoise.activations import Activation, identity
 from counterpoise.rows.engines.questions import (
     Evaluate,
     Gram,

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from counterpoise.activations.activation import Activation
+from counterpoise.activations import Activation
 from counterpoise.rows.engines.base import SumEngine
 from counterpoise.rows.engines.memory import make_part
 from counterpoise.rows.engines.questions import Question

@@ -22,7 +22,7 @@ from dask.delayed import Delayed, delayed
 from dask.sizeof import sizeof
 from dask.utils import is_dataframe_like
 
-from counterpoise.activations.activation import Activation
+from counterpoise.activations import Activation
 from counterpoise.rows.engines.base import SumEngine
 from counterpoise.rows.engines.chunked import to_part
 from counterpoise.rows.engines.dask_blocks import Columns, blocks, features, plain

@@ -6,8 +6,8 @@ import threading
 
 import numpy as np
 
-from counterpoise.activations.activation import CUSTOM, Activation
-from counterpoise.rows.compilation import frozen, ready
+from counterpoise.activations import Activation
+from counterpoise.rows.compilation import frozen, kernel_address, ready
 from counterpoise.rows.engines.questions import Gram
 from counterpoise.rows.engines.row_part import RowPart
 
@@ -39,13 +39,14 @@ class DensePart(RowPart):
         from counterpoise.rows import kernels
 
         X, y, seg = frozen(self.data.X.reshape(-1)), frozen(y), self.segments
+        address = kernel_address(activation)
         sums = np.empty((self.data.n_groups, self.data.n_features + 2))
         parts = np.empty((len(seg.parts), sums.shape[1]))
 
         def work(first: int, last: int) -> None:
             kernels.evaluate_dense(
                 X, y, self._weights, W, bias, row_of_W, seg.starts, seg.stops, seg.groups,
-                seg.slots, seg.chunks[first], seg.chunks[last], activation.code,
+                seg.slots, seg.chunks[first], seg.chunks[last], address,
                 activation.parameters, true_slope, sums, parts,
             )  # fmt: skip
 
@@ -62,7 +63,8 @@ class DensePart(RowPart):
 
         size = self.data.n_coef if q.basis is None else q.basis.shape[1]
         out = np.zeros((size, size))
-        if q.w is not None and q.activation.code == CUSTOM:
+        address = 0 if q.w is None else kernel_address(q.activation)
+        if address is None:
             for a, b in self._blocks(lo, hi):
                 rows = self._slope_rows(a, b, share, q)
                 out += rows.T @ rows
@@ -74,7 +76,7 @@ class DensePart(RowPart):
         def fill(first: int, last: int, filled: int) -> int:
             return kernels.scaled_rows(
                 X, self._weights, q.shift, self.data.intercept, coef, bias, first, last,
-                q.activation.code, q.activation.parameters, share, filled, rows,
+                address, q.activation.parameters, share, filled, rows,
             )  # fmt: skip
 
         ready(("scaled_rows", X.dtype), lambda a, b: fill(a, b, 0))
@@ -93,13 +95,14 @@ class DensePart(RowPart):
     def _apart(self, lo: int, hi: int, coef: Array, biases: Array, sigma: Activation) -> Array:
         from counterpoise.rows import kernels
 
-        if sigma.code == CUSTOM:
+        address = kernel_address(sigma)
+        if address is None:
             return super()._apart(lo, hi, coef, biases, sigma)
         X, out = frozen(self.data.X.reshape(-1)), np.empty(len(coef) - 1)
 
         def work(first: int, last: int) -> None:
             kernels.separations(
-                X, self._weights, coef, biases, first, last, sigma.code, sigma.parameters, out
+                X, self._weights, coef, biases, first, last, address, sigma.parameters, out
             )
 
         ready(("separations", X.dtype), work)
@@ -110,7 +113,7 @@ class DensePart(RowPart):
         """Rows scaled by the slope of an activation that only Python can evaluate."""
         assert q.w is not None
         coef, bias = self._split(q.w)
-        slope = q.activation.derivative(self._rows(lo, hi) @ coef + bias)
+        slope = q.activation.slope(self._rows(lo, hi) @ coef + bias)
         rows = np.ones((hi - lo, self.data.n_coef))
         np.subtract(self.data.X[lo:hi], q.shift, out=rows[:, : self.data.n_features])
         if q.basis is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from counterpoise.activations.activation import Activation
+from counterpoise.activations import Activation
 from counterpoise.rows.engines.base import SumEngine
 from counterpoise.rows.engines.memory import MemoryEngine
 from counterpoise.rows.groups import GroupedData

@@ -20,13 +20,15 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from counterpoise.activations.activation import Activation
+from counterpoise.activations import Activation
 from counterpoise.rows.engines.base import SumEngine
 from counterpoise.rows.engines.questions import Question
 from counterpoise.rows.groups import label_list
 from counterpoise.rows.sample import RowSample
 
 Array = np.ndarray
+# How journals of version 0.1 number the named activations; kept, so that these go on.
+CODES = {"Identity": 1, "Piecewise": 2, "Softplus": 3, "ELU": 4}
 
 MAGIC = "counterpoise journal 1"
 # Where activations of the same name are told apart.
@@ -155,8 +157,9 @@ def digest_question(question: Question) -> str:
     for field in fields(question):
         value = getattr(question, field.name)
         if isinstance(value, Activation):
-            known = [value.name, value.code, *value.parameters, value.alpha, value.beta]
-            value = _digest([known, value.value(PROBES), value.derivative(PROBES)])
+            code = CODES.get(type(value).__name__, 0)
+            known = [value.name, code, *value.parameters, value.alpha, value.beta]
+            value = _digest([known, value.value(PROBES), value.slope(PROBES)])
         parts.append(value)
     return _digest(parts)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from counterpoise.activations.activation import Activation
+from counterpoise.activations import Activation
 from counterpoise.rows.engines.base import Census, SumEngine
 from counterpoise.rows.engines.dense import DensePart
 from counterpoise.rows.engines.questions import Labels, Question

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from counterpoise.activations.activation import Activation
+from counterpoise.activations import Activation
 
 Array = np.ndarray
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from counterpoise.activations.activation import CUSTOM, Activation, identity
-from counterpoise.rows.compilation import frozen
+from counterpoise.activations import Activation, identity
+from counterpoise.rows.compilation import frozen, kernel_address
 from counterpoise.rows.engines.questions import (
     Evaluate,
     Gram,
@@ -132,7 +132,7 @@ class RowPart:
         return self._clipped[1]
 
     def _evaluate(self, q: Evaluate) -> Array:
-        if q.activation.code == CUSTOM:
+        if kernel_address(q.activation) is None:
             return self._python_sums(q)
         coef, bias = self._split(q.w)
         zeros = np.zeros(len(self.segments.starts), dtype=np.int64)
@@ -236,7 +236,7 @@ class RowPart:
                 z = rows @ coef + bias
                 residual = q.activation.value(z) - y[a:b]
                 weighted = self.data.weights_of(a, b) * residual
-                c = weighted if q.surrogate else weighted * q.activation.derivative(z)
+                c = weighted if q.surrogate else weighted * q.activation.slope(z)
                 total += np.concatenate([c @ rows, [c.sum(), weighted @ residual]])
             return total
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from counterpoise.activations.activation import Activation
-from counterpoise.rows.compilation import frozen, ready
+from counterpoise.activations import Activation
+from counterpoise.rows.compilation import frozen, kernel_address, ready
 from counterpoise.rows.engines.questions import Gram
 from counterpoise.rows.engines.row_part import RowPart
 
@@ -21,6 +21,7 @@ class SparsePart(RowPart):
 
         X, y, seg = self.data.X, frozen(y), self.segments
         values, indices, indptr = frozen(X.data), frozen(X.indices), frozen(X.indptr)
+        address = kernel_address(activation)
         sums = np.empty((self.data.n_groups, self.data.n_features + 2))
         parts = np.empty((len(seg.parts), sums.shape[1]))
 
@@ -28,7 +29,7 @@ class SparsePart(RowPart):
             kernels.evaluate_csr(
                 values, indices, indptr, y, self._weights, W, bias, row_of_W,
                 seg.starts, seg.stops, seg.groups, seg.slots, seg.chunks[first],
-                seg.chunks[last], activation.code, activation.parameters, true_slope, sums, parts,
+                seg.chunks[last], address, activation.parameters, true_slope, sums, parts,
             )  # fmt: skip
 
         ready(("evaluate_csr", X.dtype, X.indices.dtype), work)
@@ -50,7 +51,7 @@ class SparsePart(RowPart):
         scale = share * self.data.weights_of(lo, hi)
         if question.w is not None:
             coef, bias = self._split(question.w)
-            scale = scale * question.activation.derivative(X @ coef + bias) ** 2
+            scale = scale * question.activation.slope(X @ coef + bias) ** 2
         if question.basis is not None:
             rows = X @ question.basis[:d]
             if self.data.intercept:

@@ -13,7 +13,6 @@ Elsewhere short groups are added in the device's own order.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import lru_cache
@@ -23,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from counterpoise.activations.activation import CUSTOM, ELU, PIECEWISE, SOFTPLUS, Activation
+from counterpoise.activations import Activation
 from counterpoise.rows.engines import questions as asked
 from counterpoise.rows.engines.base import Census, SumEngine
 from counterpoise.rows.groups import GroupedData
@@ -124,8 +123,9 @@ class TorchEngine(SumEngine):
     def _add_evaluate(self, q: asked.Evaluate, b: Block) -> Tensor:
         rows, (coef, bias) = self._rows(b), self._split(q.w)
         z = rows @ coef + bias
-        residual = value(q.activation, z) - self._labels_of(b, q.truncate)
-        return self._gradient(b, rows, residual, None if q.surrogate else slope(q.activation, z))
+        values, slopes = activate(q.activation, z)
+        residual = values - self._labels_of(b, q.truncate)
+        return self._gradient(b, rows, residual, None if q.surrogate else slopes)
 
     def _add_moments(self, q: asked.Moments, b: Block) -> Tensor:
         rows, (coef, bias) = self._rows(b), self._split(q.directions)
@@ -141,7 +141,7 @@ class TorchEngine(SumEngine):
 
     def _add_separation(self, q: asked.Separation, b: Block) -> Tensor:
         coef, bias = self._split(torch.cat([q.points, q.w[None]]))
-        values = value(q.activation, self._rows(b) @ coef.T + bias)
+        values, _ = activate(q.activation, self._rows(b) @ coef.T + bias)
         return b.sums((values[:, :-1] - values[:, -1:]) ** 2, self._weights_of(b))
 
     def _add_squares(self, q: asked.Squares, b: Block) -> Tensor:
@@ -162,7 +162,7 @@ class TorchEngine(SumEngine):
             rows = rows * weights.sqrt()[:, None]
         if q.w is not None:
             coef, bias = self._split(q.w)
-            rows = rows * slope(q.activation, X @ coef + bias)[:, None]
+            rows = rows * activate(q.activation, X @ coef + bias)[1][:, None]
         if q.share_K is None:
             return torch.stack([run.T @ run for run in rows.split(b.sizes)])
         rows = rows * q.share_K[b.codes].sqrt()[:, None]
@@ -198,7 +198,7 @@ def predict(X: Tensor, coef: Array, intercept: float, activation: Activation) ->
         raise ValueError(f"X has {X.shape[1]} features, but the fit was to {len(coef)}")
     w = torch.tensor(coef, dtype=working_dtype(X.device), device="cpu").to(X.device)
     scores = torch.cat([x.to(w.dtype) @ w for x in X.split(block_rows(X))])
-    return value(activation, scores + intercept)
+    return activate(activation, scores + intercept)[0]
 
 
 def block_rows(X: Tensor) -> int:
@@ -276,34 +276,10 @@ def check_labels(y: Any, n: int) -> Array:
     return labels.reshape(n)
 
 
-def value(sigma: Activation, z: Tensor) -> Tensor:
-    """``sigma(z)``; by way of the host if only Python can evaluate it."""
-    if sigma.code == PIECEWISE:
-        left, width, offset = sigma.parameters
-        ramp = (z - width).clamp(min=0.0) + width * share_of(z, width) ** 2
-        return left * z + (1.0 - left) * ramp - offset
-    if sigma.code == SOFTPLUS:  # torch's own is a straight line from 20 on
-        return z.clamp(min=0.0) + torch.log1p(torch.exp(-z.abs())) - math.log(2.0)
-    if sigma.code == ELU:
-        return torch.where(z >= 0, z, torch.expm1(z.clamp(max=0.0)))
-    return on_host(sigma.value, z) if sigma.code == CUSTOM else z
-
-
-def slope(sigma: Activation, z: Tensor) -> Tensor:
-    """``sigma'(z)``; at a kink, the slope to its right."""
-    if sigma.code == PIECEWISE:
-        left, width, _ = sigma.parameters
-        return left + (1.0 - left) * share_of(z, width)
-    if sigma.code == SOFTPLUS:
-        return torch.sigmoid(z)
-    if sigma.code == ELU:
-        return torch.exp(z.clamp(max=0.0))
-    return on_host(sigma.derivative, z) if sigma.code == CUSTOM else torch.ones_like(z)
-
-
-def share_of(z: Tensor, width: float) -> Tensor:
-    """How much of the right-hand slope there is: none left of ``-width``, all from ``width`` on."""
-    return ((z + width) / (2.0 * width)).clamp(0.0, 1.0) if width > 0.0 else (z >= 0).to(z.dtype)
+def activate(sigma: Activation, z: Tensor) -> tuple[Tensor, Tensor]:
+    """Values and slopes of ``sigma``; by way of the host if only Python can evaluate it."""
+    found = sigma.on_tensor(z)
+    return (on_host(sigma.value, z), on_host(sigma.slope, z)) if found is None else found
 
 
 def on_host(function: Callable[[Array], Array], z: Tensor) -> Tensor:

@@ -13,11 +13,12 @@ from scipy.stats import norm
 from sklearn.exceptions import NotFittedError
 
 from counterpoise import Chunks, Diagnosis, GroupDRONeuron, GroupDRONeuronCV, diagnose
-from counterpoise.assess.diagnosis.assumptions import GAMMAS
-from counterpoise.assess.diagnosis.diagnose import ASSUMPTIONS
-from counterpoise.assess.diagnosis.floors import filled, noise_floors
-from counterpoise.assess.diagnosis.verdicts import DOUBTFUL, HOLDS, VIOLATED
-from counterpoise.solver.solve import prepare
+from counterpoise.assessment.diagnosis.assumptions import GAMMAS
+from counterpoise.assessment.diagnosis.diagnose import ASSUMPTIONS
+from counterpoise.assessment.diagnosis.floors import filled, noise_floors
+from counterpoise.assessment.diagnosis.verdicts import DOUBTFUL, HOLDS, VIOLATED
+from counterpoise.solver.options import FitOptions
+from counterpoise.solver.solve import open_solver
 
 RAW = dict(precondition=None, fit_intercept=False)
 
@@ -153,6 +154,7 @@ def test_a_linear_unit_needs_no_margin():
     assert relu.status("margin") == DOUBTFUL, "but many are at the fit"
 
 
+@pytest.mark.slow
 def test_many_features_are_not_checked_for_margin():
     X, y, g = labelled(law("gaussian", n=800, d=520))
     found = diagnose(sparse.csr_matrix(X), y, g)
@@ -336,7 +338,7 @@ def test_bad_options(options, message):
 
 @pytest.mark.parametrize("activation", ["identity", "relu", "softplus"])
 def test_floors_find_the_noise_of_every_group(activation):
-    from counterpoise.activations.activation import NAMED
+    from counterpoise.activations import NAMED
 
     rng = np.random.default_rng(0)
     g = np.repeat([0, 1, 2], 2000)
@@ -344,7 +346,7 @@ def test_floors_find_the_noise_of_every_group(activation):
     slopes = rng.normal(size=(3, 5))
     sigma = np.array([0.5, 1.0, 2.0])[g]
     y = NAMED[activation]().value(np.sum(X * slopes[g], axis=1)) + sigma * rng.normal(size=6000)
-    floors = noise_floors(prepare(X, y, g, activation=activation))
+    floors = noise_floors(open_solver(X, y, g, options=FitOptions(activation=activation)))
     np.testing.assert_allclose(floors, [0.25, 1.0, 4.0], rtol=0.1)
 
 
@@ -354,7 +356,7 @@ def test_floors_are_unbiased_in_small_groups_and_unknown_in_tiny_ones():
     g = np.repeat(np.arange(63), sizes)
     X = rng.normal(size=(len(g), 9))
     y = X[:, 0] + rng.normal(size=len(g))
-    floors = noise_floors(prepare(X, y, g, activation="identity"))
+    floors = noise_floors(open_solver(X, y, g, options=FitOptions(activation="identity")))
     for k in range(0, 60, 7):
         rows = np.column_stack([X[g == k], np.ones(40)])
         rest = y[g == k] - rows @ np.linalg.lstsq(rows, y[g == k], rcond=None)[0]

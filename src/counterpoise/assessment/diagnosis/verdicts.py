@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from counterpoise.assess.diagnosis.assumptions import Sharpness, TailShape
+from counterpoise.assessment.diagnosis.assumptions import Sharpness, TailShape
 
 HOLDS, DOUBTFUL, VIOLATED = "holds", "doubtful", "violated"
 

@@ -6,10 +6,10 @@ import numpy as np
 
 from counterpoise.rows.engines.memory import MemoryEngine
 from counterpoise.rows.groups import GroupedData
+from counterpoise.solver.frame import quadratics
 from counterpoise.solver.minmax import solve_semidefinite
-from counterpoise.solver.preparation import quadratics
 from counterpoise.solver.schedules import AdaptiveSteps
-from counterpoise.solver.task import Task
+from counterpoise.solver.solver import Solver
 
 Array = np.ndarray
 
@@ -21,18 +21,18 @@ MOST_FITS = 200
 FLOOR_TOL = 1e-3
 
 
-def noise_floors(task: Task) -> Array:
+def noise_floors(solver: Solver) -> Array:
     """The loss that a neuron fitted to the group alone leaves, freed of the fit's optimism; of
-    clipped labels, if the task clips them.
+    clipped labels, if the fit clips them.
 
     ``loss n / (n - p)`` with ``p`` coefficients; NaN for groups too small to tell, and without
     coefficients it is the labels' own mean square. Exact for the identity activation where group
     matrices fit in memory; else groups (of rows in memory; of many, the largest) are fitted.
     """
-    engine, frame = task.engine, task.frame
-    if task.truncate is not None:
-        engine = engine.variant(truncate=task.truncate)
-    sizes = effective_sizes(task)
+    engine, frame = solver.engine, solver.frame
+    if solver.options.truncate is not None:
+        engine = engine.variant(truncate=solver.options.truncate)
+    sizes = effective_sizes(solver)
     known = np.flatnonzero(large_enough(sizes, engine.n_coef))
     floors = np.full(engine.n_groups, np.nan)
     if engine.activation.is_identity and frame.matrices is not None:
@@ -43,7 +43,7 @@ def noise_floors(task: Task) -> Array:
     elif isinstance(engine, MemoryEngine):
         largest = known[np.argsort(-sizes[known], kind="stable")[:MOST_FITS]]
         for k in largest:
-            floors[k] = _alone(task, engine.data, int(k))
+            floors[k] = _alone(solver, engine.data, int(k))
     return floors * sizes / np.maximum(sizes - engine.n_coef, 1.0)
 
 
@@ -62,9 +62,9 @@ def filled(floors: Array, losses: Array) -> Array | None:
     return np.where(np.isfinite(floors), floors, share * losses)
 
 
-def effective_sizes(task: Task) -> Array:
+def effective_sizes(solver: Solver) -> Array:
     """Rows of every group; with unequal weights, how many equal ones they are worth."""
-    engine = task.engine
+    engine = solver.engine
     if isinstance(engine, MemoryEngine):
         data = engine.data
         if data.row_weights.size:
@@ -73,7 +73,7 @@ def effective_sizes(task: Task) -> Array:
     return np.asarray(engine.census.totals, dtype=float)
 
 
-def _alone(task: Task, data: GroupedData, k: int) -> float:
+def _alone(solver: Solver, data: GroupedData, k: int) -> float:
     lo, hi = int(data.offsets[k]), int(data.offsets[k + 1])
     own = GroupedData(
         X=data.X[lo:hi],
@@ -83,12 +83,14 @@ def _alone(task: Task, data: GroupedData, k: int) -> float:
         row_weights=data.row_weights[lo:hi],
         intercept=data.intercept,
     )
-    engine = MemoryEngine(own, task.engine.activation, centred=task.precondition is not None)
-    alone = task.variant(
+    engine = MemoryEngine(
+        own, solver.engine.activation, centred=solver.options.precondition is not None
+    )
+    alone = solver.variant(
         engine=engine,
         prior=np.ones(1),
         reference=np.zeros(1),
-        steps=AdaptiveSteps(),
-        tol=max(task.tol, FLOOR_TOL),
+        schedule=AdaptiveSteps(),
+        tol=max(solver.options.tol, FLOOR_TOL),
     )
-    return float(alone.reach(np.inf).eval.loss_K[0])
+    return float(alone.end(np.inf)[1].loss_K[0])

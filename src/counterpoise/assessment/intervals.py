@@ -16,7 +16,8 @@ import numpy as np
 from scipy.stats import t as student
 from sklearn.utils.validation import column_or_1d
 
-from counterpoise.assess.metrics import on_host, squared_errors
+from counterpoise.assessment.metrics import on_host, squared_errors
+from counterpoise.common.text import text_table
 from counterpoise.rows.groups import check_weights, encode_groups, label_list
 
 Array = np.ndarray
@@ -77,13 +78,13 @@ class RiskIntervals:
         return len(self.labels)
 
     def __str__(self) -> str:
-        names = [str(label) for label in self]
-        width = max(map(len, [*names, "worst"]))
-        lines = [f"{'group':<{width}}  {'rows':>9}  risk [{100 * self.level:g}% interval]"]
-        for label, name, size in zip(self, names, self.sizes, strict=True):
-            lines.append(f"{name:<{width}}  {size:>9.0f}  {self[label]}")
-        lines.append(f"{'worst':<{width}}  {'':>9}  {self.worst}")
-        return "\n".join(lines)
+        head = ["group", "rows", f"risk [{100 * self.level:g}% interval]"]
+        rows = [
+            [str(label), f"{size:.0f}", str(self[label])]
+            for label, size in zip(self, self.sizes, strict=True)
+        ]
+        rows.append(["worst", "", str(self.worst)])
+        return text_table(head, rows, align="<><", least=(0, 9))
 
 
 def risk_intervals(

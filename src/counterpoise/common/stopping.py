@@ -1,4 +1,4 @@
-"""Runs that end when they are asked to, with nothing lost."""
+"""Stop long work on request without losing anything."""
 
 from __future__ import annotations
 
@@ -11,30 +11,32 @@ from typing import Any
 logger = logging.getLogger("counterpoise")
 
 
-STOPPED = 75  # how a process ends that can go on (EX_TEMPFAIL)
+STOPPED = 75  # exit code of a process that can be resumed (EX_TEMPFAIL)
 
 
 class Stopped(Exception):
-    """The run was asked to stop, and has saved a checkpoint to go on from."""
+    """The work was asked to stop and has saved what it needs to resume."""
 
 
 @contextmanager
 def asked_to_stop() -> Iterator[list[int]]:
-    """A list that is no longer empty once the process was asked to stop, by SIGTERM or an
-    interrupt; asked twice, it ends at once."""
+    """Collect requests to stop, SIGTERM and Ctrl-C, in a list.
+
+    The first request only fills the list; a second one raises `KeyboardInterrupt` at once.
+    """
     asked: list[int] = []
 
     def note(number: int, frame: Any) -> None:
         if asked:
             raise KeyboardInterrupt
         asked.append(number)
-        logger.warning("asked to stop: what is under way is saved first; ask again to end at once")
+        logger.warning("stopping after saving the work in progress; ask again to stop at once")
 
     before = {}
     for number in (signal.SIGTERM, signal.SIGINT):
         try:
             before[number] = signal.signal(number, note)
-        except ValueError:  # not the main thread, where signals do not arrive
+        except ValueError:  # not the main thread, which alone receives signals
             break
     try:
         yield asked
@@ -43,7 +45,10 @@ def asked_to_stop() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def deaf(worker: int) -> None:
-    """A worker that reads samples ends with its parent, and not when a whole group is told to."""
+def ignore_signals(worker: int) -> None:
+    """Let a data-loading worker outlive a signal sent to its whole process group.
+
+    It ends with its parent, which decides when to stop.
+    """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from counterpoise.assess.diagnosis.diagnose import Diagnosis
-from counterpoise.assess.intervals import RiskIntervals
+from counterpoise.assessment.diagnosis.diagnose import Diagnosis
+from counterpoise.assessment.intervals import RiskIntervals
 
 Array = np.ndarray
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 
-from counterpoise.activations.activation import Activation
-from counterpoise.assess.diagnosis import assumptions as theory
-from counterpoise.assess.diagnosis.verdicts import Verdict, margin_verdict, tail_verdict
+from counterpoise.activations import Activation
+from counterpoise.assessment.diagnosis import assumptions as theory
+from counterpoise.assessment.diagnosis.verdicts import Verdict, margin_verdict, tail_verdict
 from counterpoise.rows.sample import RowSample
 from counterpoise.solver import coordinates as coords
 from counterpoise.solver.polish import SECOND_ORDER_LIMIT

@@ -1,20 +1,17 @@
-"""Before the first step: coordinates, second moments, the average fit, the labels' scale."""
+"""The solver's coordinates and the second moments they come from; the average fit in them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from counterpoise.rows.engines.base import GroupEval, SumEngine
 from counterpoise.solver import coordinates as coords
-from counterpoise.solver.minmax import solve_semidefinite
 from counterpoise.solver.polish import SECOND_ORDER_LIMIT, keeps_group_matrices
 from counterpoise.solver.quadratics import QuadraticEngine
-from counterpoise.solver.schedules import PaperSteps, Schedule
 
 Array = np.ndarray
 
@@ -104,62 +101,6 @@ def largest_moment(engine: SumEngine, frame: coords.Coordinates, rounds: int = 1
     return 1.1 * float(values.max())
 
 
-class Terms(NamedTuple):
-    """What the user left open, settled: labels as fitted, ``nu``, the ball of the theory; the
-    neuron of the average loss where it was needed, and quadratics that are the whole problem."""
-
-    engine: SumEngine
-    nu: float
-    radius: float
-    truncation: float | None
-    average: Array | None
-    model: QuadraticEngine | None
-
-
-def settle(
-    engine: SumEngine,
-    frame: Frame,
-    prior: Array,
-    steps: Schedule,
-    *,
-    nu: float | str,
-    radius: float | None,
-    truncate: float | None,
-    start: Array | None = None,
-) -> Terms:
-    """Choose ``nu="auto"``, the paper's constants, and clip labels.
-
-    ``start`` is where the search for the average fit begins; zero if None.
-    """
-    beta, paper = engine.activation.beta, isinstance(steps, PaperSteps)
-    if truncate is not None:
-        engine = engine.variant(truncate=truncate)
-    linear = engine.activation.is_identity and frame.matrices is not None
-    model = quadratics(engine, frame) if linear else None
-    average, ball = None, radius or math.inf
-    if nu == "auto" or (paper and radius is None):
-        average, loss = average_fit(_evaluator(engine, frame, model), frame, prior, beta, start)
-        if model is not None:
-            model = quadratics(engine, frame, average)
-            loss = float(prior @ model.loss_K)
-        ball = radius or 2.0 * frame.coordinates.coef_norm(average)
-        if nu == "auto":
-            nu = 0.1 * loss
-    if isinstance(steps, PaperSteps):
-        if radius is None:  # keep log(beta B W / epsilon) at one or more
-            ball = max(ball, math.e * steps.epsilon / (beta * steps.B))
-        if truncate is None:
-            truncate = steps.truncation(beta, ball)
-            engine = engine.variant(truncate=truncate)
-            model = quadratics(engine, frame) if linear else None
-    if model is not None and average is None:
-        # Nearer the fit, if losses there are small beside those at zero.
-        near = -solve_semidefinite(model.mixture(prior), prior @ model.grad_KD)
-        if prior @ model.evaluate(near).loss_K < 0.1 * (prior @ model.loss_K):
-            model = quadratics(engine, frame, near)
-    return Terms(engine, float(nu), ball, truncate, average, model)
-
-
 def quadratics(engine: SumEngine, frame: Frame, origin: Array | None = None) -> QuadraticEngine:
     """The group losses of the identity activation as functions of solver coordinates.
 
@@ -170,21 +111,6 @@ def quadratics(engine: SumEngine, frame: Frame, origin: Array | None = None) -> 
     at = np.zeros(frame.coordinates.size) if origin is None else origin
     loss, grad = engine.evaluate(frame.coordinates.to_user(at), surrogate=False)
     return QuadraticEngine(loss, frame.coordinates.pull(grad), frame.matrices, at)
-
-
-def _evaluator(
-    engine: SumEngine, frame: Frame, model: QuadraticEngine | None
-) -> Callable[[Array], GroupEval]:
-    """Losses and surrogate gradients in solver coordinates, without reads if there is a model."""
-    if model is not None:
-        return model.evaluate
-    coordinates = frame.coordinates
-
-    def evaluate(u: Array) -> GroupEval:
-        loss, grad = engine.evaluate(coordinates.to_user(u), surrogate=True)
-        return GroupEval(loss, coordinates.pull(grad))
-
-    return evaluate
 
 
 def average_fit(

@@ -8,7 +8,7 @@ from problems import neuron_data
 from sklearn.linear_model import LinearRegression
 
 from counterpoise import GroupDRONeuron, GroupDRONeuronCV, risk_intervals
-from counterpoise.assess.comparison import (
+from counterpoise.assessment.comparison import (
     cross_predict,
     held_out_intervals,
     judge_by_choice,
@@ -17,8 +17,8 @@ from counterpoise.assess.comparison import (
     plain_twin,
     residuals_by_group,
 )
-from counterpoise.assess.intervals import GroupSums, group_moments
-from counterpoise.assess.record import QUANTILES
+from counterpoise.assessment.intervals import GroupSums, group_moments
+from counterpoise.assessment.record import QUANTILES
 
 
 @pytest.fixture(scope="module")

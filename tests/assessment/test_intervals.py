@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from counterpoise import Interval, RiskIntervals, risk_intervals
-from counterpoise.assess.intervals import _unbend, group_moments, loss_intervals
+from counterpoise import RiskIntervals, risk_intervals
+from counterpoise.assessment.intervals import Interval, _unbend, group_moments, loss_intervals
 
 LAWS = {
     "squared normal": (lambda rng, shape: rng.normal(size=shape) ** 2, 1.0),

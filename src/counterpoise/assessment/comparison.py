@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from counterpoise.assess.held_out import stratified_folds
-from counterpoise.assess.intervals import (
+from counterpoise.assessment.held_out import stratified_folds
+from counterpoise.assessment.intervals import (
     GroupSums,
     RiskIntervals,
     check_level,
     intervals_of,
     loss_intervals,
 )
-from counterpoise.assess.metrics import squared_errors
-from counterpoise.assess.record import QUANTILES, Judged, Residuals
+from counterpoise.assessment.metrics import squared_errors
+from counterpoise.assessment.record import QUANTILES, Judged, Residuals
 from counterpoise.common.progress import stage
 from counterpoise.estimators.base import Neuron
 from counterpoise.estimators.cross_validation import GroupDRONeuronCV

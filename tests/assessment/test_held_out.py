@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from counterpoise.assess.held_out import HeldOut, stratified_folds
+from counterpoise.assessment.held_out import HeldOut, stratified_folds
 
 
 @settings(deadline=None, derandomize=True, max_examples=60)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from counterpoise.assess.diagnosis.assumptions import (
+from counterpoise.assessment.diagnosis.assumptions import (
     GAMMAS,
     REACHES,
     adaptive_passes,

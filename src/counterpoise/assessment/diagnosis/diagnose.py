@@ -9,22 +9,24 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from counterpoise.activations.activation import get_activation, identity
-from counterpoise.assess.diagnosis import assumptions as theory
-from counterpoise.assess.diagnosis import verdicts as say
-from counterpoise.assess.diagnosis.feature_laws import FeatureLaws
-from counterpoise.assess.diagnosis.floors import noise_floors
-from counterpoise.assess.diagnosis.verdicts import DOUBTFUL, HOLDS, VIOLATED, Verdict
+from counterpoise.activations import get_activation, identity
+from counterpoise.assessment.diagnosis import assumptions as theory
+from counterpoise.assessment.diagnosis import verdicts as say
+from counterpoise.assessment.diagnosis.feature_laws import FeatureLaws
+from counterpoise.assessment.diagnosis.floors import noise_floors
+from counterpoise.assessment.diagnosis.verdicts import DOUBTFUL, HOLDS, VIOLATED, Verdict
 from counterpoise.common.arguments import is_number
+from counterpoise.common.text import rounded, text_table
 from counterpoise.rows.engines.dispatch import kind_of, open_engine
 from counterpoise.rows.groups import GroupedData, label_list
 from counterpoise.rows.sample import RowSample
-from counterpoise.solver.algorithm import spread
-from counterpoise.solver.options import check_rows
+from counterpoise.solver.algorithm import PrimalDualResult, spread
+from counterpoise.solver.options import FitOptions, check_rows
 from counterpoise.solver.schedules import PaperSteps
+from counterpoise.solver.setup import Setup
 from counterpoise.solver.solution import Solution
-from counterpoise.solver.solve import prepare, running
-from counterpoise.solver.task import Run, Task
+from counterpoise.solver.solve import open_solver, running
+from counterpoise.solver.solver import Solver
 
 Array = np.ndarray
 
@@ -140,14 +142,16 @@ class Diagnosis:
             trouble = [sum(v.status != HOLDS for v in g.verdicts.values()) for g in shown]
             keep = sorted(np.argsort(-np.array(trouble), kind="stable")[:SHOWN])
             shown = [shown[i] for i in keep]
-        names = [str(group.label) for group in shown]
-        width = max(map(len, [*names, "group"]))
-        head = f"{'group':<{width}}  {'rows':>9}  {'loss':>9}  {'noise':>9}  {'B':>5}  {'zeta':>6}"
-        lines = [(head + "".join(f"  {name:<9}" for name in ASSUMPTIONS)).rstrip()]
-        for name, g in zip(names, shown, strict=True):
-            figures = f"{g.average_loss:>9.3g}  {g.noise_floor:>9.3g}  {g.B:>5.2f}  {g.zeta:>6.2g}"
-            words = "".join(f"  {g.verdicts[a].status:<9}" for a in ASSUMPTIONS)
-            lines.append(f"{name:<{width}}  {g.rows:>9}  {figures}{words}".rstrip())
+        head = ["group", "rows", "loss", "noise", "B", "zeta", *ASSUMPTIONS]
+        rows = [
+            [
+                str(g.label), str(g.rows), f"{g.average_loss:.3g}", f"{g.noise_floor:.3g}",
+                f"{g.B:.2f}", f"{g.zeta:.2g}", *(g.verdicts[a].status for a in ASSUMPTIONS),
+            ]
+            for g in shown
+        ]  # fmt: skip
+        widths = (0, 9, 9, 9, 5, 6, *(9 for _ in ASSUMPTIONS))
+        lines = [text_table(head, rows, align="<>>>>><", least=widths)]
         if len(shown) < len(self.groups):
             lines.append(f"... and {len(self.groups) - len(shown)} groups with less trouble")
         lines.append("")
@@ -159,8 +163,8 @@ class Diagnosis:
             if len(troubled) > 3:
                 lines.append(f"{assumption}: and {len(troubled) - 3} more groups")
         lines.append(
-            f"Passes predicted: {_count(self.adaptive_passes)} with measured steps, "
-            f"{_count(self.paper_passes)} with the theorem's. Truncation level M = "
+            f"Passes predicted: {rounded(self.adaptive_passes)} with measured steps, "
+            f"{rounded(self.paper_passes)} with the theorem's. Truncation level M = "
             f"{self.truncation:.3g}: {self.clipped:.2%} of the labels are beyond."
         )
         lines += [f"Advice: {sentence}" for sentence in self.advice]
@@ -269,37 +273,40 @@ def diagnose_sample(
     seed: int = 0,
 ) -> Diagnosis:
     """The diagnosis of sampled rows; ``found`` is the fit to speak of, None makes one."""
-    options = {**options, "schedule": "adaptive"}
-    task = prepare(sample.X, sample.y, sample.codes, sample.weights, check_input=False, **options)
+    asked = FitOptions(**{**options, "schedule": "adaptive"})
+    solver = open_solver(
+        sample.X, sample.y, sample.codes, sample.weights, options=asked, check_input=False
+    )
     K = len(sample.labels)
-    with running(task):
-        found = task.fit("auto") if found is None else found
+    with running(solver):
+        found = solver.fit("auto") if found is None else found
         # Rows as in the data, not as in the sample, where large groups were cut.
         drawn = np.bincount(sample.codes, minlength=K)
-        totals = task.engine.census.totals * sample.counts / drawn
-        average = task.variant(prior=totals / totals.sum()).fit(math.inf)
-        floors = noise_floors(task)
-        run = task.run(found.nu)
-        activity = _activity(run, found)
+        totals = solver.engine.census.totals * sample.counts / drawn
+        average = solver.variant(prior=totals / totals.sum()).fit(math.inf)
+        floors = noise_floors(solver)
+        setup = solver.set_up(found.nu)
+        run = solver.run(setup, found.nu)
+        activity = _activity(setup, run, found)
         scores = np.asarray(sample.X @ found.coef) + found.intercept
         laws = FeatureLaws.of(
             sample,
-            intercept=task.engine.census.intercept,
-            precondition=task.precondition,
-            activation=task.engine.activation,
+            intercept=solver.engine.census.intercept,
+            precondition=solver.options.precondition,
+            activation=solver.engine.activation,
             scores=scores,
             names=names,
             seed=seed,
         )
-    middle = float(scores.mean()) if task.engine.census.intercept else 0.0
-    plan = _Plan.of(task, run, laws, found, middle, epsilon)
+    middle = float(scores.mean()) if solver.engine.census.intercept else 0.0
+    plan = _Plan.of(solver, setup, run, laws, found, middle, epsilon)
     needed = theory.rows_needed(laws.size, K, plan.radius, plan.epsilon, delta)
     sharpness = found.certificate.group_sharpness
     # In units of the features' mean square in the coordinates of the fit.
     measured = np.full(K, np.nan)
     if sharpness is not None:
         measured = np.array(sharpness) / found.certificate.constants.mean_moment
-    carried = _tail_shares(sample, task, average)
+    carried = _tail_shares(sample, solver, average)
     groups = []
     for k, label in enumerate(label_list(sample.labels)):
         law, rows = laws.groups[k], int(sample.counts[k])
@@ -326,7 +333,7 @@ def diagnose_sample(
     beyond = np.abs(sample.y) > plan.truncation
     return Diagnosis(
         groups=groups,
-        advice=advise(groups, laws.size, linear=task.engine.activation.is_identity),
+        advice=advise(groups, laws.size, linear=solver.engine.activation.is_identity),
         truncation=plan.truncation,
         clipped=float(np.average(beyond, weights=(sample.counts / drawn)[sample.codes])),
         epsilon=plan.epsilon,
@@ -337,13 +344,13 @@ def diagnose_sample(
     )
 
 
-def _activity(run: Run, found: Solution) -> Array:
+def _activity(setup: Setup, run: PrimalDualResult, found: Solution) -> Array:
     """How far the neuron's outputs tell iterates of Algorithm 1 (on the sample) from the fit,
     against what a linear unit's would: the smallest ratio of every group; NaN where even linear
     scores do not differ."""
-    coordinates, engine = run.problem.coordinates, run.terms.engine
+    coordinates, engine = setup.problem.coordinates, setup.engine
     w = np.append(found.coef, found.intercept) if engine.census.intercept else found.coef
-    points = np.array([coordinates.to_user(v) for v, _ in run.result.milestones])
+    points = np.array([coordinates.to_user(v) for v, _ in run.milestones])
     said = engine.separation(points, w)
     linear = engine.variant(activation=identity()).separation(points, w)
     apart = linear > 1e-9 * max(float(linear.max(initial=0.0)), 1e-300)
@@ -364,14 +371,15 @@ class _Plan(NamedTuple):
     @classmethod
     def of(
         cls,
-        task: Task,
-        run: Run,
+        solver: Solver,
+        setup: Setup,
+        run: PrimalDualResult,
         laws: FeatureLaws,
         found: Solution,
         middle: float,
         epsilon: float | None,
     ) -> _Plan:
-        scale = run.scale
+        scale = setup.scale
         epsilon = 0.1 * scale.label_scale if epsilon is None else epsilon
         radius = laws.norm(found.coef)
         B = max(law.sharpness.B for law in laws.groups)
@@ -388,18 +396,18 @@ class _Plan(NamedTuple):
         # The theory has no intercept: what the fit says at the features' mean comes on top.
         truncation = scale.beta * abs(middle)
         truncation += theory.truncation_level(scale.beta, B, radius, epsilon)
-        gradients = run.working.evaluate(run.result.start, surrogate=True).grad_KD
-        distance = float(np.linalg.norm(run.u - run.result.start))
+        gradients = setup.working.evaluate(run.start, surrogate=True).grad_KD
+        distance = float(np.linalg.norm(run.result - run.start))
         adaptive = theory.adaptive_passes(
-            task.steps, run.scale, spread(gradients), epsilon / run.scale.mean_moment, distance
+            solver.schedule, scale, spread(gradients), epsilon / scale.mean_moment, distance
         )
         return cls(epsilon, radius, truncation, passes, adaptive)
 
 
-def _tail_shares(sample: RowSample, task: Task, average: Solution) -> Array:
+def _tail_shares(sample: RowSample, solver: Solver, average: Solution) -> Array:
     """What part of its loss under the average fit the worst rows of each group carry."""
     scores = sample.X @ average.coef + average.intercept
-    losses = (task.engine.activation.value(scores) - sample.y) ** 2
+    losses = (solver.engine.activation.value(scores) - sample.y) ** 2
     if sample.weights is not None:
         losses = losses * sample.weights
     out = np.full(len(sample.labels), np.nan)
@@ -462,9 +470,3 @@ def advise(groups: list[GroupDiagnosis], size: int, *, linear: bool) -> list[str
         if share > 0.9:
             out.append(f"expect little: {share:.0%} of the worst group's loss is noise already.")
     return out
-
-
-def _count(number: float) -> str:
-    if math.isinf(number):
-        return "no bound"
-    return f"{number:,.0f}" if number < 1e6 else f"{number:.1g}"
