@@ -129,4 +129,4 @@ $(VENV)/.%: pyproject.toml $(PINS) | $(BIN)/python
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-bench out build dist docs/auto_gallery docs/generated .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-newest .venv-bench out build dist docs/auto_gallery docs/generated .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
