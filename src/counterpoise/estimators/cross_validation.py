@@ -21,7 +21,7 @@ from counterpoise.estimators.base import Neuron
 from counterpoise.estimators.frontier import Frontier
 from counterpoise.estimators.neuron import GroupDRONeuron, plain_average
 from counterpoise.estimators.search import Candidate, Search, given_splits, make_splits
-from counterpoise.rows.engines.dispatch import kind_of
+from counterpoise.rows.backends import backend_of
 from counterpoise.rows.groups import GroupedData, label_list
 from counterpoise.rows.sample import RowSample
 from counterpoise.solver.options import FitOptions, named_prior, per_group
@@ -153,7 +153,7 @@ class GroupDRONeuronCV(Neuron):
         groups : array of shape (n,), optional
         sample_weight : array of shape (n,), optional
         """
-        if kind_of(X) != "memory":
+        if not backend_of(X).is_memory:
             raise ValueError(
                 f"GroupDRONeuronCV needs rows in memory; got {type(X).__name__}. Choose on a "
                 "sample of the rows, then fit GroupDRONeuron with best_params_ to all of them."
@@ -355,3 +355,31 @@ def _sentences(results: dict[str, Any], choice: Choice, data: GroupedData) -> li
     if single:
         out.append(f"Groups of one row cannot be judged: {', '.join(map(str, single[:5]))}.")
     return out
+
+
+def frontier(
+    X: Any, y: Any, groups: Any = None, sample_weight: Any = None, *, activation: Any = "relu",
+    **options: Any,
+) -> Frontier:  # fmt: skip
+    """Average against worst-group risk along ``nu``, held out, with the chosen point.
+
+    Parameters
+    ----------
+    X, y, groups, sample_weight, activation, **options :
+        As in :class:`GroupDRONeuronCV`, which chooses; its ``frontier_`` is what is returned.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X, groups = rng.normal(size=(300, 2)), np.repeat([0, 1, 2], 100)
+    >>> y = X[:, 0] * (1 + groups)
+    >>> found = frontier(X, y, groups, activation="identity", truncate=None, reference=False)
+    >>> bool(found.worst[found.chosen] <= found.worst[0])
+    True
+    """
+    return (
+        GroupDRONeuronCV(activation, **options)
+        .fit(X, y, groups=groups, sample_weight=sample_weight)
+        .frontier_
+    )

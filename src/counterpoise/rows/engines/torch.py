@@ -23,8 +23,9 @@ import torch
 from torch import Tensor
 
 from counterpoise.activations import Activation
+from counterpoise.rows.census import Census
 from counterpoise.rows.engines import questions as asked
-from counterpoise.rows.engines.base import Census, SumEngine
+from counterpoise.rows.engines.base import SumEngine
 from counterpoise.rows.groups import GroupedData
 from counterpoise.rows.sample import BUDGET, RowSample
 
