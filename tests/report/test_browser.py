@@ -256,6 +256,6 @@ def test_hundreds_of_groups(visit):  # noqa: F811
 
 
 def test_one_group_alone(visit):  # noqa: F811
-    opened = visit(fit_page(*fitted(["only"], judged=False)), width=375)
+    opened = visit(fit_page(*fitted(["only"], compared=False)), width=375)
     assert opened.draw_all() == 5
     assert "nothing to balance" in opened.locator("h1").inner_text()

@@ -177,9 +177,9 @@ TITLES = [
 
 
 @pytest.mark.parametrize("cv", [False, True])
-@pytest.mark.parametrize("judged", [False, True])
-def test_a_page_has_all_its_parts(cv, judged):
-    model, record = fitted(cv=cv, judged=judged)
+@pytest.mark.parametrize("compared", [False, True])
+def test_a_page_has_all_its_parts(cv, compared):
+    model, record = fitted(cv=cv, compared=compared)
     html = fit_page(model, record)
     data = data_of(html)
     assert [part["title"] for part in data["sections"]] == TITLES
@@ -192,30 +192,30 @@ def test_a_page_has_all_its_parts(cv, judged):
     assert ("--cv" in text) == (not cv)
     assert record.command in [b["text"] for b in blocks_of(data) if b["is"] == "code"]
     assert str(model.certificate_) in text.encode().decode("unicode_escape")
-    assert ("fitted to these rows" in " ".join(data["lead"])) == (not judged)
+    assert ("fitted to these rows" in " ".join(data["lead"])) == (not compared)
 
 
 def test_the_lead_says_what_came_of_it():
     model, record = fitted()
-    judged = record.judged
+    compared = record.comparison
     (lead, *_) = data_of(fit_page(model, record))["lead"]
-    for value in (judged.plain.worst.value, judged.ours.worst.value):
+    for value in (compared.plain.worst.value, compared.ours.worst.value):
         assert f"{value:.4g}" in lead
     assert "lower" in lead
-    assert judged.how in lead
+    assert compared.how in lead
 
 
 def test_a_worse_fit_is_called_worse():
     model, record = fitted()
-    judged = record.judged
+    compared = record.comparison
     turned = dataclasses.replace(
-        judged,
-        plain=judged.ours,
-        ours=judged.plain,
-        plain_average=judged.ours_average,
-        ours_average=judged.plain_average,
+        compared,
+        plain=compared.ours,
+        ours=compared.plain,
+        plain_average=compared.ours_average,
+        ours_average=compared.plain_average,
     )
-    data = data_of(fit_page(model, dataclasses.replace(record, judged=turned)))
+    data = data_of(fit_page(model, dataclasses.replace(record, comparison=turned)))
     assert "higher" in data["title"]
     assert any("fares worse" in words for words in data["lead"])
     assert data["figures"][0]["tone"] == "bad"
@@ -229,15 +229,15 @@ def test_numbers_are_those_of_the_record():
     for label in model.groups_.tolist():
         _, rows, before, after, change, weight = found[label]
         assert rows == 60
-        assert before == pytest.approx(list(record.judged.plain[label]), rel=1e-4)
-        assert after == pytest.approx(list(record.judged.ours[label]), rel=1e-4)
+        assert before == pytest.approx(list(record.comparison.plain[label]), rel=1e-4)
+        assert after == pytest.approx(list(record.comparison.ours[label]), rel=1e-4)
         assert change == pytest.approx(after[0] / before[0] - 1, rel=1e-3, abs=1e-4)
         at = model.groups_.tolist().index(label)
         assert weight == pytest.approx(model.group_weights_[at], rel=1e-4, abs=1e-12)
 
 
 def test_without_held_out_rows_risks_are_those_of_the_fit():
-    model, record = fitted(judged=False)
+    model, record = fitted(compared=False)
     table = by_id(data_of(fit_page(model, record)), "risk-table")
     found = {row[0]: row for row in table["rows"]}
     for k, label in enumerate(model.groups_.tolist()):
@@ -269,7 +269,7 @@ def test_groups_of_any_kind(labels):
 
 
 def test_a_record_with_nothing_but_the_fit():
-    model, record = fitted(judged=False, diagnosed=False, residuals=None)
+    model, record = fitted(compared=False, diagnosed=False, residuals=None)
     data = data_of(fit_page(model, record))
     assert [part["title"] for part in data["sections"]] == [t for t in TITLES if "Resid" not in t]
     assert "average over all rows is not known" in data["lead"][0]
@@ -284,7 +284,7 @@ def in_memory(record, **changes):
 
 
 def test_arrays_have_a_page_without_files_and_commands():
-    model, record = fitted(judged=False, diagnosed=False)
+    model, record = fitted(compared=False, diagnosed=False)
     html = fit_page(model, in_memory(record, plain_risks=None, options={}))
     data = data_of(html)
     assert data["title"].startswith("Label by groups: the worst group's risk is ")
@@ -331,17 +331,19 @@ def test_a_section_is_one_function():
 def test_groups_that_only_the_judged_rows_have():
     """A group that appears in new rows alone is shown, without a weight."""
     model, record = fitted()
-    judged = record.judged
+    compared = record.comparison
 
     def renamed(found):
         labels = found.labels.astype(object)
         labels[0] = "new"
         return dataclasses.replace(found, labels=labels)
 
-    judged = dataclasses.replace(judged, plain=renamed(judged.plain), ours=renamed(judged.ours))
-    data = data_of(fit_page(model, dataclasses.replace(record, judged=judged)))
+    compared = dataclasses.replace(
+        compared, plain=renamed(compared.plain), ours=renamed(compared.ours)
+    )
+    data = data_of(fit_page(model, dataclasses.replace(record, comparison=compared)))
     rows = {row[0]: row for row in by_id(data, "risk-table")["rows"]}
-    assert rows["new"][3][0] == pytest.approx(judged.ours.values[0], rel=1e-4)
+    assert rows["new"][3][0] == pytest.approx(compared.ours.values[0], rel=1e-4)
     assert rows["new"][-1] is None
     assert rows[str(model.groups_[0])][2] == [None] * 3
 
@@ -349,15 +351,17 @@ def test_groups_that_only_the_judged_rows_have():
 def test_groups_that_were_not_judged_are_told_apart():
     """A group without held-out rows: unknown, and last."""
     model, record = fitted()
-    judged = record.judged
+    compared = record.comparison
 
     def without(found):
         kept = slice(1, None)
         columns = {n: getattr(found, n)[kept] for n in ("labels", "sizes", "values", "low", "high")}
         return dataclasses.replace(found, **columns)
 
-    judged = dataclasses.replace(judged, plain=without(judged.plain), ours=without(judged.ours))
-    data = data_of(fit_page(model, dataclasses.replace(record, judged=judged)))
+    compared = dataclasses.replace(
+        compared, plain=without(compared.plain), ours=without(compared.ours)
+    )
+    data = data_of(fit_page(model, dataclasses.replace(record, comparison=compared)))
     *_, last = by_id(data, "risk-table")["rows"]
     assert last[:4] == [str(model.groups_[0]), 0, [None] * 3, [None] * 3]
 

@@ -9,7 +9,13 @@ from html import unescape
 import numpy as np
 
 from counterpoise import GroupDRONeuron, GroupDRONeuronCV, risk_intervals
-from counterpoise.assessment.record import QUANTILES, DataFacts, FitRecord, Judged, Residuals
+from counterpoise.assessment.record import (
+    QUANTILES,
+    DataFacts,
+    FitRecord,
+    Residuals,
+    RiskComparison,
+)
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -34,7 +40,7 @@ def rows_of(labels, rows=60, seed=0):
     return X, y, np.array(labels)[codes]
 
 
-def record_of(model, X, y, groups, *, judged=True, diagnosed=True, **changes):
+def record_of(model, X, y, groups, *, compared=True, diagnosed=True, **changes):
     """What ``counterpoise fit`` would keep of a fit to these rows."""
     plain = GroupDRONeuron(model.activation, nu=np.inf, prior="rows").fit(X, y, groups=groups)
     said = {"plain": plain.predict(X), "ours": model.predict(X)}
@@ -58,8 +64,8 @@ def record_of(model, X, y, groups, *, judged=True, diagnosed=True, **changes):
         data=data,
         risks=model.group_risks_,
         plain_risks=plain.group_risks_,
-        judged=Judged(how="rows held out, in 5 folds", held_out=True, **risks, **means)
-        if judged
+        comparison=RiskComparison(how="rows held out, in 5 folds", held_out=True, **risks, **means)
+        if compared
         else None,
         residuals=Residuals(labels=model.groups_, levels=QUANTILES, **quantiles),
         diagnosis=model.diagnose_ if diagnosed else None,

@@ -110,8 +110,8 @@ class FitView:
         labels, names = label_list(model.groups_), names_of(model.groups_)
         known: dict[str, Any] = {"model": model, "record": record}
         weights = np.asarray(model.group_weights_, dtype=float)
-        judged = record.judged
-        if judged is None:
+        found = record.comparison
+        if found is None:
             rows = _rows(record, labels)
             # Rows with weights do not count as one each.
             counts = rows if record.data.weight is None else None
@@ -131,18 +131,18 @@ class FitView:
                 how="the training rows", held_out=False, level=None, **known,
             )  # fmt: skip
         known_labels = set(labels)
-        unseen = [label for label in judged.ours if label not in known_labels]
+        unseen = [label for label in found.ours if label not in known_labels]
         labels, names = labels + unseen, names + [str(label) or "(empty)" for label in unseen]
-        sizes = dict(zip(judged.ours, judged.ours.sizes, strict=True))
+        sizes = dict(zip(found.ours, found.ours.sizes, strict=True))
         before = None
-        if judged.plain is not None:
-            before = _side(average_name(model), judged.plain, labels, judged.plain_average)
+        if found.plain is not None:
+            before = _side(average_name(model), found.plain, labels, found.plain_average)
         return cls(
             labels=labels, names=names,
             rows=np.array([float(sizes.get(label, 0.0)) for label in labels]),
             weights=np.append(weights, np.full(len(unseen), np.nan)),
-            before=before, after=_side(AFTER, judged.ours, labels, judged.ours_average),
-            how=judged.how, held_out=judged.held_out, level=judged.ours.level, **known,
+            before=before, after=_side(AFTER, found.ours, labels, found.ours_average),
+            how=found.how, held_out=found.held_out, level=found.ours.level, **known,
         )  # fmt: skip
 
     @property
