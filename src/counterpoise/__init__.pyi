@@ -5,6 +5,7 @@ from .activations import identity as identity
 from .activations import leaky_relu as leaky_relu
 from .activations import relu as relu
 from .activations import softplus as softplus
+from .assessment.assess import assess as assess
 from .assessment.diagnosis.diagnose import Diagnosis as Diagnosis
 from .assessment.diagnosis.diagnose import diagnose as diagnose
 from .assessment.intervals import RiskIntervals as RiskIntervals

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from counterpoise.common.arguments import check_whole
-from counterpoise.common.progress import StatusLine, bar
+from counterpoise.common.progress import StatusLine
 from counterpoise.common.stopping import STOPPED, Stopped, asked_to_stop
 from counterpoise.common.text import count
 from counterpoise.common.toml import to_toml
@@ -92,10 +92,10 @@ def run_all(
             for job in [job for job in running if job.process.poll() is not None]:
                 running.remove(job)
                 (failed if _ended(job) else []).append(job)
-            if progress and status.live and status.due():
+            if progress:
                 left = len(waiting) + len(running)
                 names = "; ".join(job.item.title for job in running)
-                status.draw(f"{bar(1 - left / total)}  {count(left, 'run')} left; now {names}")
+                status.draw(f"{count(left, 'run')} left; now {names}", 1 - left / total)
     if asked:
         rest = count(len(waiting) + len(running), "run")
         raise Stopped(f"stopped with {rest} left; run the same command to resume")

@@ -1,4 +1,4 @@
-"""Rows as arrays: all at once, in chunks, or a sample of them."""
+"""Encoded rows of a table: all in memory, or in chunks."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from scipy import sparse
 
 from counterpoise.common.machine import memory
 from counterpoise.rows.sources import Chunk, Source, check_chunk_rows, rows_per_chunk
-from counterpoise.tabular.columns import Columns
 from counterpoise.tabular.indicators import encode_into
-from counterpoise.tabular.reader import Reader, joined
+from counterpoise.tabular.layout import TableLayout
+from counterpoise.tabular.row_batches import RowBatches, joined
 from counterpoise.tabular.scanning import RowProgress
 from counterpoise.tabular.table import Table, as_table
 
 Array = np.ndarray
 
-# The share of the machine's memory that encoded rows may take, and what is taken for its memory
-# where it does not tell.
+# The share of the machine's memory that encoded rows may take, and the memory assumed if it cannot
+# be determined.
 MEMORY_SHARE, SOME_MEMORY = 0.25, 4e9
-# Bytes of a row's label, more or less.
+# Approximate bytes of a row's label.
 LABEL_BYTES = 64
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Rows that are ready to fit or predict.
+class EncodedRows:
+    """Rows of a table, ready to fit or predict.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class Rows:
     groups : array of shape (n,) or None
     sample_weight : array of shape (n,) or None
     feature_names : tuple of str
-    kept : array of shape (n,), the numbers of these rows in the table
+    kept : array of shape (n,), the positions of these rows in the table
     """
 
     X: Any
@@ -53,39 +53,40 @@ class Rows:
 
 def read_rows(
     table: Any,
-    columns: Columns,
+    layout: TableLayout,
     *,
     labelled: bool = True,
     unseen: str = "refuse",
     progress: RowProgress | None = None,
-) -> Rows:
-    """All rows of a table, in memory; without those that have weight 0.
+) -> EncodedRows:
+    """Read all rows of a table into memory, except those of weight 0.
 
     Parameters
     ----------
-    table : Table, or a frame that Arrow reads
-    columns : Columns
+    table : Table, data frame or mapping of columns
+    layout : TableLayout
     labelled : bool
-        Whether target, group and weight must be there. If not, those that are there are given,
-        NaN or ``"(missing)"`` where they have no value, and rows of weight 0 are as others.
+        Whether the table must have the target, group and weight columns. If False, those that it
+        has are returned, with NaN or ``"(missing)"`` for missing values, and rows of weight 0 are
+        kept.
     unseen : {"refuse", "base"}
-        See :meth:`Columns.encode`.
+        Categories that the layout does not know are an error, or count as the base level.
     progress : function of (rows read, rows in all), optional
 
     Returns
     -------
-    Rows
+    EncodedRows
     """
     table = as_table(table)
-    reader = Reader(table, columns, labelled, unseen)
-    as_sparse = columns.is_sparse(table.n_rows)
-    X = None if as_sparse else np.empty((table.n_rows, columns.width))
+    reader = RowBatches(table, layout, labelled, unseen)
+    as_sparse = layout.is_sparse(table.n_rows)
+    X = None if as_sparse else np.empty((table.n_rows, layout.width))
     matrices, parts, kept, done = [], [], [], 0
     for start, stop, keep, batch in reader.batches():
         if X is None:
             matrices.append(reader.encode(batch, as_sparse=True))
         else:
-            encode_into(columns, batch, X[done : done + batch.num_rows], unseen)
+            encode_into(layout, batch, X[done : done + batch.num_rows], unseen)
         parts.append(reader.labels(batch))
         kept.append(start + keep)
         done += batch.num_rows
@@ -94,26 +95,26 @@ def read_rows(
     if not done:
         raise reader.nothing()
     y, groups, weights = (joined(part) for part in zip(*parts, strict=True))
-    return Rows(
+    return EncodedRows(
         X=sparse.vstack(matrices).tocsr() if X is None else X[:done],
         y=y,
         groups=groups,
         sample_weight=weights,
-        feature_names=columns.names,
+        feature_names=layout.names,
         kept=np.concatenate(kept),
     )
 
 
-class RowSource(Source):
-    """The rows of a table in chunks, for fits of more than memory holds.
+class TableSource(Source):
+    """The rows of a table in chunks, for fits to more rows than fit in memory.
 
     Parameters
     ----------
     table : Table
-    columns : Columns
+    layout : TableLayout
     n_rows : int, optional
-        Rows that are used, if known; needed only where rows may be left out: with missing values,
-        or of weight 0.
+        Rows used, if known. Needed only if rows may be left out, because of missing values or
+        weight 0.
     chunk_rows : int, optional
         Rows per chunk; by default 16 MB of them.
     """
@@ -121,16 +122,15 @@ class RowSource(Source):
     def __init__(
         self,
         table: Table,
-        columns: Columns,
+        layout: TableLayout,
         *,
         n_rows: int | None = None,
         chunk_rows: int | None = None,
     ) -> None:
-        self.table, self.columns = as_table(table), columns
-        self.feature_names = list(columns.names)
-        self.chunk_rows = check_chunk_rows(chunk_rows) or rows_per_chunk(8 * columns.width)
-        self._reader = Reader(self.table, columns, True, "refuse")
-        self._sparse = columns.is_sparse(self.table.n_rows)
+        self.table, self.layout = as_table(table), layout
+        self.chunk_rows = check_chunk_rows(chunk_rows) or rows_per_chunk(8 * layout.width)
+        self._reader = RowBatches(self.table, layout, True, "refuse")
+        self._sparse = layout.is_sparse(self.table.n_rows)
         self._n_rows = n_rows
 
     def __iter__(self) -> Iterator[Chunk]:
@@ -141,17 +141,17 @@ class RowSource(Source):
 
     @property
     def n_rows(self) -> int | None:
-        if self._n_rows is None and self.columns.missing != "drop" and self.columns.weight is None:
+        if self._n_rows is None and self.layout.missing != "drop" and self.layout.weight is None:
             return self.table.n_rows
         return self._n_rows
 
 
-def fits_in_memory(table: Table, columns: Columns, budget: float | None = None) -> bool:
-    """Whether the encoded rows take at most so many bytes; by default a quarter of the memory."""
+def fits_in_memory(table: Table, layout: TableLayout, budget: float | None = None) -> bool:
+    """Whether the encoded rows fit in a budget of bytes; by default a quarter of the memory."""
     if budget is None:
         budget = MEMORY_SHARE * (memory() or SOME_MEMORY)
-    per_row = 8 * columns.width
-    if columns.is_sparse(table.n_rows):
-        per_row = 12 * len(columns.features) + 8
-    labels = 8 + 8 * (columns.weight is not None) + LABEL_BYTES * bool(columns.group)
+    per_row = 8 * layout.width
+    if layout.is_sparse(table.n_rows):
+        per_row = 12 * len(layout.features) + 8
+    labels = 8 + 8 * (layout.weight is not None) + LABEL_BYTES * bool(layout.group)
     return table.n_rows * (per_row + labels) <= budget

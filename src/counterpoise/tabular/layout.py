@@ -1,33 +1,33 @@
-"""Which columns a model is made of, and how they become numbers."""
+"""Which columns of a table play which role, and how each feature becomes numbers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from counterpoise.common.arguments import check_choice
 
 MISSING = ("refuse", "drop", "impute")
 UNSEEN = ("refuse", "base")
-# The level, or group, of values that are missing.
+# The level, or group, of missing values.
 NONE = "(missing)"
-# Features are CSR where dense ones would take more bytes, and where so few are not zero.
+# Features are CSR if dense ones would take more bytes and at most this share of them is not zero.
 DENSE_BYTES, SPARSE_SHARE = 1 << 28, 0.1
 
 
 @dataclass(frozen=True)
 class Feature:
-    """A column that the model sees.
+    """A column that the model learns from.
 
     Attributes
     ----------
     name : str
-    kind : str, "number", "boolean" or "category"
+    kind : {"number", "boolean", "category"}
     levels : tuple of str
-        Of a category; the first, the most frequent one, is the base and has no indicator.
+        The levels of a category. The first, the most frequent one, is the base level and has no
+        indicator.
     fill : float or None
-        What stands for missing numbers.
+        The value that replaces missing numbers.
     """
 
     name: str
@@ -37,31 +37,33 @@ class Feature:
 
     @property
     def names(self) -> tuple[str, ...]:
+        """Names of the encoded columns."""
         if self.kind != "category":
             return (self.name,)
         return tuple(f"{self.name}={level}" for level in self.levels[1:])
 
 
 @dataclass(frozen=True)
-class Columns:
-    """Columns by their roles. Of plain fields, so that JSON can hold them.
+class TableLayout:
+    """The columns of a table by role, and the encoding of its features.
 
     Attributes
     ----------
-    target : str
+    target : str or None
+        None for features alone.
     group : tuple of str
-        Several are crossed; none is one group.
+        Several columns are crossed; none means one group.
     weight : str or None
     features : tuple of Feature
-    missing : str, "refuse", "drop" or "impute"
-        What becomes of missing features. Under "impute", missing numbers are the mean, and missing
-        categories are the level ``"(missing)"``, or the base where none was missing when the
-        columns were learned.
-    labels : str, "text" or "integer"
-        What groups are called by.
+    missing : {"refuse", "drop", "impute"}
+        What happens to missing features. "impute" replaces missing numbers by the mean and missing
+        categories by the level ``"(missing)"``, or by the base level if no value was missing when
+        the layout was learned.
+    labels : {"text", "integer"}
+        The type of group labels.
     """
 
-    target: str
+    target: str | None
     group: tuple[str, ...]
     weight: str | None
     features: tuple[Feature, ...]
@@ -79,6 +81,7 @@ class Columns:
 
     @property
     def width(self) -> int:
+        """Number of encoded features."""
         return len(self.names)
 
     @property
@@ -89,7 +92,8 @@ class Columns:
     @property
     def roles(self) -> tuple[str, ...]:
         """The columns of target, groups and weights."""
-        return (self.target, *self.group, *(() if self.weight is None else (self.weight,)))
+        given = (self.target, *self.group, self.weight)
+        return tuple(name for name in given if name is not None)
 
     @property
     def used(self) -> tuple[str, ...]:
@@ -98,7 +102,7 @@ class Columns:
 
     @property
     def text(self) -> tuple[str, ...]:
-        """Columns to read as they are written; see :func:`open_table`."""
+        """Columns to read exactly as written; see :func:`open_table`."""
         return self.group
 
     @property
@@ -108,24 +112,6 @@ class Columns:
         return tuple(found)
 
     def is_sparse(self, n_rows: int) -> bool:
-        """Whether so many rows are encoded as CSR: at most one indicator of a category is one."""
+        """Whether this many rows are encoded as CSR."""
         share = len(self.features) / max(1, self.width)
         return 8 * self.width * n_rows > DENSE_BYTES and share < SPARSE_SHARE
-
-    def encode(self, data: Any, unseen: str = "refuse") -> Any:
-        """The features of rows as numbers.
-
-        Parameters
-        ----------
-        data : Table, Arrow table or batch, pandas or polars DataFrame, mapping of columns
-        unseen : {"refuse", "base"}
-            What becomes of categories that were not there when the columns were learned: an
-            error, or the base level.
-
-        Returns
-        -------
-        float64 array, or CSR matrix if that is much smaller, of shape (n, width)
-        """
-        from counterpoise.tabular.indicators import encode
-
-        return encode(self, data, unseen)
