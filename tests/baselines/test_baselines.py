@@ -14,6 +14,7 @@ from problems import (
     neuron_data,
     realisable,
 )
+from references import distance, solved
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
@@ -87,6 +88,7 @@ def test_attributes_inputs_and_determinism(model, data):
     np.testing.assert_array_equal(coefficients(model.fit(X, y, groups=names)), first)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model",
     [
@@ -269,7 +271,7 @@ def test_average_within_a_ball(data):
             "identity", gradient=gradient, fit_intercept=False, radius=radius, tol=1e-12
         ).fit(X, y, groups=g)
         w = cp.Variable(5)
-        cp.Problem(cp.Minimize(cp.sum_squares(X @ w - y)), [cp.norm(w) <= radius]).solve()
+        solved(cp.Problem(cp.Minimize(cp.sum_squares(X @ w - y)), [cp.norm(w) <= radius]))
         np.testing.assert_allclose(model.coef_, w.value, atol=1e-4)
 
 
@@ -312,6 +314,7 @@ def test_adjustment_moves_weights_in_closed_form():
     np.testing.assert_allclose(adjusted.group_weights_, expected / expected.sum(), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_exponentiated_gradient_comes_near_the_worst_group_optimum(linear):
     X, y, g = linear
     best = GroupDRONeuron("identity", nu=0.0).fit(X, y, groups=g)
@@ -394,13 +397,9 @@ def test_extrapolation_is_the_recursion(extrapolation, data):
         w = w - a / (1 + c1 * (A + a) / 2) * g_bar
         loss, V = look(w)
         q = cp.Variable(K)
-        cp.Problem(
-            cp.Maximize(
-                a * (q @ loss - nu * K * cp.sum_squares(q - prior))
-                - (nu0 + nu * A) * K * cp.sum_squares(q - lam)
-            ),
-            [q >= 0, cp.sum(q) == 1],
-        ).solve(solver="CLARABEL")
+        value = a * (q @ loss - nu * distance("chi2", q, prior, prior))
+        value -= (nu0 + nu * A) * distance("chi2", q, lam, prior)
+        solved(cp.Problem(cp.Maximize(value), [q >= 0, cp.sum(q) == 1]))
         lam, A = q.value, A + a
         old, gradient = gradient, lam @ V
     np.testing.assert_allclose(run.u, w, atol=1e-6)
@@ -467,6 +466,7 @@ def test_simultaneous_steps_and_averages_are_the_recursion():
     np.testing.assert_allclose(path.mean_weights, np.average(qs, axis=0, weights=share), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_stochastic_mirror_comes_near_the_worst_group_optimum(linear):
     X, y, g = linear
     best = GroupDRONeuron("identity", nu=0.0).fit(X, y, groups=g)
@@ -480,6 +480,7 @@ def test_stochastic_mirror_comes_near_the_worst_group_optimum(linear):
     assert len(set(found)) == 3
 
 
+@pytest.mark.slow
 def test_stochastic_mirror_with_one_group_is_least_squares():
     X, y, _, _, levels = linear_with_known_minimiser(K=1, n=200, d=3)
     model = StochasticMirrorNeuron("identity", fit_intercept=False, random_state=0).fit(X, y)

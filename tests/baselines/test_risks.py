@@ -6,6 +6,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 from problems import coefficients, least_squares, linear_groups, neuron_data
+from references import linear_losses, risk_of, solved
 from scipy import sparse
 from scipy.optimize import minimize
 
@@ -27,10 +28,9 @@ def linear():
 
 
 def linear_optimum(X, y, g, objective):
-    """cvxpy's minimum of a convex function of the group losses of a linear neuron."""
-    w, b = cp.Variable(X.shape[1]), cp.Variable()
-    losses = [cp.sum_squares(X[g == i] @ w + b - y[g == i]) / np.sum(g == i) for i in np.unique(g)]
-    return cp.Problem(cp.Minimize(objective(losses))).solve(solver="CLARABEL")
+    """The minimum of a convex function of the group losses of a linear neuron."""
+    losses = linear_losses(X, y, g, cp.Variable(X.shape[1]), cp.Variable())
+    return solved(cp.Problem(cp.Minimize(objective(losses))))
 
 
 @pytest.mark.parametrize("t", [0.3, 5.0])
@@ -38,9 +38,7 @@ def test_tilted_over_groups(t, linear):
     X, y, g = linear
     model = TiltedNeuron("identity", t=t).fit(X, y, groups=g)
     assert model.risk_ == pytest.approx(np.log(np.mean(np.exp(t * model.group_risks_))) / t)
-    best = linear_optimum(
-        X, y, g, lambda losses: (cp.log_sum_exp(t * cp.hstack(losses)) - np.log(4)) / t
-    )
+    best = linear_optimum(X, y, g, lambda losses: risk_of(losses, nu=1 / t))
     assert model.risk_ == pytest.approx(best, rel=1e-5)
     same = GroupDRONeuron("identity", nu=1 / t).fit(X, y, groups=g)
     np.testing.assert_array_equal(coefficients(model), coefficients(same))
@@ -78,12 +76,12 @@ def test_no_tilt_is_the_average(level, linear):
 def test_cvar_over_groups(linear):
     X, y, g = linear
     model = GroupCVaRNeuron("identity", alpha=0.5).fit(X, y, groups=g)
-    best = linear_optimum(X, y, g, lambda losses: cp.sum_largest(cp.hstack(losses), 2) / 2)
+    best = linear_optimum(X, y, g, lambda losses: cp.sum_largest(losses, 2) / 2)
     assert model.risk_ == pytest.approx(best, rel=1e-5)
     assert model.risk_ == pytest.approx(np.sort(model.group_risks_)[2:].mean())
     assert (model.group_weights_ <= 0.5 + 1e-9).all()
     worst = GroupCVaRNeuron("identity", alpha=0.25).fit(X, y, groups=g)
-    assert worst.risk_ == pytest.approx(linear_optimum(X, y, g, lambda v: cp.max(cp.hstack(v))))
+    assert worst.risk_ == pytest.approx(linear_optimum(X, y, g, cp.max))
     assert worst.risk_ == pytest.approx(worst.group_risks_.max())
     average = GroupCVaRNeuron("identity", alpha=1.0).fit(X, y, groups=g)
     np.testing.assert_allclose(coefficients(average), least_squares(X, y), atol=1e-4)
@@ -100,11 +98,9 @@ def test_chi_square_over_rows(nu, weighted):
     p = sizes / sizes.sum()
     model = RowChiSquareNeuron("identity", nu=nu, tol=1e-10)
     model.fit(X, y, groups=g, sample_weight=sizes if weighted else None)
-    # the dual of the maximum over q: min_eta eta - nu + sum_j p_j (loss_j - eta + 2 nu)_+^2 / 4 nu
-    w, b, eta = cp.Variable(2), cp.Variable(), cp.Variable()
-    above = cp.pos(cp.square(X @ w + b - y) - eta + 2 * nu)
-    value = eta - nu + p @ cp.square(above) / (4 * nu)
-    best = cp.Problem(cp.Minimize(value)).solve(solver="CLARABEL")
+    rows = cp.square(X @ cp.Variable(2) + cp.Variable() - y)
+    value = risk_of(rows, nu=nu, divergence="chi2", prior=p)
+    best = solved(cp.Problem(cp.Minimize(value)))
     assert model.risk_ == pytest.approx(best, rel=1e-5)
     losses = (model.predict(X) - y) ** 2
     assert model.risk_ == pytest.approx(risk(losses, nu, "chi2", p))

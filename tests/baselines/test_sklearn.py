@@ -27,19 +27,15 @@ def expected_failures(estimator):
     }
 
 
+@pytest.mark.slow
 @parametrize_with_checks(
     [
-        AverageNeuron(),
         AverageNeuron("identity", gradient="true", prior=None),
-        ExponentiatedGradientNeuron(max_iter=100),
         ExponentiatedGradientNeuron("leaky_relu", adjustment=0.5, batch_size=8, max_iter=50),
-        PrimalExtrapolationNeuron(),
         PrimalExtrapolationNeuron("identity", extrapolation="none", divergence="kl", nu=0.0),
         StochasticMirrorNeuron("leaky_relu", batch_size=2, max_iter=50),
-        TiltedNeuron(),
         TiltedNeuron("softplus", level="row", fit_intercept=False),
         GroupCVaRNeuron(),
-        RowChiSquareNeuron(),
         RowChiSquareNeuron("identity", nu=1.0),
     ],
     expected_failed_checks=expected_failures,

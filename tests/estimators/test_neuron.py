@@ -120,6 +120,7 @@ def test_pipeline_and_metadata_routing(data):
         assert (scores["test_score"] < 0).all()
 
 
+@pytest.mark.slow
 def test_grid_search_by_worst_group(data):
     X, y, g = data
     with config_context(enable_metadata_routing=True):
@@ -150,6 +151,7 @@ def test_groups_may_also_drive_the_split(data):
     assert all(len(m.groups_) == 3 for m in result["estimator"])
 
 
+@pytest.mark.slow
 def test_parallel_workers_agree(data):
     X, y, g = data
     with config_context(enable_metadata_routing=True):

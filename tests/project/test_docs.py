@@ -94,6 +94,7 @@ def given(page):
     return {}
 
 
+@pytest.mark.docs
 @pytest.mark.parametrize("page", RUN)
 def test_pages_run_and_print_what_they_show(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -149,6 +150,7 @@ def test_output_on_a_page_is_what_was_printed():
         pages.filled(PAGE.replace("<!-- not run: a peer -->\n", ""), {})
 
 
+@pytest.mark.docs
 def test_commands_on_a_page_are_run():
     page = "```console\n$ make x\nas is\n$ counterpoise --version\nold\n$ counterpoise -h\n...\n```"
     now = pages.filled(page, {})
@@ -208,6 +210,7 @@ def classifier():
     return {"torch": torch, "model": model, "loader": loader, "optimizer": optimizer}
 
 
+@pytest.mark.docs
 @pytest.mark.filterwarnings("ignore:'pin_memory' argument")  # Trainer's default, without a card
 def test_snippets_of_training_loops_run(folder, monkeypatch):
     loss, accumulated, prepared, plain, hf, lightning, composer = snippets("training-loops.md")
@@ -251,6 +254,7 @@ def test_snippets_of_training_loops_run(folder, monkeypatch):
     reload(module)
 
 
+@pytest.mark.docs
 def test_snippets_of_rules_run(folder):
     exec(snippets("training-loops.md")[2], scope())
     (snippet,) = snippets("rules.md")

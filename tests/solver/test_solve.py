@@ -6,6 +6,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 from problems import group_losses, neuron_data
+from references import linear_losses, risk_of, solved
 from scipy import sparse
 
 from counterpoise import AdaptiveSteps, PaperSteps, risk, solve, solve_path
@@ -181,6 +182,7 @@ def test_row_order_does_not_matter():
     np.testing.assert_allclose(a.coef, b.coef, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [np.asarray, sparse.csr_matrix], ids=["dense", "sparse"])
 @pytest.mark.parametrize("nu", ["auto", 0.0])
 def test_bits_do_not_depend_on_the_number_of_threads(make, nu, small_chunks, monkeypatch):
@@ -290,6 +292,7 @@ def test_preconditions_agree(precondition):
     assert found.risk == pytest.approx(base.risk, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_ten_thousand_groups():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(30_000, 6))
@@ -319,8 +322,8 @@ def test_not_converged_is_said():
     assert "raise max_iter" in found.status
 
 
-@pytest.mark.parametrize("scales", [(1e5, 1e-5), (1e4, 1e-2), (1e3, 1e-3)])
-@pytest.mark.parametrize("radius", [0.5, 1e-3, 1e-4])
+@pytest.mark.parametrize("scales", [(1e5, 1e-5), (1e3, 1e-3)])
+@pytest.mark.parametrize("radius", [0.5, 1e-4])
 @pytest.mark.parametrize("precondition", ["auto", "scale"])
 @pytest.mark.parametrize("activation", ["identity", "relu"])
 def test_radius_holds_whatever_the_columns_scale(scales, radius, precondition, activation):
@@ -407,11 +410,8 @@ def test_references_above_the_losses_make_negative_risks_that_are_minimised_all_
         floors.append(np.mean(rest**2) - excess)
     found = solve(X, y, g, activation="identity", nu=nu, reference=floors)
     w, b = cp.Variable(6), cp.Variable()
-    losses = [cp.sum_squares(X[g == i] @ w + b - y[g == i]) / 60 - floors[i] for i in range(4)]
-    goal = cp.max(cp.hstack(losses))
-    if nu:
-        goal = nu * cp.log_sum_exp(cp.hstack(losses) / nu) - nu * np.log(4)
-    exact = cp.Problem(cp.Minimize(goal)).solve(solver="CLARABEL")
+    excess = linear_losses(X, y, g, w, b) - np.array(floors)
+    exact = solved(cp.Problem(cp.Minimize(risk_of(excess, nu=nu))))
     assert found.converged
     assert found.risk == pytest.approx(exact, abs=1e-6)
     assert found.certificate.duality_gap < 1e-6

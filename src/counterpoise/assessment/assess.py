@@ -22,13 +22,12 @@ from counterpoise.assessment.comparison import (
 from counterpoise.assessment.convergence import collecting_convergence
 from counterpoise.assessment.diagnosis.diagnose import Diagnosis, diagnose
 from counterpoise.assessment.intervals import check_level
-from counterpoise.assessment.metrics import on_host
 from counterpoise.assessment.record import DataFacts, FitRecord, Residuals, RiskComparison
 from counterpoise.common.arguments import check_whole
 from counterpoise.common.progress import stage
-from counterpoise.rows.engines.dispatch import kind_of, open_engine
+from counterpoise.rows.backends import backend_of, open_engine, to_host
 from counterpoise.rows.groups import encode_groups, label_list
-from counterpoise.rows.sources import Chunks
+from counterpoise.rows.sources import Chunks, Source
 
 Array = np.ndarray
 
@@ -135,15 +134,16 @@ def assess_encoded(
     check_level(level)
     if folds is not None:
         check_whole("folds", folds, 2)
-    if kind_of(X) == "torch":
-        X, y, groups, sample_weight = map(on_host, (X, y, groups, sample_weight))
-    if kind_of(X) == "dask":
+    backend = backend_of(X)
+    if not backend.in_place(X):
+        X, y, groups, sample_weight = map(to_host, (X, y, groups, sample_weight))
+    elif not isinstance(X, Source):
         raise TypeError(
             f"assess reads arrays, data frames and sources; got {type(X).__name__}. Compute a "
             "sample of the rows, or read them as counterpoise.Chunks"
         )
     wanted = _Wanted(folds, level, random_state, diagnosis)
-    if kind_of(X) == "source":
+    if isinstance(X, Source):
         found = _on_source(neuron, X, feature_names, wanted)
     else:
         found = _in_memory(neuron, X, y, groups, sample_weight, feature_names, wanted)
@@ -318,7 +318,7 @@ def _facts(
     X: Any, y: Any, groups: Any, weights: Any, names: Sequence[str] | None, rows: int
 ) -> DataFacts:
     """What the arguments show of the data."""
-    source = kind_of(X) == "source"
+    source = isinstance(X, Source)
     shape = None if source else np.shape(X)
     width = len(names) if names is not None else (shape[1] if shape else 0)
 

@@ -15,7 +15,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from counterpoise.activations import Activation, get_activation
 from counterpoise.assessment.metrics import worst_group_risk
-from counterpoise.rows.engines.dispatch import kind_of
+from counterpoise.rows.backends import backend_of
 from counterpoise.solver.solution import Outcome, Solution
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Neuron(RegressorMixin, BaseEstimator):
 
     def _checked(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
         """Rows in memory as scikit-learn wants them checked; rows elsewhere as they are."""
-        if kind_of(X) != "memory":
+        if not backend_of(X).is_memory:
             return X, y, sample_weight
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=FLOATS, y_numeric=True)
         if sample_weight is not None:
@@ -60,13 +60,11 @@ class Neuron(RegressorMixin, BaseEstimator):
 
     def _note_features(self, X: Any, others: tuple[Any, ...], count: int) -> None:
         """What scikit-learn's validation notes of rows in memory, for rows elsewhere."""
-        if kind_of(X) == "memory":
+        backend = backend_of(X)
+        if backend.is_memory:
             return
         self.n_features_in_ = count
-        names = getattr(X, "feature_names", None)
-        if kind_of(X) == "dask" and hasattr(X, "columns"):  # some may be no features
-            own = [name for name in others if isinstance(name, str)]
-            names = [name for name in X.columns if name not in own]
+        names = backend.feature_names(X, others)
         if names is not None:
             self.feature_names_in_ = np.array(names, dtype=object)
         elif hasattr(self, "feature_names_in_"):
@@ -100,19 +98,9 @@ class Neuron(RegressorMixin, BaseEstimator):
         device.
         """
         check_is_fitted(self)
-        kind = kind_of(X)
-        if kind == "source":
-            return np.concatenate([self._scores(self._wide_enough(chunk[0])) for chunk in X])
-        if kind == "dask":
-            from counterpoise.rows.engines.dask import predict as blockwise
-
-            names = getattr(self, "feature_names_in_", None)
-            own = names is not None and hasattr(X, "columns")  # picked by name
-            return blockwise(X if own else self._wide_enough(X), self._scores, names)
-        if kind == "torch":
-            from counterpoise.rows.engines.torch import predict as on_device
-
-            return on_device(X, self.coef_, self.intercept_, self.activation_)
+        backend = backend_of(X)
+        if not backend.is_memory:
+            return backend.predict(X, self)
         X = validate_data(self, X, accept_sparse="csr", dtype=FLOATS, reset=False)
         return self._scores(X)
 

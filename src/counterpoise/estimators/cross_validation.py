@@ -21,7 +21,7 @@ from counterpoise.estimators.base import Neuron
 from counterpoise.estimators.frontier import Frontier
 from counterpoise.estimators.neuron import GroupDRONeuron, plain_average
 from counterpoise.estimators.search import Candidate, Search, given_splits, make_splits
-from counterpoise.rows.engines.dispatch import kind_of
+from counterpoise.rows.backends import backend_of
 from counterpoise.rows.groups import GroupedData, label_list
 from counterpoise.rows.sample import RowSample
 from counterpoise.solver.options import FitOptions, named_prior, per_group
@@ -153,7 +153,7 @@ class GroupDRONeuronCV(Neuron):
         groups : array of shape (n,), optional
         sample_weight : array of shape (n,), optional
         """
-        if kind_of(X) != "memory":
+        if not backend_of(X).is_memory:
             raise ValueError(
                 f"GroupDRONeuronCV needs rows in memory; got {type(X).__name__}. Choose on a "
                 "sample of the rows, then fit GroupDRONeuron with best_params_ to all of them."

@@ -42,6 +42,8 @@ def _renamed(tree: Any) -> Any:
     kind = out.get(MARK)
     if isinstance(kind, str):
         out[MARK] = RENAMED.get(kind, kind)
+    if kind in ("Activation", "Divergence"):  # settings that did not apply were null
+        out = {key: item for key, item in out.items() if item is not None}
     if kind == "FitRecord":
         out["fields"]["comparison"] = out["fields"].pop("judged")
     return out

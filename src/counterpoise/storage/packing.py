@@ -17,8 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from counterpoise.activations import Activation
-
 Array = np.ndarray
 
 MARK = "!"
@@ -55,8 +53,8 @@ ESTIMATORS = {
     "TableEncoder": "tabular.encoder",
     "TiltedNeuron": "baselines",
 }
-# Modules with from_config(dict) -> value, for objects that are stored as settings.
-CONFIGURED = {"Activation": "activations", "Divergence": "dual.config"}
+# Classes with config() -> dict or None, and their modules, with from_config(dict) -> object.
+CONFIGURED = {"Activation": "activations", "Divergence": "dual.divergences"}
 
 
 class Packer:
@@ -121,18 +119,19 @@ class Packer:
             return {MARK: "pipeline", "steps": steps}
         if _is_estimator(value):
             return self._estimator(value, where)
-        if isinstance(value, Activation):
-            config = value.config()
-            if config is None:
-                raise TypeError(
-                    f"{where} is an activation of your own ({value.name!r}), which exists only as "
-                    "Python code; use a named one to store the model, or keep coef_ and intercept_"
-                )
-            return {MARK: "Activation", **config}
-        config = import_module(f"counterpoise.{CONFIGURED['Divergence']}").to_config(value)
-        if config is not None:
-            return {MARK: "Divergence", **config}
+        for kind in CONFIGURED:
+            if isinstance(value, _type(kind, CONFIGURED)):
+                return {MARK: kind, **self._config(value, kind, where)}
         raise _unknown(value, where)
+
+    def _config(self, value: Any, kind: str, where: str) -> dict[str, Any]:
+        config = value.config()
+        if config is None:
+            raise TypeError(
+                f"{where} is your own {kind} ({value.name!r}), which exists only as Python code; "
+                "use a named one to store the model, or keep coef_ and intercept_"
+            )
+        return {key: self.pack(item, f"{where}.{key}") for key, item in config.items()}
 
     def _step(self, value: Any, where: str) -> Any:
         if not _is_estimator(value):
@@ -193,7 +192,8 @@ def _objects(tree: Any, arrays: Mapping[str, Array]) -> Array:
 
 def _configured(tree: Any, arrays: Mapping[str, Array]) -> Any:
     module = import_module(f"counterpoise.{CONFIGURED[tree[MARK]]}")
-    return module.from_config({key: item for key, item in tree.items() if key != MARK})
+    given = {key: unpack(item, arrays) for key, item in tree.items() if key != MARK}
+    return module.from_config(given)
 
 
 def _pipeline(tree: Any, arrays: Mapping[str, Array]) -> Any:

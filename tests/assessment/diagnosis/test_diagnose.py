@@ -154,6 +154,7 @@ def test_a_linear_unit_needs_no_margin():
     assert relu.status("margin") == DOUBTFUL, "but many are at the fit"
 
 
+@pytest.mark.slow
 def test_many_features_are_not_checked_for_margin():
     X, y, g = labelled(law("gaussian", n=800, d=520))
     found = diagnose(sparse.csr_matrix(X), y, g)
@@ -258,6 +259,7 @@ def test_units_of_labels_and_features_do_not_matter():
     assert other.paper_passes == pytest.approx(one.paper_passes, rel=1e-2)
 
 
+@pytest.mark.slow
 def test_large_tables_are_sampled_but_counted_in_full():
     rng = np.random.default_rng(0)
     X, g = rng.normal(size=(300_000, 30)), rng.integers(0, 3, 300_000)

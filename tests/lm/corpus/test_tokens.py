@@ -132,10 +132,11 @@ def test_the_bar_tells_domain_documents_tokens_and_share(tmp_path, small, monkey
     monkeypatch.setattr(preparing, "CorpusBar", lambda: CorpusBar(every=0.0))
     made = prepare({"a": write(tmp_path / "a.jsonl", documents(50))}, tmp_path / "out",
                    tokenizer="bytes")  # fmt: skip
-    lines = screen.getvalue().split("\r")
-    assert len(lines) > 5
-    assert f"a [{24 * '#'}] 100 %  50 documents, {made.sizes()['a']:,} tokens" in lines[-2]
-    assert lines[-1] == "\x1b[K", "the terminal is left clean"
+    *_, last, cleared = screen.getvalue().strip("\r").split("\r")
+    assert last.startswith("a: 100%")
+    assert "50 documents" in last
+    assert not cleared.strip(), "the terminal is left clean"
+    assert made.sizes()["a"] > 0
 
 
 def test_elsewhere_the_end_of_a_domain_is_logged(tmp_path, caplog, capsys):
@@ -145,28 +146,3 @@ def test_elsewhere_the_end_of_a_domain_is_logged(tmp_path, caplog, capsys):
         prepare({"a": path}, tmp_path / "silent", tokenizer="bytes", progress=False)
     assert [r.getMessage() for r in caplog.records] == ["domain a: 1 documents, 4 tokens"]
     assert capsys.readouterr() == ("", "")
-
-
-def test_the_speed_is_that_of_this_run(monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr("counterpoise.common.progress.time.monotonic", lambda: now[0])
-    screen = Terminal()
-    shown = CorpusBar(screen, every=0.0)
-    shown("a", 10, 1_000_000, None)
-    now[0] = 2.0
-    shown("a", 11, 1_000_500, 0.5)
-    assert "1,000,500 tokens, 250 tokens/s" in screen.getvalue()
-
-
-def test_long_domains_are_logged_every_minute(monkeypatch, caplog):
-    now = [0.0]
-    monkeypatch.setattr("counterpoise.common.progress.time.monotonic", lambda: now[0])
-    shown = CorpusBar(io.StringIO())
-    with caplog.at_level(logging.INFO, logger="counterpoise"):
-        for second in range(0, 130, 10):
-            now[0] = float(second)
-            shown("a", second, 10 * second, 0.25)
-    expected = [f"domain a: {s} documents, {10 * s} tokens, 25% read" for s in (60, 120)]
-    assert [r.getMessage().replace(",", "") for r in caplog.records] == [
-        text.replace(",", "") for text in expected
-    ]

@@ -18,17 +18,11 @@ from lm_tasks import (
     unigram_loglikelihood,
 )
 
-from counterpoise.lm import (
-    PAPER_TASKS,
-    Score,
-    Task,
-    average,
-    evaluate_tasks,
-    get_task,
-)
+from counterpoise.lm import PAPER_TASKS, Task, evaluate_tasks, get_task
 from counterpoise.lm.tasks.catalog import TASKS
 from counterpoise.lm.tasks.harness import _manager, load
 from counterpoise.lm.tasks.local import INDEX, task_files
+from counterpoise.lm.tasks.scores import Score, average
 
 LIKES_A = {"a": 6.0, "b": 2.0}
 

@@ -124,6 +124,7 @@ def test_every_question_and_the_first_look_count_as_a_pass(rows):
     assert engine.passes == clipped.passes == 3
 
 
+@pytest.mark.slow
 def test_workers_and_threads_give_the_same_bits(rows, client):
     spread = engine_of(arrays(*rows))
     with dask.config.set(scheduler="synchronous"):
@@ -133,6 +134,7 @@ def test_workers_and_threads_give_the_same_bits(rows, client):
         np.testing.assert_array_equal(spread.ask(question), answer)
 
 
+@pytest.mark.slow
 def test_parts_are_spread_evenly_over_workers(rows, client):
     crowded, idle = client.nthreads()
     X, y, groups, _ = (v.persist(workers=[crowded]) for v in arrays(*rows))  # seven blocks
@@ -142,6 +144,7 @@ def test_parts_are_spread_evenly_over_workers(rows, client):
     assert counts == {crowded: 4, idle: 3}
 
 
+@pytest.mark.slow
 def test_parts_of_a_worker_are_asked_together(rows, client):
     engine = engine_of(arrays(*rows, chunk=100))  # sixteen blocks, two workers of one thread
     held = client.who_has(engine._parts)
@@ -251,11 +254,13 @@ def test_fit_without_intercept_of_floats_in_single_precision(rows):
     )
 
 
+@pytest.mark.slow
 def test_fit_on_workers(rows, frame, client):
     same(solve(*arrays(*rows)), solve(*rows))
     same(solve(frame, "y", "g", "w", activation="identity"), solve(*rows, activation="identity"))
 
 
+@pytest.mark.slow
 def test_large_arrays_in_memory_travel_without_a_warning(client):
     rng = np.random.default_rng(0)
     y = rng.normal(size=1_500_000)  # 12 MB
@@ -345,6 +350,7 @@ def test_values_that_are_missing(rows, frame):
     refuse("there are no rows", *arrays(rows[0], rows[1]), None, np.zeros(1600))
 
 
+@pytest.mark.slow
 def test_dask_is_imported_only_when_it_is_used():
     code = "import counterpoise, sys; sys.exit('dask' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
@@ -353,6 +359,7 @@ def test_dask_is_imported_only_when_it_is_used():
 # -- a worker is lost ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_lost_worker_costs_no_more_than_time(rows, client):
     """The last test: the cluster's nanny puts another worker in the place of the one killed."""
     processes = client.run(os.getpid)

@@ -144,6 +144,7 @@ def wait_killed(process):
     assert process.returncode == -signal.SIGKILL, errors
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
 def test_a_killed_process_goes_on_to_the_same_bits(tmp_path, whole):
     first, last = whole["surrogate"], whole["polish"]
@@ -163,6 +164,7 @@ def test_a_killed_process_goes_on_to_the_same_bits(tmp_path, whole):
         assert list(tmp_path.glob(f"{at}.*")) == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
 def test_a_process_killed_again_and_again_gets_there(tmp_path, whole):
     """Three passes of life: the first look, and two answers more each time."""
@@ -177,6 +179,7 @@ def test_a_process_killed_again_and_again_gets_there(tmp_path, whole):
     assert source.passes == whole["passes"] - 2 * lives
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
 def test_rows_in_memory_are_journaled_too(tmp_path):
     path = tmp_path / "j"

@@ -205,7 +205,7 @@ class TrainSettings:
     def checkpoint_steps(self) -> int:
         return self.steps_in(self.checkpoint_every, self.steps)
 
-    def parts_of(self, ranks: int) -> tuple[int, int]:
+    def micro_batches(self, ranks: int) -> tuple[int, int]:
         """Parts that a rank's share of a batch is taken in, and sequences in each."""
         mine, rest = divmod(self.batch, ranks)
         micro = self.micro_batch or mine

@@ -1,9 +1,9 @@
-"""Folders of training runs, as they are left on disk: ``<run>/seed-<n>/evaluations.jsonl``.
+"""Read the folders of finished runs: ``<run>/seed-<n>/evaluations.jsonl``.
 
 Each line is an evaluation: ``{"step": ..., "tokens": ..., "report": {domain: loss}, "driving":
 {domain: loss}, "weights": {domain: weight}, "shares": {domain: share}, "epochs": {domain:
-epochs}}``. A run is finished when ``result.json`` is beside it. ``scores.jsonl``, if it is there,
-has a line for each checkpoint that was measured: ``{"step": ..., "tokens": ..., "losses": {domain:
+epochs}}``. A run is finished if it has a ``result.json``. ``scores.jsonl``, if it exists,
+has a line for each measured checkpoint: ``{"step": ..., "tokens": ..., "losses": {domain:
 loss}, "losses_of": how, "tasks": [{"task": ..., "metric": ..., "value": ..., "stderr": ...,
 "shots": ..., "n": ..., "source": ...}]}``.
 """
@@ -37,11 +37,11 @@ NEEDED = ("report", "weights")
 logger = logging.getLogger("counterpoise")
 
 
-Run = tuple[str, int, Path]
+FinishedRun = tuple[str, int, Path]  # name, seed, folder
 
 
-def read_runs(runs: Iterable[Run]) -> dict[str, Any]:
-    """Columns of runs, by name, seed and folder, in their order and that of their lines."""
+def read_runs(runs: Iterable[FinishedRun]) -> dict[str, Any]:
+    """Read evaluations into columns, run by run and line by line."""
     columns: dict[str, list[Any]] = {
         name: [] for name in ("run", "seed", "step", "tokens", "domain", *QUANTITIES.values())
     }
@@ -58,8 +58,8 @@ def read_runs(runs: Iterable[Run]) -> dict[str, Any]:
     return columns
 
 
-def read_scores(runs: Iterable[Run]) -> dict[str, Any]:
-    """Columns of the task scores of runs."""
+def read_scores(runs: Iterable[FinishedRun]) -> dict[str, Any]:
+    """Read task scores into columns."""
     rows = [
         {"run": run, "seed": seed, "tokens": record["tokens"], **score}
         for run, seed, path in runs
@@ -73,8 +73,8 @@ def read_scores(runs: Iterable[Run]) -> dict[str, Any]:
     }
 
 
-def read_finals(runs: Iterable[Run], closer_look: dict[str, Any]) -> dict[str, Any]:
-    """Columns of the losses of finished models, of the runs that were measured in this way."""
+def read_finals(runs: Iterable[FinishedRun], closer_look: dict[str, Any]) -> dict[str, Any]:
+    """Read the final losses of runs that were measured in this way into columns."""
     columns: dict[str, list[Any]] = {
         name: [] for name in ("run", "seed", "step", "tokens", "domain", "loss")
     }
@@ -90,13 +90,13 @@ def read_finals(runs: Iterable[Run], closer_look: dict[str, Any]) -> dict[str, A
     return columns
 
 
-def find_runs(folder: str | os.PathLike[str]) -> list[Run]:
-    """Names, seeds and folders of finished runs; those left out are named in a warning."""
+def find_runs(folder: str | os.PathLike[str]) -> list[FinishedRun]:
+    """Find finished runs; a warning names the others."""
     root = Path(folder)
     if not root.is_dir():
-        raise FileNotFoundError(f"there is no folder {str(root)!r}; give the folder of all runs")
-    found: list[Run] = []
-    unfinished: list[Run] = []
+        raise FileNotFoundError(f"{str(root)!r} is not a folder; give the one that holds all runs")
+    found: list[FinishedRun] = []
+    unfinished: list[FinishedRun] = []
     for path in root.glob("*/seed-*"):
         match = re.fullmatch(r"seed-(\d+)", path.name)
         if match is None or not path.is_dir():
@@ -105,10 +105,10 @@ def find_runs(folder: str | os.PathLike[str]) -> list[Run]:
         (found if whole else unfinished).append((path.parent.name, int(match[1]), path))
     if unfinished:
         names = ", ".join(f"{run}/{path.name}" for run, _, path in sorted(unfinished))
-        logger.warning("runs that are not finished are left out: %s", names)
+        logger.warning("leaving out unfinished runs: %s", names)
     if not found:
         raise ValueError(
-            f"{str(root)!r} holds no finished run; one is a folder <run>/seed-<n> with "
+            f"{str(root)!r} holds no finished run, which would be a folder <run>/seed-<n> with "
             f"{EVALUATIONS} and {RESULT}"
         )
     return sorted(found)
@@ -137,7 +137,7 @@ def _evaluation(line: str) -> tuple[int, int, dict[str, dict[str, float]]]:
 
 
 def _numbers(record: dict[str, Any], key: str) -> dict[str, float]:
-    """Numbers per domain; null and infinity, and what may be left out, are NaN."""
+    """Read numbers per domain; null, infinity and optional numbers left out become NaN."""
     values = record.get(key)
     if values is None and key not in NEEDED:
         return {}

@@ -1,7 +1,7 @@
-"""Bytes that a rank needs, by what they are for.
+"""Bytes that a rank needs, by purpose.
 
-The formulas count what the training loop keeps: float32 parameters and moments, blocks of LLaMA as
-transformers has them, attention that keeps no scores (SDPA), logits and their softmax in float32.
+The formulas count what the training loop keeps: float32 parameters and moments, LLaMA blocks as
+transformers implements them, attention without stored scores (SDPA), float32 logits and softmax.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ FLOAT32, BF16 = 4, 2
 
 
 @dataclass(frozen=True)
-class Memory:
+class RankMemory:
     """Bytes of one rank.
 
     Attributes
     ----------
     weights, gradients, moments : int
-        Of the parameters, in float32; ``gradients`` with the buckets of DDP, or whole as FSDP has
-        them while a batch is accumulated.
+        In float32. ``gradients`` includes DDP's buckets, or the whole gradients that FSDP keeps
+        while it accumulates a batch.
     copies : int
-        Copies of parameters to compute with (bf16), blocks that FSDP has gathered, and a
-        gradient on its way.
+        Copies of parameters for computing (bf16), blocks that FSDP has gathered, and a gradient
+        in transit.
     activations : int
-        Kept from the forward pass to the backward pass, logits apart.
+        Kept from the forward to the backward pass, except logits.
     logits : int
         Logits, their softmax and its gradient.
     recomputed : int
-        One block's activations, with activation checkpointing; not at the time of the logits.
+        One block's activations under activation checkpointing; never at the same time as logits.
     evaluation : int
-        What a batch of an evaluation needs, when nothing is kept for a backward pass.
+        A batch of an evaluation, which keeps nothing for a backward pass.
     reference : int
-        The reference model of a proxy.
+        Parameters of a proxy's reference model.
     """
 
     weights: int
@@ -68,11 +68,11 @@ class Memory:
         return {**found, "total": self.total}
 
 
-def memory_of(
+def rank_memory(
     shape: Shape, train: TrainSettings, ranks: int, evaluation_batch: int, reference: int = 0
-) -> Memory:
-    """Bytes of one rank; ``reference`` are the parameters of a reference model."""
-    parts, micro = train.parts_of(ranks)
+) -> RankMemory:
+    """Compute the bytes of one rank; ``reference`` counts a reference model's parameters."""
+    micro_batches, micro = train.micro_batches(ranks)
     P, head = shape.parameters, shape.vocab * shape.hidden
     half = train.precision == "bf16"
     sharded = ranks > 1 and train.parallel == "fsdp"
@@ -80,21 +80,21 @@ def memory_of(
     gradients = FLOAT32 * share
     wide = BF16 if half else FLOAT32
     if sharded:
-        gradients += FLOAT32 * P if parts > 1 else 0
+        gradients += FLOAT32 * P if micro_batches > 1 else 0
         outside = P - shape.layers * shape.block
-        # Those of the block at work, of the next one, and of what is in no block; and a block's
-        # gradients in float32 on their way to the ranks.
+        # Parameters of the current block, the next one and everything outside the blocks, and one
+        # block's float32 gradients in transit.
         copies = wide * (outside + 2 * shape.block) + FLOAT32 * max(outside, shape.block)
     else:
         gradients += FLOAT32 * P if ranks > 1 else 0  # DDP's buckets
         copies = BF16 * shape.multiplied if half else 0
-    copies += wide * head  # the largest gradient, before it is added to its sum
+    copies += wide * head  # the largest gradient before it is accumulated
     tokens = micro * train.length
     stream = _stream(half, sharded)
     block = tokens * block_bytes(shape, half=half, sharded=sharded)
     checkpointed = train.activation_checkpointing
     inputs = tokens * shape.layers * shape.hidden * stream
-    return Memory(
+    return RankMemory(
         weights=FLOAT32 * share,
         gradients=gradients,
         moments=2 * FLOAT32 * share,
@@ -111,7 +111,7 @@ def memory_of(
 
 
 def block_bytes(shape: Shape, *, half: bool, sharded: bool) -> int:
-    """What one block keeps of one token for the backward pass."""
+    """Bytes that one block keeps per token for the backward pass."""
     wide = BF16 if half else FLOAT32
     kv = 2 * shape.kv_heads * shape.head_size
     attention = wide * (2 * shape.attention_width + kv) + FLOAT32 * shape.heads
@@ -122,10 +122,10 @@ def block_bytes(shape: Shape, *, half: bool, sharded: bool) -> int:
 
 
 def norm_bytes(shape: Shape, readers: int, *, half: bool, sharded: bool) -> int:
-    """What a norm keeps of one token, with its output as the matrices that read it keep it.
+    """Bytes that a norm keeps per token, including its output in the form its readers keep.
 
-    Its input is kept in float32, with a number for its length. Autocast gives every reader its own
-    copy in bf16; a model that is sharded is in bf16 already.
+    The input is kept in float32 with one number for its length. Autocast makes a bf16 copy for
+    every reader; a sharded model is in bf16 already.
     """
     stream = _stream(half, sharded)
     output = readers * BF16 if half and not sharded else stream
@@ -133,5 +133,5 @@ def norm_bytes(shape: Shape, readers: int, *, half: bool, sharded: bool) -> int:
 
 
 def _stream(half: bool, sharded: bool) -> int:
-    """Bytes of a number that goes from block to block."""
+    """Bytes of a number passed from block to block."""
     return BF16 if half and sharded else FLOAT32

@@ -1,4 +1,4 @@
-"""Rules and seeds from one file: trained several at a time, stopped and continued at will."""
+"""Train the runs of a comparison in processes, several at a time; stop and resume them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from counterpoise.common.arguments import check_whole
-from counterpoise.common.progress import StatusLine, bar
+from counterpoise.common.progress import StatusLine
 from counterpoise.common.stopping import STOPPED, Stopped, asked_to_stop
+from counterpoise.common.text import count
 from counterpoise.common.toml import to_toml
-from counterpoise.lm.compare.plan import Planned, plan
-from counterpoise.lm.training.references import inputs_of
+from counterpoise.lm.compare.plan import PlannedRun, plan
+from counterpoise.lm.training.inputs import inputs_of
 from counterpoise.lm.training.settings import Settings
 from counterpoise.storage.files import write_text
 
@@ -27,14 +28,14 @@ STOP_SECONDS = 60.0
 
 
 class RunsFailed(RuntimeError):
-    """Some runs of a comparison ended with an error."""
+    """Some runs of a comparison failed."""
 
 
 @dataclass
 class Job:
-    """A run under way in a process of its own."""
+    """A run in a process of its own."""
 
-    item: Planned
+    item: PlannedRun
     process: subprocess.Popen[bytes]
     log: Path
     began: float
@@ -48,28 +49,28 @@ def run_all(
     seeds: list[int] | None = None,
     minutes: float | None = None,
     progress: bool = True,
-) -> list[Planned]:
-    """Train all runs of a comparison that have not ended yet; returns those that have.
+) -> list[PlannedRun]:
+    """Train the unfinished runs of a comparison; return the finished ones.
 
     Parameters
     ----------
     settings : Settings
         With ``[compare]``.
     jobs : int
-        Runs at a time, each in a process of its own.
+        Runs at the same time, each in a process of its own.
     only, seeds : lists, optional
-        Some of the runs, with those they need; some of the seeds.
+        Only these runs, with those they need; only these seeds.
     minutes : float, optional
-        Begin no further run after so long.
+        Start no run after so many minutes.
     """
     check_whole("jobs", jobs, 1)
     items = plan(settings, only, seeds)
     waiting = [item for item in items if not item.done]
-    for item in waiting:  # what is missing for all is found before any is begun
+    for item in waiting:  # find missing inputs before any run starts
         if item.ready:
             inputs_of(item.settings())
     total, began = len(waiting), time.monotonic()
-    logger.info("%d runs, %d of them have ended before", len(items), len(items) - total)
+    logger.info("%s, %d finished before", count(len(items), "run"), len(items) - total)
     status = StatusLine(every=1.0)
     running: list[Job] = []
     failed: list[Job] = []
@@ -91,28 +92,29 @@ def run_all(
             for job in [job for job in running if job.process.poll() is not None]:
                 running.remove(job)
                 (failed if _ended(job) else []).append(job)
-            if progress and status.live and status.due():
+            if progress:
                 left = len(waiting) + len(running)
                 names = "; ".join(job.item.title for job in running)
-                status.draw(f"{bar(1 - left / total)}  {left} runs left; now {names}")
+                status.draw(f"{count(left, 'run')} left; now {names}", 1 - left / total)
     if asked:
-        raise Stopped(f"stopped; {len(waiting) + len(running)} runs are left for the same call")
+        rest = count(len(waiting) + len(running), "run")
+        raise Stopped(f"stopped with {rest} left; run the same command to resume")
     if failed:
         tail = "\n".join(
             failed[0].log.read_text(encoding="utf-8", errors="replace").splitlines()[-5:]
         )
         raise RunsFailed(
-            f"{len(failed)} runs failed: {', '.join(j.item.title for j in failed)}. The first "
-            f"({failed[0].log}):\n{tail}\nPut it right and call again: ended runs are kept"
+            f"{count(len(failed), 'run')} failed: {', '.join(j.item.title for j in failed)}. The "
+            f"log of the first ({failed[0].log}) ends:\n{tail}\nFix the cause and run the same "
+            "command; finished runs are kept"
         )
     if waiting:
-        logger.info("%d runs are left; the same call goes on with them", len(waiting))
+        logger.info("%s left; run the same command to resume", count(len(waiting), "run"))
     return [item for item in items if item.done]
 
 
-def measure_all(items: list[Planned]) -> None:
-    """Measure every kept checkpoint of runs that have ended as ``[evaluate]`` says; what was
-    measured before is left alone."""
+def measure_all(items: list[PlannedRun]) -> None:
+    """Measure every kept checkpoint of finished runs as ``[evaluate]`` says, each only once."""
     from counterpoise.lm.training.measure import measure_run
 
     for item in items:
@@ -121,7 +123,7 @@ def measure_all(items: list[Planned]) -> None:
             measure_run(item.folder, item.settings(), all_checkpoints=True)
 
 
-def _begin(item: Planned, settings: Settings) -> Job:
+def _begin(item: PlannedRun, settings: Settings) -> Job:
     name = f"{item.run.name}-seed-{item.seed}"
     file = Path(settings.out, "plans", f"{name}.toml")
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -136,16 +138,16 @@ def _begin(item: Planned, settings: Settings) -> Job:
             stdout=out,
             stderr=out,
             stdin=subprocess.DEVNULL,
-            start_new_session=True,  # an interrupt reaches it once, by us
+            start_new_session=True,  # Ctrl-C reaches it once, through us
         )
     return Job(item, process, log, time.monotonic())
 
 
 def _ended(job: Job) -> bool:
-    """Report a job that has ended; True if it failed."""
+    """Log how a job ended; return whether it failed."""
     result: dict[str, Any] | None = job.item.folder.result
     if job.process.returncode == STOPPED:
-        logger.info("%s was stopped; the same call goes on with it", job.item.title)
+        logger.info("%s was stopped; run the same command to resume it", job.item.title)
         return False
     if job.process.returncode or result is None:
         logger.error("%s failed; see %s", job.item.title, job.log)
@@ -159,7 +161,7 @@ def _ended(job: Job) -> bool:
 
 
 def _stop(running: list[Job]) -> None:
-    """Ask runs to save a checkpoint and end; those that do not are killed."""
+    """Ask runs to save a checkpoint and end; kill those that do not."""
     for job in running:
         job.process.terminate()
     deadline = time.monotonic() + STOP_SECONDS

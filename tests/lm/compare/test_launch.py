@@ -1,4 +1,4 @@
-"""Comparisons: planned, run in processes, stopped, continued, and told about."""
+"""Comparisons: planned, run in processes, stopped, resumed and gathered."""
 
 import json
 import os
@@ -7,34 +7,31 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 import pytest
 from lm_problems import markov_corpus
+from lm_runs import SIZES, SPLITS
+from ranks import start
 
 from counterpoise.common.toml import build, to_toml
+from counterpoise.lm.compare.drawing import draw_study
+from counterpoise.lm.compare.findings import findings
+from counterpoise.lm.compare.launch import RunsFailed, measure_all, run_all
+from counterpoise.lm.compare.markdown import fixed
 from counterpoise.lm.compare.plan import plan
-from counterpoise.lm.compare.run import RunsFailed, measure_all, run_all
-from counterpoise.lm.compare.study import (
-    draw_study,
-    gather,
-    headline,
-    load_study,
-    save_study,
-    write_tables,
-)
+from counterpoise.lm.compare.study import gather, load_study, save_study
+from counterpoise.lm.compare.tables import headline, write_tables
 from counterpoise.lm.training import checkpoints
-from counterpoise.lm.training.references import (
-    find_references,
-    known_references,
-    reported_references,
-)
+from counterpoise.lm.training.inputs import known_references, reported_references
+from counterpoise.lm.training.references import find_references
 from counterpoise.lm.training.run_folder import RunFolder
 from counterpoise.lm.training.scaling import fit_scaling_law
 from counterpoise.lm.training.settings import Settings
+from counterpoise.lm.training.train import train
 
-SIZES = {"x": 6000, "y": 3000, "z": 1500}
 PROXY = {
     "reweight.rule": "doremi", "reweight.losses": "batches", "reweight.weigh": "loss",
     "reweight.reference_model": "model-of:static",
@@ -44,7 +41,7 @@ PROXY = {
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     folder = tmp_path_factory.mktemp("lm") / "corpus"
-    return markov_corpus(folder, SIZES, splits=("train", "validation", "test"))
+    return markov_corpus(folder, SIZES, splits=SPLITS)
 
 
 def settings(corpus, out, runs, /, seeds=(0, 1), **changes):
@@ -83,9 +80,12 @@ RUNS = [
 
 @pytest.fixture(scope="module")
 def compared(corpus, tmp_path_factory):
-    """All runs of two seeds, in processes."""
+    """All runs of two seeds, trained here; `run_all` would start a process for each."""
     chosen = settings(corpus, tmp_path_factory.mktemp("study"), RUNS)
-    return chosen, run_all(chosen, jobs=2, progress=False)
+    items = plan(chosen)
+    for item in items:
+        train(item.settings(), item.folder.path, progress=False)
+    return chosen, items
 
 
 def test_runs_come_seed_after_seed_and_wait_for_each_other(corpus, tmp_path):
@@ -190,17 +190,16 @@ def test_what_was_found_is_kept_in_small_files(compared, tmp_path):
         load_study(tmp_path / "nowhere")
 
 
-def test_a_run_that_fails_does_not_stop_the_others(corpus, tmp_path):
+def test_a_run_that_fails_does_not_stop_the_others(corpus, compared, tmp_path):
+    """Except the one that needs its model. Processes find what this one does, to the bit."""
     wild = {"name": "wild", "set": {"train.learning_rate": 1e30, "train.clip": 1e30}}
-    chosen = settings(corpus, tmp_path, [wild, MOVED], seeds=(0,))
-    with pytest.raises(RunsFailed, match=r"(?s)1 runs failed: wild, seed 0.*lower train"):
-        run_all(chosen, jobs=1, progress=False)
-    assert RunFolder(tmp_path / "runs" / "pd-kl" / "seed-0").result is not None
-    # what cannot be run for want of another is left
     needy = {"name": "needy", "set": {"model.checkpoint": "model-of:wild"}}
-    left = settings(corpus, tmp_path, [wild, MOVED, needy], seeds=(0,))
-    with pytest.raises(RunsFailed):
-        run_all(left, progress=False)
+    chosen = settings(corpus, tmp_path, [wild, MOVED, needy], seeds=(0,))
+    with pytest.raises(RunsFailed, match=r"(?s)1 run failed: wild, seed 0.*lower train"):
+        run_all(chosen, jobs=2, progress=False)
+    same = Path("runs", "pd-kl", "seed-0")
+    found, expected = (RunFolder(out / same).result for out in (tmp_path, Path(compared[0].out)))
+    assert found["losses"] == expected["losses"]
     assert RunFolder(tmp_path / "runs" / "needy" / "seed-0").result is None
 
 
@@ -282,7 +281,7 @@ def test_references_by_a_model_are_its_losses(corpus, tmp_path, compared):
     shown, closer = reported_references(more, list(SIZES))
     assert shown == pytest.approx(run.result["losses"], rel=1e-6)
     assert closer != shown
-    with pytest.raises(ValueError, match=r"references\.sizes trains models from nothing"):
+    with pytest.raises(ValueError, match=r"references\.sizes trains models from scratch"):
         find_references(
             settings(
                 corpus, tmp_path, [], model={"checkpoint": asked["model"]},
@@ -340,7 +339,7 @@ def test_a_study_against_another_run(compared, tmp_path):
     assert slow.ratio == pytest.approx(1 / fast.ratio)
     assert "minus pd-kl" in headline(turned)
     assert study.against("pd-kl", "rules").baseline == "pd-kl"
-    with pytest.raises(ValueError, match="baseline 'adam' is not a run that has ended"):
+    with pytest.raises(ValueError, match="baseline 'adam' is not a finished run"):
         study.against("adam")
 
 
@@ -394,7 +393,7 @@ def test_task_scores_of_runs_are_part_of_the_study(compared, tmp_path):
     text = write_tables(load_study(tmp_path), tmp_path)
     assert "| pd-kl  | 37.50 ± 0.71 |" in text
     assert "PIQA: acc, 0 shots, 50 documents (local); SciQ: acc" in text
-    assert "not measured: ARC-E, ARC-C, HellaSwag, WinoGrande" in text
+    assert "were not measured: ARC-E, ARC-C, HellaSwag, WinoGrande" in text
     drawn = draw_study(load_study(tmp_path), tmp_path)
     assert "curves-task-average.png" in {p.name for p in drawn}
 
@@ -446,29 +445,27 @@ def test_runs_of_other_settings_are_not_gathered(corpus, compared, tmp_path):
     assert study.results.seeds("static") == [1]
     with pytest.raises(ValueError, match=r"other settings \(train.clip\)"):
         gather(only.changed({"train.clip": 0.5}))
-    with pytest.raises(ValueError, match="has ended yet"):
+    with pytest.raises(ValueError, match="has finished yet"):
         gather(only.changed({"compare.seeds": [7]}))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_stopped_comparison_saves_what_is_under_way(corpus, tmp_path, number):
-    """A signal to the whole group, as Ctrl-C is: runs are asked once, and by nobody else."""
+def test_a_stopped_comparison_saves_what_is_under_way(corpus, tmp_path):
+    """Ctrl-C signals the whole process group; each run is still asked once, by the comparison."""
     long = {"tokens": 16 * 8 * 5000}
     chosen = settings(corpus, tmp_path / "out", [STATIC, MOVED], seeds=(0,), train=long)
     file = tmp_path / "c.toml"
     file.write_text(to_toml(chosen.table))
     command = [sys.executable, "-m", "counterpoise", "lm", "compare", str(file), "--jobs", "2"]
-    process = subprocess.Popen(
-        command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
     folders = [RunFolder(tmp_path / "out" / "runs" / n / "seed-0") for n in ("static", "pd-kl")]
-    deadline = time.monotonic() + 180
-    while not all(len(folder.steps.read()) >= 3 for folder in folders):
-        assert process.poll() is None, process.stderr.read().decode()[-2000:]
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    os.killpg(process.pid, number)
-    _, said = process.communicate(timeout=180)
+    with ExitStack() as stack:
+        process = start(stack, command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        deadline = time.monotonic() + 100
+        while not all(len(folder.steps.read()) >= 3 for folder in folders):
+            assert process.poll() is None, process.stderr.read().decode()[-2000:]
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGINT)
+        _, said = process.communicate(timeout=100)
     assert process.returncode == 75, said.decode()[-2000:]
     for folder in folders:
         (saved,) = checkpoints.found(folder.checkpoints)
@@ -483,6 +480,33 @@ def test_tables_and_figures_of_a_comparison_that_is_half_done(corpus, compared, 
     study = gather(chosen.changed({"out": str(copy)}))
     save_study(study, tmp_path / "results")
     text = write_tables(load_study(tmp_path / "results"), tmp_path / "new")
-    assert "Not ended yet, so that nothing is compared with them: ['static']" in text
+    assert "Not finished, so nothing is compared with them: static." in text
     drawn = draw_study(study, tmp_path / "new")
     assert {"curves-average.png", "ablations-worst.png"} <= {p.name for p in drawn}
+
+
+def test_one_seed_is_called_one_seed(compared, tmp_path):
+    """No interval, no test, and no dash where one would be."""
+    study = gather(compared[0].changed({"compare.seeds": [0]}))
+    said = findings(study)
+    assert said[0] == "One seed: no interval."
+    assert said[1].startswith("Average loss: ")
+    text = write_tables(study, tmp_path)
+    assert "One seed: no interval." in text
+    for word in ("95 %", "Holm", "s.e.", "[", "±", " nan"):
+        assert word not in text, word
+    (ends,) = [d for d in study.differences("average", "rules") if d.run == "pd-kl"]
+    cells = [cell.strip() for cell in headline(study).split("\n")[4].split("|")]
+    assert cells[1] == "pd-kl"
+    assert cells[3] == fixed(ends.mean, 3)
+
+
+def test_findings_name_the_runs_that_differ(compared):
+    """Two seeds: a run counts if its interval excludes zero."""
+    study = gather(compared[0])
+    said = findings(study)
+    assert said[0] == "Paired differences over 2 seeds, by their 95 % intervals:"
+    for metric, sentence in zip(study.metrics, said[1:], strict=True):
+        clear = {d.run for d in study.differences(metric, "rules") if d.low > 0 or d.high < 0}
+        named = {run for run in study.shown if f" {run}" in sentence.split(":")[1]} - {"static"}
+        assert named == clear

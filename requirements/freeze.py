@@ -1,0 +1,75 @@
+"""Versions that are installed here: write them down, or compare them with what was written.
+
+    python requirements/freeze.py                    # print constraints for pip
+    python requirements/freeze.py --compare          # print what differs from constraints.txt
+
+Only packages that the project or one of its extras needs, directly or not, are listed. PyTorch is
+not: the Makefile names its version, because the build to take depends on the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from importlib import metadata
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+CONSTRAINTS = Path(__file__).with_name("constraints.txt")
+PROJECT = "counterpoise"
+LEFT_OUT = {PROJECT, "pip", "torch"}
+HEADER = """\
+# Versions that the tests were run with. pip reads this file in every command of the Makefile.
+# Made by `make constraints`; `make newest` tries the newest versions instead.
+"""
+
+
+def needed() -> dict[str, str]:
+    """Names and versions of the project's dependencies, through all its extras, by name."""
+    found: dict[str, str] = {}
+    seen: set[tuple[str, str]] = set()
+    todo = [(PROJECT, extra) for extra in metadata.metadata(PROJECT).get_all("Provides-Extra", [])]
+    while todo:
+        name, extra = todo.pop()
+        if (name, extra) in seen:
+            continue
+        seen.add((name, extra))
+        try:
+            distribution = metadata.distribution(name)
+        except metadata.PackageNotFoundError:
+            continue  # an extra that is not installed here
+        found[name] = Version(distribution.version).public
+        for line in distribution.requires or []:
+            requirement = Requirement(line)
+            if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
+                other = canonicalize_name(requirement.name)
+                todo += [(other, "")] + [(other, inner) for inner in requirement.extras]
+    return {name: found[name] for name in sorted(found) if name not in LEFT_OUT}
+
+
+def written() -> dict[str, str]:
+    """Names and versions in the constraints file."""
+    return dict(re.findall(r"^([a-z0-9-]+)==(\S+)$", CONSTRAINTS.read_text(), re.M))
+
+
+def main() -> None:
+    """Print constraints or, on request, how this environment differs from them."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--compare", action="store_true", help="print what differs")
+    now = needed()
+    if not parser.parse_args().compare:
+        sys.stdout.write(HEADER + "".join(f"{name}=={now[name]}\n" for name in now))
+        return
+    then = written()
+    for name in sorted(now.keys() | then.keys()):
+        if now.get(name) != then.get(name):
+            old, new = then.get(name, "not listed"), now.get(name, "not installed")
+            sys.stdout.write(f"{name}: {old} -> {new}\n")
+
+
+if __name__ == "__main__":
+    main()
