@@ -1,21 +1,27 @@
 """What users add from outside the package: each is one class, and fits work with it."""
 
 import zlib
+from dataclasses import dataclass
 
+import dask.array as da
 import numpy as np
 import pytest
+import torch
 from problems import neuron_data
+from scipy import sparse
 from scipy.optimize import minimize
 
-from counterpoise import Activation, Divergence, GroupDRONeuron, Reweighter, risk
+from counterpoise import Activation, Chunks, Divergence, GroupDRONeuron, Reweighter, risk
 from counterpoise.activations import get_activation
 from counterpoise.dual import SimplexPoint
 from counterpoise.reweight import Rule
 from counterpoise.reweight.rules import ascend
-from counterpoise.rows.backends import Backend, register, unregister
+from counterpoise.rows.backends import Backend, open_engine, register, unregister
 from counterpoise.rows.compilation import kernel_address
 from counterpoise.rows.engines.base import SumEngine
 from counterpoise.rows.engines.memory import MemoryEngine
+from counterpoise.rows.engines.questions import Question
+from counterpoise.rows.engines.torch import TorchEngine
 from counterpoise.rows.groups import GroupedData
 from counterpoise.solver.schedules import AdaptiveSteps, Schedule
 
@@ -171,6 +177,44 @@ def test_a_schedule(rows):
     assert cautious.history_["step"][0] == pytest.approx(0.5 * usual.history_["step"][0])
     assert cautious.risk_ == pytest.approx(usual.risk_, rel=1e-3)
     assert cautious.certificate_.running_slack <= 0
+
+
+# -- a question to the engines ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Active(Question):
+    """The weight of rows with a positive score, and their labels' sum: (K, 2)."""
+
+    w: np.ndarray
+
+    def of_rows(self, X, y, weights, group):
+        on = (X @ self.w > 0) * weights
+        return np.array([on.sum(), on @ y])
+
+
+@pytest.mark.parametrize("kind", ["dense", "csr", "chunks", "torch", "dask"])
+def test_a_question(rows, kind):
+    X, y, groups = rows
+    weights = np.random.default_rng(2).exponential(size=len(y))
+    order = np.argsort(groups, kind="stable")  # chunks and blocks that hold several groups
+    cut = [order[i::3] for i in range(3)]
+    given = {
+        "dense": lambda: (X, y, groups, weights),
+        "csr": lambda: (sparse.csr_matrix(X), y, groups, weights),
+        "chunks": lambda: (
+            Chunks([(X[i], y[i], groups[i], weights[i]) for i in cut]), None, None, None
+        ),
+        "torch": lambda: (torch.tensor(X), y, groups, weights),
+        "dask": lambda: tuple(da.from_array(v, chunks=(250, *v.shape[1:]))
+                              for v in (X, y, groups, weights)),
+    }[kind]()  # fmt: skip
+    opened = TorchEngine if kind == "torch" else open_engine
+    engine = opened(*given, get_activation("relu"), intercept=True, centred=True)
+    w = np.array([1.0, -0.5, 0.2, 0.0])
+    on = (X @ w > 0) * weights
+    expected = [[on[groups == g].sum(), (on * y)[groups == g].sum()] for g in np.unique(groups)]
+    np.testing.assert_allclose(engine.ask(Active(w)), expected, rtol=1e-12)
 
 
 # -- an engine -------------------------------------------------------------------------------
