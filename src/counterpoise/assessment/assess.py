@@ -249,10 +249,11 @@ def _on_source(
         residuals = residuals_by_group(plain, neuron, chunk, sample.y, sample.labels[sample.codes])
     if settings.diagnosis:
         found = _diagnose(neuron, (source, None, None, None), names)
-    if settings.folds is not None or settings.diagnosis:
-        notes.append(f"residuals and diagnosis are from {len(sample.y):,} rows drawn at random")
+    rows, drawn = int(sample.counts.sum()), len(sample.y)
+    if drawn < rows and (settings.folds is not None or settings.diagnosis):
+        notes.append(f"residuals and diagnosis are from {drawn:,} rows drawn at random")
     kept = comparison if settings.folds is not None else None
-    return _Assessment(plain, int(sample.counts.sum()), risks, kept, residuals, found, notes)
+    return _Assessment(plain, rows, risks, kept, residuals, found, notes)
 
 
 def _plain_fit(

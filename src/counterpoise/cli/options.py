@@ -131,8 +131,8 @@ def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
 # How the neuron is fitted.
 model_options = OptionGroup()
 model_options.add(
-    "--activation", "-a", type=click.Choice(list(ACTIVATIONS)), default="identity", show_default=True,
-    help="Activation of the neuron; identity is a linear model.",
+    "--activation", "-a", type=click.Choice(list(ACTIVATIONS)), default="identity",
+    show_default=True, help="Activation of the neuron; identity is a linear model.",
 )  # fmt: skip
 model_options.add(
     "--divergence", type=click.Choice(list(DIVERGENCES)), default="kl", show_default=True,
