@@ -1,6 +1,6 @@
 """Resolve references to public names by any path.
 
-``counterpoise.rows.sources.Source`` and ``Source`` both lead to ``counterpoise.Source``, because the
+``counterpoise.rows.sources.Source`` and ``Source`` lead to ``counterpoise.Source``, because the
 API reference lists it there.
 """
 
