@@ -102,9 +102,9 @@ class Neuron(RegressorMixin, BaseEstimator):
         if not backend.is_memory:
             return backend.predict(X, self)
         X = validate_data(self, X, accept_sparse="csr", dtype=FLOATS, reset=False)
-        return self._scores(X)
+        return self.scores(X)
 
-    def _wide_enough(self, X: Any) -> Any:
+    def check_width(self, X: Any) -> Any:
         """``X``, if it has as many features as the fit had."""
         shape = np.shape(X)
         unknown = len(shape) == 2 and shape[1] != shape[1]  # NaN: Dask will know when it computes
@@ -116,7 +116,8 @@ class Neuron(RegressorMixin, BaseEstimator):
             )
         return X
 
-    def _scores(self, X: Any) -> Array:
+    def scores(self, X: Any) -> Array:
+        """``sigma(X @ coef_ + intercept_)`` of rows in memory, unchecked."""
         return self.activation_.value(X @ self.coef_ + self.intercept_)
 
     def save(self, folder: str | os.PathLike[str]) -> Path:

@@ -205,8 +205,7 @@ class GroupDRONeuronCV(Neuron):
         check_is_fitted(self)
         average = self.cv_results_["average_risk"]
         return RiskComparison(
-            how="rows held out by the cross-validation that chose the fit, which favors it "
-            "slightly",
+            how="rows held out by its cross-validation, which favors it slightly",
             held_out=True,
             plain=self.plain_intervals_,
             ours=self.intervals_,
@@ -356,3 +355,31 @@ def _sentences(results: dict[str, Any], choice: Choice, data: GroupedData) -> li
     if single:
         out.append(f"Groups of one row cannot be judged: {', '.join(map(str, single[:5]))}.")
     return out
+
+
+def frontier(
+    X: Any, y: Any, groups: Any = None, sample_weight: Any = None, *, activation: Any = "relu",
+    **options: Any,
+) -> Frontier:  # fmt: skip
+    """Average against worst-group risk along ``nu``, held out, with the chosen point.
+
+    Parameters
+    ----------
+    X, y, groups, sample_weight, activation, **options :
+        As in :class:`GroupDRONeuronCV`, which chooses; its ``frontier_`` is what is returned.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X, groups = rng.normal(size=(300, 2)), np.repeat([0, 1, 2], 100)
+    >>> y = X[:, 0] * (1 + groups)
+    >>> found = frontier(X, y, groups, activation="identity", truncate=None, reference=False)
+    >>> bool(found.worst[found.chosen] <= found.worst[0])
+    True
+    """
+    return (
+        GroupDRONeuronCV(activation, **options)
+        .fit(X, y, groups=groups, sample_weight=sample_weight)
+        .frontier_
+    )
