@@ -310,6 +310,7 @@ GroupDRONeuron("identity", nu=0.1, verbose=1).fit(Npy(X, X[:, 0], rng.integers(0
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminals")
 def test_a_real_terminal_shows_a_bar_and_is_left_clean():
     ours, theirs = pty.openpty()
