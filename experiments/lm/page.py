@@ -15,8 +15,10 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from counterpoise.lm.compare.drawing import draw_study
 from counterpoise.lm.compare.markdown import aligned, markdown_table
-from counterpoise.lm.compare.study import Study, ablations, draw_study, headline, load_study
+from counterpoise.lm.compare.study import Study, load_study
+from counterpoise.lm.compare.tables import ablations, headline
 
 HERE = Path(__file__).parent
 DOCS = HERE.parents[1] / "docs"

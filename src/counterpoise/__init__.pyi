@@ -5,6 +5,7 @@ from .activations import identity as identity
 from .activations import leaky_relu as leaky_relu
 from .activations import relu as relu
 from .activations import softplus as softplus
+from .assessment.assess import assess as assess
 from .assessment.diagnosis.diagnose import Diagnosis as Diagnosis
 from .assessment.diagnosis.diagnose import diagnose as diagnose
 from .assessment.intervals import RiskIntervals as RiskIntervals
@@ -18,8 +19,8 @@ from .dual.divergences import CVaR as CVaR
 from .dual.divergences import Divergence as Divergence
 from .dual.divergences import risk as risk
 from .estimators.cross_validation import GroupDRONeuronCV as GroupDRONeuronCV
+from .estimators.cross_validation import frontier as frontier
 from .estimators.frontier import Frontier as Frontier
-from .estimators.frontier import frontier as frontier
 from .estimators.neuron import GroupDRONeuron as GroupDRONeuron
 from .reweight.reweighter import Reweighter as Reweighter
 from .reweight.reweighter import ReweightWarning as ReweightWarning

@@ -9,12 +9,10 @@ from sklearn.linear_model import LinearRegression
 
 from counterpoise import GroupDRONeuron, GroupDRONeuronCV, risk_intervals
 from counterpoise.assessment.comparison import (
+    compare_by_folds,
+    compare_on_rows,
     cross_predict,
     held_out_intervals,
-    judge_by_choice,
-    judge_by_folds,
-    judge_by_rows,
-    plain_twin,
     residuals_by_group,
 )
 from counterpoise.assessment.intervals import GroupSums, group_moments
@@ -29,18 +27,18 @@ def rows():
 
 def test_plain_twin_is_least_squares(rows):
     X, y, groups, weights = rows
-    twin = plain_twin(GroupDRONeuron("identity", nu=0.3, divergence="chi2"))
+    twin = GroupDRONeuron("identity", nu=0.3, divergence="chi2").plain_twin()
     twin.fit(X, y, groups=groups, sample_weight=weights)
     reference = LinearRegression().fit(X, y, sample_weight=weights)
     np.testing.assert_allclose(twin.coef_, reference.coef_, rtol=1e-8)
     assert twin.intercept_ == pytest.approx(reference.intercept_, rel=1e-8)
-    assert plain_twin(GroupDRONeuronCV("relu", fit_intercept=False)).fit_intercept is False
+    assert GroupDRONeuronCV("relu", fit_intercept=False).plain_twin().fit_intercept is False
 
 
 def test_every_row_is_predicted_by_a_fit_that_has_not_seen_it(rows):
     """A label that is far off moves the predictions of all rows but its own."""
     X, y, groups, _ = rows
-    model = {"plain": plain_twin(GroupDRONeuron("identity"))}
+    model = {"plain": GroupDRONeuron("identity").plain_twin()}
     before = cross_predict(model, X, y, groups, folds=4)["plain"]
     wrong = y.copy()
     wrong[7] += 1e3
@@ -62,44 +60,44 @@ def test_a_single_row_is_never_held_out(rows):
     intervals, average = held_out_intervals(y, made, alone, None)
     assert math.isnan(intervals["alone"].value)
     assert average == pytest.approx(np.mean((y - made)[1:] ** 2))
-    with pytest.raises(ValueError, match="two rows or more"):
+    with pytest.raises(ValueError, match="at least two rows"):
         cross_predict({"m": GroupDRONeuron()}, X[:3], y[:3], ["a", "b", "c"])
 
 
-def test_judged_by_folds(rows):
+def test_compared_by_folds(rows):
     X, y, groups, weights = rows
     model = GroupDRONeuron("identity", nu=0.1)
-    judged = judge_by_folds(model, X, y, groups, weights, folds=3, level=0.9)
+    compared = compare_by_folds(model, X, y, groups, weights, folds=3, level=0.9)
     made = cross_predict({"m": model}, X, y, groups, weights, folds=3)["m"]
     expected = risk_intervals(y, made, groups=groups, sample_weight=weights, level=0.9)
-    assert judged.ours.values.tolist() == expected.values.tolist()
-    assert judged.ours.low.tolist() == expected.low.tolist()
-    assert judged.ours_average == pytest.approx(np.average((y - made) ** 2, weights=weights))
-    assert judged.held_out
-    assert "3 folds" in judged.how
+    assert compared.ours.values.tolist() == expected.values.tolist()
+    assert compared.ours.low.tolist() == expected.low.tolist()
+    assert compared.ours_average == pytest.approx(np.average((y - made) ** 2, weights=weights))
+    assert compared.held_out
+    assert "3 folds" in compared.how
 
 
-def test_judged_by_choice(rows):
+def test_a_cross_validated_model_brings_its_own_comparison(rows):
     X, y, groups, _ = rows
     model = GroupDRONeuronCV("identity", nus=[0.0, 1.0], cv=3).fit(X, y, groups=groups)
-    judged = judge_by_choice(model)
-    np.testing.assert_allclose(judged.plain.values, model.cv_results_["group_risks"][0])
+    compared = model.held_out_comparison()
+    np.testing.assert_allclose(compared.plain.values, model.cv_results_["group_risks"][0])
     chosen = model.frontier_.chosen
-    np.testing.assert_allclose(judged.ours.values, model.cv_results_["group_risks"][chosen])
+    np.testing.assert_allclose(compared.ours.values, model.cv_results_["group_risks"][chosen])
 
 
-def test_judged_by_rows_in_chunks(rows):
+def test_compared_on_the_rows_in_chunks(rows):
     X, y, groups, weights = rows
     ours = GroupDRONeuron("identity", nu=0.0).fit(X, y, groups=groups, sample_weight=weights)
-    plain = plain_twin(ours).fit(X, y, groups=groups, sample_weight=weights)
+    plain = ours.plain_twin().fit(X, y, groups=groups, sample_weight=weights)
     chunks = [
         (X[i : i + 50], y[i : i + 50], groups[i : i + 50], weights[i : i + 50])
         for i in range(0, len(y), 50)
     ]
-    judged = judge_by_rows(plain, ours, chunks, len(y))
+    compared = compare_on_rows(plain, ours, chunks, len(y))
     for model, found, average in (
-        (plain, judged.plain, judged.plain_average),
-        (ours, judged.ours, judged.ours_average),
+        (plain, compared.plain, compared.plain_average),
+        (ours, compared.ours, compared.ours_average),
     ):
         predicted = model.predict(X)
         expected = risk_intervals(y, predicted, groups=groups, sample_weight=weights)
@@ -107,7 +105,7 @@ def test_judged_by_rows_in_chunks(rows):
             np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-9)
         np.testing.assert_allclose(found.worst, expected.worst, rtol=1e-9)
         assert average == pytest.approx(np.average((y - predicted) ** 2, weights=weights))
-    assert not judged.held_out
+    assert not compared.held_out
 
 
 def test_sums_of_two_runs_are_those_of_all():
@@ -131,7 +129,7 @@ def test_sums_of_two_runs_are_those_of_all():
 def test_residuals(rows):
     X, y, groups, _ = rows
     ours = GroupDRONeuron("relu").fit(X, y, groups=groups)
-    plain = plain_twin(ours).fit(X, y, groups=groups)
+    plain = ours.plain_twin().fit(X, y, groups=groups)
     found = residuals_by_group(plain, ours, X, y, groups)
     assert found.labels.tolist() == ["a", "b", "c"]
     left = (y - ours.predict(X))[groups == "b"]

@@ -1,4 +1,4 @@
-"""What is said while one waits: the bar of a pass, and the announcement of compilation."""
+"""Progress of long work on a terminal and elsewhere, and the announcement of compilation."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pty
 import re
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -16,7 +17,14 @@ import pytest
 from problems import neuron_data
 
 from counterpoise import Chunks, GroupDRONeuron, Npy, solve
-from counterpoise.common.progress import WIDTH, PassBar, StatusHandler, TrainBar, stage
+from counterpoise.common.progress import (
+    CorpusBar,
+    PassBar,
+    StatusHandler,
+    StatusLine,
+    TrainBar,
+    stage,
+)
 from counterpoise.rows import compilation
 from counterpoise.rows.compilation import MESSAGE, ready
 
@@ -26,87 +34,146 @@ class Terminal(io.StringIO):
         return True
 
     def drawn(self):
-        """The lines in the order they were drawn over each other."""
-        return [line.removesuffix("\x1b[K") for line in self.getvalue().split("\r")[1:]]
+        """What was drawn on the line, one after another; cleared lines are left out."""
+        texts = re.split(r"[\r\n]", self.getvalue())
+        return [text.rstrip() for text in texts if text.strip()]
+
+    def screen(self):
+        """What a terminal shows in the end, line by line."""
+        lines = []
+        for line in self.getvalue().split("\n"):
+            shown = ""
+            for text in line.split("\r"):
+                shown = text + shown[len(text) :]
+            lines.append(shown.rstrip())
+        return lines
 
 
-# -- the line ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ((1, 0, 1000, 0.0), "pass 1 [" + 24 * "." + "]   0 %  0 rows"),
-        ((3, 500, 1000, 2.0), "pass 3 [" + 12 * "#" + 12 * "." + "]  50 %  500 rows, 250 rows/s"),
-        ((9, 1000, 1000, 0.5), "pass 9 [" + 24 * "#" + "] 100 %  1,000 rows, 2,000 rows/s"),
-        ((2, 1500, 1000, 1.0), "pass 2 [" + 24 * "#" + "] 100 %  1,500 rows, 1,500 rows/s"),
-        ((2, 1_234_567, None, 2.0), "pass 2  1,234,567 rows, 617,284 rows/s"),
-        ((2, 10, None, 0.0), "pass 2  10 rows"),
-        ((2, 0, 0, 1.0), "pass 2  0 rows, 0 rows/s"),
-    ],
-)
-def test_the_line(given, expected):
-    assert PassBar.line(*given) == expected
-
-
-def test_the_bar_grows_with_the_rows_and_keeps_its_width():
-    filled = []
-    for rows in range(0, 1001, 10):
-        bar = re.search(r"\[(#*)(\.*)\]", PassBar.line(1, rows, 1000, 1.0))
-        assert len(bar[1]) + len(bar[2]) == WIDTH
-        filled.append(len(bar[1]))
-    assert filled == sorted(filled)
-    assert set(filled) == set(range(WIDTH + 1))
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that stands still until a test moves it, for us and for tqdm."""
+    now = [1000.0]
+    monkeypatch.setattr("counterpoise.common.progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("tqdm.std.time", lambda: now[0])
+    return now
 
 
 # -- on a terminal -------------------------------------------------------------------------
 
 
-def test_a_terminal_has_one_line_redrawn():
+def test_passes_show_rows_and_the_speed_of_their_own(clock):
     screen = Terminal()
     bar = PassBar(screen, every=0.0)
-    for rows in (250, 500, 1000):
+    for rows in (0, 250, 1000):
         bar(1, rows, 1000)
-    bar(2, 250, 1000)
-    lines = screen.drawn()
-    assert [line.split(" rows")[0].split()[-1] for line in lines] == ["250", "500", "1,000", "250"]
-    assert [line.split(" [")[0] for line in lines] == ["pass 1"] * 3 + ["pass 2"]
-    assert screen.getvalue().count("\x1b[K") == 4, "what is left of a longer line is wiped"
+        clock[0] += 1.0
+    bar(2, 0, 1000)
+    clock[0] += 10.0
+    bar(2, 500, 1000)
+    drawn = screen.drawn()
+    assert any(re.search(r"pass 1: +25%.*250/1.00k .*250 rows/s", line) for line in drawn)
+    assert any(re.search(r"pass 1: +100%.*500 rows/s", line) for line in drawn)
+    assert re.search(r"pass 2: +50%.*500/1.00k \[00:10<00:10, 50.0 rows/s\]", drawn[-1])
     assert "\n" not in screen.getvalue()
+    bar.close()
+    assert screen.screen() == [""], "the terminal is left clean"
 
 
-def test_the_line_is_not_drawn_more_often_than_asked():
+def test_passes_of_unknown_length_have_no_bar(clock):
+    screen = Terminal()
+    bar = PassBar(screen, every=0.0)
+    bar(1, 0, None)
+    clock[0] += 2.0
+    bar(1, 1_234_567, None)
+    assert re.search(r"pass 1: 1.23M rows \[00:02, 617k rows/s\]", screen.drawn()[-1])
+    bar.close()
+
+
+def test_the_line_is_not_drawn_more_often_than_asked(clock):
     screen = Terminal()
     bar = PassBar(screen, every=60.0)
-    for rows in range(1, 1000):
+    for rows in range(1000):
         bar(1, rows, 1000)
-    assert len(screen.drawn()) <= 1
+    assert len(screen.drawn()) == 1
     bar(1, 1000, 1000)
-    assert "100 %" in screen.drawn()[-1], "the end of a pass is always drawn"
-
-
-def test_the_speed_is_that_of_this_pass():
-    screen = Terminal()
-    bar = PassBar(screen, every=0.0)
-    bar(1, 100, 100)
-    bar(2, 0, 100)
-    time.sleep(0.2)
-    bar(2, 100, 100)
-    speed = float(re.search(r", ([\d,]+) rows/s", screen.drawn()[-1])[1].replace(",", ""))
-    assert 0 < speed <= 500
-
-
-def test_closing_leaves_a_clean_line():
-    screen = Terminal()
-    bar = PassBar(screen, every=0.0)
+    assert "100%" in screen.drawn()[-1], "the end of a pass is always drawn"
     bar.close()
-    assert screen.getvalue() == "", "nothing was drawn, nothing is wiped"
-    bar(1, 5, 10)
+
+
+def test_training_shows_loss_and_the_speed_after_the_first_step(clock):
+    screen = Terminal()
+    bar = TrainBar(1000, screen, every=0.0)
+    clock[0] += 50.0  # the first step compiles
+    bar(100, 9.0)
+    clock[0] += 4.0
+    bar(500, 4.25)
+    assert re.search(
+        r"50%.*500/1.00k \[00:04<00:05, 100 tokens/s, loss 4.250\]", screen.drawn()[-1]
+    )
     bar.close()
-    assert screen.getvalue().endswith("\r\x1b[K")
+    assert screen.screen() == [""]
 
 
-def test_by_default_the_bar_goes_to_standard_error(capsys):
+def test_domains_show_documents_tokens_and_the_speed_of_this_run(clock):
+    screen = Terminal()
+    bar = CorpusBar(screen, every=0.0)
+    bar("a", 10, 1_000_000, None)  # from an earlier run
+    clock[0] += 2.0
+    bar("a", 11, 1_000_500, 0.5)
+    shown = r"a: +50%.*1.00M/2.00M \[.*250 tokens/s, 11 documents\]"
+    assert re.search(shown, screen.drawn()[-1])
+    bar("b", 1, 5, None)
+    assert screen.drawn()[-1].startswith("b: 5.00 tokens")
+    bar.close()
+    assert screen.screen() == [""]
+
+
+def test_a_status_line_shows_text_and_share():
+    screen = Terminal()
+    line = StatusLine(screen, every=0.0)
+    line.draw("two runs left", 0.5)
+    line.draw("{braces} are text")
+    assert screen.drawn()[-2:] == [f" 50%|{12 * '#'}{12 * ' '}| two runs left", "{braces} are text"]
+    line.close()
+    assert screen.screen() == [""]
+    line.close()
+
+
+# -- elsewhere -----------------------------------------------------------------------------
+
+
+def test_elsewhere_nothing_is_drawn_and_ends_and_minutes_are_logged(clock, caplog):
+    stream = io.StringIO()
+    with caplog.at_level(logging.INFO, logger="counterpoise"):
+        passes, corpus, train = PassBar(stream), CorpusBar(stream), TrainBar(1000, stream)
+        StatusLine(stream).draw("unseen", 0.5)
+        passes(1, 400, None)
+        for number in (1, 2):
+            for rows in (400, 1200):
+                clock[0] += 0.5
+                passes(number, rows, 1200)
+        assert [r.getMessage() for r in caplog.records] == [
+            "pass 1: 1,200 rows in 1.0 s",
+            "pass 2: 1,200 rows in 0.5 s",
+        ]
+        caplog.clear()
+        for step in range(1, 10):
+            clock[0] += 20.0
+            train(100 * step, 4.0)
+            corpus("a", step, 10 * step, 0.25)
+        corpus("a", 10, 100, 1.0, done=True)
+    assert [r.getMessage() for r in caplog.records] == [
+        "300 of 1,000 tokens (30%), loss 4.000, 5 tokens/s, 02:20 left",
+        "domain a: 4 documents, 40 tokens, 25% read",
+        "600 of 1,000 tokens (60%), loss 4.000, 5 tokens/s, 01:20 left",
+        "domain a: 7 documents, 70 tokens, 25% read",
+        "900 of 1,000 tokens (90%), loss 4.000, 5 tokens/s, 00:20 left",
+        "domain a: 10 documents, 100 tokens",
+    ]
+    assert stream.getvalue() == ""
+
+
+def test_by_default_bars_use_standard_error(capsys):
     bar = PassBar()
     assert bar.stream is sys.stderr
     bar(1, 10, 10)
@@ -114,27 +181,62 @@ def test_by_default_the_bar_goes_to_standard_error(capsys):
     assert capsys.readouterr() == ("", ""), "no terminal here: nothing is drawn"
 
 
-# -- elsewhere -----------------------------------------------------------------------------
+# -- the log as a status line --------------------------------------------------------------
 
 
-def test_elsewhere_finished_passes_are_logged(caplog):
-    stream = io.StringIO()
-    bar = PassBar(stream)
-    with caplog.at_level(logging.INFO, logger="counterpoise"):
-        for number in (1, 2):
-            for rows in (400, 800, 1200):
-                bar(number, rows, 1200)
-        bar.close()
-    assert stream.getvalue() == ""
-    assert [r.levelname for r in caplog.records] == ["INFO", "INFO"]
-    for number, record in enumerate(caplog.records, start=1):
-        assert re.fullmatch(rf"pass {number}: 1,200 rows in \d+\.\d s", record.getMessage())
+@pytest.fixture
+def handled():
+    """The library's log, shown by a handler on a made-up terminal."""
+    logger = logging.getLogger("counterpoise")
+    before, level = logger.handlers, logger.level
+    handler = StatusHandler(Terminal(), least=logging.WARNING)
+    handler.line.every = 0.0
+    logger.handlers = [handler]
+    logger.setLevel(logging.DEBUG)
+    yield logger, handler
+    handler.close()
+    logger.handlers = before
+    logger.setLevel(level)
 
 
-def test_passes_of_unknown_length_are_not_logged_as_finished(caplog):
-    with caplog.at_level(logging.INFO, logger="counterpoise"):
-        PassBar(io.StringIO())(1, 400, None)
-    assert not caplog.records
+def test_messages_stay_above_the_status_line_and_do_not_tear_bars(handled):
+    logger, handler = handled
+    screen = handler.line.stream
+    stage("fold 2 of 4", 0.25)
+    logger.debug("iteration %d", 7)
+    assert screen.screen() == [f" 25%|{6 * '#'}{18 * ' '}| fold 2 of 4  iteration 7"]
+    logger.warning("look out")
+    status = f" 25%|{6 * '#'}{18 * ' '}| fold 2 of 4  iteration 7"
+    assert screen.screen() == ["look out", status]
+    stage(None)
+    assert screen.screen() == ["look out", ""]
+    bar = PassBar(screen, every=0.0)
+    bar(1, 10, 20)
+    logger.warning("again")
+    above, below = screen.screen()[1:]
+    assert above == "again"
+    assert below.startswith("pass 1:  50%")
+    bar.close()
+    logger.debug("iteration 9")  # in no stage
+    assert screen.screen() == ["look out", "again", "iteration 9"]
+
+
+def test_elsewhere_only_messages_are_written(handled):
+    logger, handler = handled
+    handler.line.stream = plain = io.StringIO()
+    stage("fold 1 of 4", 0.0)
+    logger.debug("iteration 1")
+    logger.warning("look out")
+    assert plain.getvalue() == "look out\n"
+
+
+def test_bars_start_no_thread():
+    """A thread of tqdm's would be inherited by forks."""
+    before = threading.active_count()
+    bar = PassBar(Terminal(), every=0.0)
+    bar(1, 5, 10)
+    assert threading.active_count() == before
+    bar.close()
 
 
 # -- in a fit ------------------------------------------------------------------------------
@@ -224,9 +326,10 @@ def test_a_real_terminal_shows_a_bar_and_is_left_clean():
         shown += part
     os.close(ours)
     assert process.wait(timeout=60) == 0, shown
-    text = shown.decode()
-    assert re.search(r"\rpass 2 \[#{24}\] 100 %  600 rows.*?\x1b\[K", text)
-    assert text.endswith("\r\x1b[K"), "nothing is left of the bar"
+    screen = Terminal(newline="")
+    screen.write(shown.decode().replace("\r\n", "\n").replace("\x1b[K", ""))
+    assert any(line.startswith("pass 2: 100%") for line in screen.drawn())
+    assert screen.screen()[-1] == "", "nothing is left of the bar"
 
 
 # -- compilation ---------------------------------------------------------------------------
@@ -292,71 +395,3 @@ def test_compiling_on_no_rows_changes_no_answer(fresh):
     first = solve(X, y, g, nu=0.1)
     assert any("evaluate_dense" in key for key in compilation._ready if isinstance(key, tuple))
     assert solve(X, y, g, nu=0.1).coef.tobytes() == first.coef.tobytes()
-
-
-class TestTrainBar:
-    def test_speed_is_that_after_the_first_step(self, monkeypatch):
-        """The first step compiles and fills caches."""
-        now = [0.0]
-        monkeypatch.setattr("counterpoise.common.progress.time.monotonic", lambda: now[0])
-        screen = Terminal()
-        bar = TrainBar(1000, screen, every=0.0)
-        now[0] = 50.0
-        bar(100, 9.0)
-        assert "tokens/s" not in screen.getvalue()
-        now[0] = 54.0
-        bar(500, 4.25)
-        assert "500 tokens, loss 4.250, 100 tokens/s, 0:05 left" in screen.getvalue()
-        bar.close()
-
-    def test_elsewhere_it_is_logged_every_minute(self, monkeypatch, caplog):
-        now = [0.0]
-        monkeypatch.setattr("counterpoise.common.progress.time.monotonic", lambda: now[0])
-        bar = TrainBar(1000, io.StringIO())
-        with caplog.at_level("INFO", "counterpoise"):
-            for step in range(1, 10):
-                now[0] = 20.0 * step
-                bar(100 * step, 4.0)
-        assert len(caplog.records) == 3
-
-
-@pytest.fixture
-def handled():
-    """The library's log, shown by a handler on a made-up terminal."""
-    logger = logging.getLogger("counterpoise")
-    before, level = logger.handlers, logger.level
-    handler = StatusHandler(Terminal(), least=logging.WARNING)
-    handler.line.every = 0.0
-    logger.handlers = [handler]
-    logger.setLevel(logging.DEBUG)
-    yield logger, handler
-    handler.close()
-    logger.handlers = before
-    logger.setLevel(level)
-
-
-def test_what_is_under_way_shows_on_one_line(handled):
-    logger, handler = handled
-    stream = handler.line.stream
-    stage("fold 2 of 4", 0.25)
-    logger.debug("iteration %d", 7)
-    assert stream.getvalue().split("\r")[-1] == (
-        "[######..................]  25 %  fold 2 of 4  iteration 7\x1b[K"
-    )
-    logger.warning("look out")
-    assert stream.getvalue().endswith("\r\x1b[Klook out\n")  # above the line, which is cleared
-    logger.debug("iteration 8")
-    stage(None)
-    assert stream.getvalue().endswith("\r\x1b[K")
-    logger.debug("iteration 9")  # of no stage
-    assert stream.getvalue().split("\r")[-1] == "iteration 9\x1b[K"
-
-
-def test_elsewhere_only_messages_are_written(handled):
-    logger, handler = handled
-    plain = io.StringIO()
-    handler.line.stream = plain
-    stage("fold 1 of 4", 0.0)
-    logger.debug("iteration 1")
-    logger.warning("look out")
-    assert plain.getvalue() == "look out\n"

@@ -1,40 +1,42 @@
 """Two real processes over gloo: the same data, the same weights, the same model as one."""
 
 import json
-import subprocess
-import sys
+from dataclasses import replace
 
 import lm_workers
 import numpy as np
 import pytest
 from lm_problems import markov_corpus
-from paths import SUPPORT, environment
+from lm_runs import (
+    SIZES,
+    SPLITS,
+    STEP,
+    assert_close_model,
+    assert_same_model,
+    run_settings,
+)
+from paths import SUPPORT
+from ranks import run_ranks
 
+from counterpoise.common.toml import to_toml
 from counterpoise.lm import JsonlLog
+from counterpoise.lm.training.run_folder import RunFolder
+from counterpoise.lm.training.train import train
 
 pytestmark = pytest.mark.xdist_group("two processes")  # started once, by one worker
-
-SIZES = {"x": 6000, "y": 3000, "z": 1500}
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    return markov_corpus(tmp_path_factory.mktemp("lm") / "corpus", SIZES)
+    return markov_corpus(tmp_path_factory.mktemp("lm") / "corpus", SIZES, splits=SPLITS)
 
 
 @pytest.fixture(scope="module")
 def two(corpus, tmp_path_factory):
     """All jobs by two processes, started once: what each rank found, by job, and the folder."""
     out = tmp_path_factory.mktemp("two")
-    command = [
-        sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1",
-        "--nproc-per-node", "2", str(SUPPORT / "lm_workers.py"), ",".join(lm_workers.JOBS),
-        str(corpus.folder), str(out),
-    ]  # fmt: skip
-    done = subprocess.run(
-        command, capture_output=True, text=True, env=environment(OMP_NUM_THREADS="1"), timeout=600
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    worker = SUPPORT / "lm_workers.py"
+    run_ranks(worker, ",".join(lm_workers.JOBS), corpus.folder, out)
     found = {
         job: [json.loads((out / job / f"{rank}.json").read_text()) for rank in range(2)]
         for job in lm_workers.JOBS
@@ -79,7 +81,7 @@ def test_ranks_that_disagree_all_stop(two):
 
 
 @pytest.mark.parametrize("job", ["trainer", "lightning"])
-def test_frameworks_under_torchrun(corpus, two, tmp_path, job):
+def test_frameworks_on_two_ranks(corpus, two, tmp_path, job):
     one, two = lm_workers.JOBS[job](corpus, tmp_path), two[0][job]
     assert two[0]["world"] == 2
     assert two[0]["state"] == two[1]["state"]
@@ -87,3 +89,37 @@ def test_frameworks_under_torchrun(corpus, two, tmp_path, job):
     assert two[0]["state"]["mixture"]["cursors"] == one["state"]["mixture"]["cursors"]
     np.testing.assert_allclose(two[0]["weights"], one["weights"], rtol=1e-4)
     np.testing.assert_allclose(two[0]["parameters"], one["parameters"], atol=2e-5)
+
+
+@pytest.fixture(scope="module")
+def whole(corpus, tmp_path_factory):
+    """The run by one process."""
+    out = tmp_path_factory.mktemp("whole")
+    train(run_settings(corpus), out, progress=False)
+    return out
+
+
+@pytest.mark.parametrize("job", ["trained_ddp", "trained_fsdp"])
+def test_two_ranks_train_as_one_and_resume(whole, two, job):
+    out = two[1] / job
+    assert_close_model(out / "whole", whole, atol=5e-4)
+    ours, theirs = (RunFolder(f).evaluations.read() for f in (out / "whole", whole))
+    for mine, other in zip(ours, theirs, strict=True):
+        assert mine["report"] == pytest.approx(other["report"], abs=2e-3)
+        assert mine["shares"] == other["shares"]
+    assert_same_model(out / "resumed", out / "whole")
+
+
+def test_two_ranks_find_references(corpus, tmp_path):
+    """From the command line: train a model, measure it three times, and end."""
+    file = tmp_path / "c.toml"
+    asked = {"file": str(tmp_path / "r.json"), "model": "train", "tokens": STEP * 2}
+    chosen = run_settings(corpus, references=asked, evaluate={"final": 12})
+    file.write_text(to_toml(replace(chosen, out=str(tmp_path / "out")).table))
+    printed = run_ranks("-m", "counterpoise", "lm", "references", file)
+    found = json.loads((tmp_path / "r.json").read_text())
+    assert json.loads(printed[0]) == found["losses"]
+    assert printed[1] == ""
+    assert found["final"]["of"] == {"split": "test", "sequences": 12, "length": 16}
+    ended = RunFolder(tmp_path / "out" / "references" / "model").result
+    assert found["reported"]["losses"] == pytest.approx(ended["losses"], rel=1e-5)

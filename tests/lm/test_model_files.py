@@ -179,7 +179,7 @@ class TestWeights:
     def test_pickles_are_not_read(self, model, copied, tmp_path):
         (copied / "model.safetensors").unlink()
         torch.save(model.state_dict(), copied / "pytorch_model.bin")
-        with pytest.raises(FileNotFoundError, match=r"pytorch_model\.bin is a pickle"):
+        with pytest.raises(FileNotFoundError, match=r"pytorch_model\.bin, a pickle, is not read"):
             load_model(copied)
 
     def test_models_of_the_hub(self, model, copied, tmp_path, monkeypatch):
@@ -198,15 +198,15 @@ class TestWeights:
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
         with pytest.raises(ValueError, match=rf"'owner/lacks' has no weights for \['{QUERIES}'\]"):
             load_model("owner/lacks")
-        with pytest.raises(FileNotFoundError, match="'owner/pickled': there is no causal language"):
+        with pytest.raises(FileNotFoundError, match="'owner/pickled': transformers cannot load"):
             load_model("owner/pickled")
 
 
 class TestErrors:
     def test_nothing_there(self, tmp_path):
-        with pytest.raises(FileNotFoundError, match=r"no such file or folder.*'owner/name'"):
+        with pytest.raises(FileNotFoundError, match=r"does not exist.*'owner/name'"):
             load_checkpoint(tmp_path / "none")
-        with pytest.raises(FileNotFoundError, match="no such file or folder"):
+        with pytest.raises(FileNotFoundError, match="does not exist"):
             load_checkpoint("model.gguf")
         with pytest.raises(FileNotFoundError, match="with safetensors nor a"):
             load_checkpoint(tmp_path)
@@ -224,15 +224,13 @@ class TestErrors:
 
     def test_a_file_that_is_not_what_its_name_says(self, tmp_path):
         (tmp_path / "model.gguf").write_bytes(b"no model")
-        with pytest.raises(
-            ValueError, match="no causal language model that transformers can load in"
-        ):
+        with pytest.raises(ValueError, match="cannot load a causal language model from it"):
             load_checkpoint(tmp_path)
 
     def test_a_model_without_its_tokenizer(self, saved, tmp_path):
         for name in ("config.json", "model.safetensors"):
             shutil.copy(saved / name, tmp_path)
-        with pytest.raises((FileNotFoundError, ValueError), match="there is no tokenizer"):
+        with pytest.raises((FileNotFoundError, ValueError), match="cannot load a tokenizer"):
             load_checkpoint(tmp_path)
 
     @pytest.mark.parametrize("dtype", ["float23", "int8", 16])

@@ -5,17 +5,22 @@ import json
 import re
 import subprocess
 import sys
+import warnings
 from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
-from report_fits import HOSTILE, blocks_of, by_id, data_of, fitted, long_fit
+from report_fits import HOSTILE, blocks_of, by_id, data_of, fitted, long_fit, rows_of
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.pipeline import Pipeline
 
 import counterpoise
+from counterpoise import baselines
 from counterpoise.common.jsonable import plain
-from counterpoise.report import fit_page, page, write_report
+from counterpoise.report import blocks, fit_page, page, write_page, write_report
 from counterpoise.report.curves import CURVES, POINTS, foremost, thin, wide
+from counterpoise.report.fit.page import SECTIONS
 from counterpoise.report.page import json_text
 from counterpoise.storage.models import save
 
@@ -141,6 +146,13 @@ def test_hostile_columns_and_files_too():
     assert bad in data_of(html)["title"]
 
 
+def test_a_path_that_is_no_text_can_be_written(tmp_path):
+    model, record = fitted()
+    bad = dataclasses.replace(record.data, path="rows\udcff.csv")
+    write_page(fit_page(model, dataclasses.replace(record, data=bad)), tmp_path)
+    assert "rows\\udcff.csv" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
 def test_only_the_pages_own_scripts_may_run(hostile):
     (policy,) = [
         a[2] for a in Outline(own(hostile)).attributes if a[1] == "content" and "src" in a[2]
@@ -155,21 +167,23 @@ def test_only_the_pages_own_scripts_may_run(hostile):
 # Content -------------------------------------------------------------------------------------
 TITLES = [
     "Risks by group",
-    "Weights and risks along the way",
+    "How the fit was reached",
     "Average against worst group",
     "Residuals by group",
-    "Assumptions",
+    "Do the theory's assumptions hold for this data?",
     "Certificate",
-    "The data, and how to repeat it",
+    "Data and provenance",
 ]
 
 
 @pytest.mark.parametrize("cv", [False, True])
-@pytest.mark.parametrize("judged", [False, True])
-def test_a_page_has_all_its_parts(cv, judged):
-    model, record = fitted(cv=cv, judged=judged)
-    data = data_of(fit_page(model, record))
+@pytest.mark.parametrize("compared", [False, True])
+def test_a_page_has_all_its_parts(cv, compared):
+    model, record = fitted(cv=cv, compared=compared)
+    html = fit_page(model, record)
+    data = data_of(html)
     assert [part["title"] for part in data["sections"]] == TITLES
+    assert f"Counterpoise {counterpoise.__version__}. The fit was made {record.made}." in html
     ids = [block["id"] for block in blocks_of(data) if "id" in block]
     assert len(ids) == len(set(ids))
     assert {"risks", "risk-table", "weights", "residuals", "verdict-table"} <= set(ids)
@@ -178,31 +192,30 @@ def test_a_page_has_all_its_parts(cv, judged):
     assert ("--cv" in text) == (not cv)
     assert record.command in [b["text"] for b in blocks_of(data) if b["is"] == "code"]
     assert str(model.certificate_) in text.encode().decode("unicode_escape")
-    assert data["version"] == counterpoise.__version__
-    assert ("seen by both fits" in " ".join(data["lead"])) == (not judged)
+    assert ("fitted to these rows" in " ".join(data["lead"])) == (not compared)
 
 
 def test_the_lead_says_what_came_of_it():
     model, record = fitted()
-    judged = record.judged
+    compared = record.comparison
     (lead, *_) = data_of(fit_page(model, record))["lead"]
-    for value in (judged.plain.worst.value, judged.ours.worst.value):
+    for value in (compared.plain.worst.value, compared.ours.worst.value):
         assert f"{value:.4g}" in lead
     assert "lower" in lead
-    assert judged.how in lead
+    assert compared.how in lead
 
 
 def test_a_worse_fit_is_called_worse():
     model, record = fitted()
-    judged = record.judged
+    compared = record.comparison
     turned = dataclasses.replace(
-        judged,
-        plain=judged.ours,
-        ours=judged.plain,
-        plain_average=judged.ours_average,
-        ours_average=judged.plain_average,
+        compared,
+        plain=compared.ours,
+        ours=compared.plain,
+        plain_average=compared.ours_average,
+        ours_average=compared.plain_average,
     )
-    data = data_of(fit_page(model, dataclasses.replace(record, judged=turned)))
+    data = data_of(fit_page(model, dataclasses.replace(record, comparison=turned)))
     assert "higher" in data["title"]
     assert any("fares worse" in words for words in data["lead"])
     assert data["figures"][0]["tone"] == "bad"
@@ -216,15 +229,15 @@ def test_numbers_are_those_of_the_record():
     for label in model.groups_.tolist():
         _, rows, before, after, change, weight = found[label]
         assert rows == 60
-        assert before == pytest.approx(list(record.judged.plain[label]), rel=1e-4)
-        assert after == pytest.approx(list(record.judged.ours[label]), rel=1e-4)
+        assert before == pytest.approx(list(record.comparison.plain[label]), rel=1e-4)
+        assert after == pytest.approx(list(record.comparison.ours[label]), rel=1e-4)
         assert change == pytest.approx(after[0] / before[0] - 1, rel=1e-3, abs=1e-4)
         at = model.groups_.tolist().index(label)
         assert weight == pytest.approx(model.group_weights_[at], rel=1e-4, abs=1e-12)
 
 
 def test_without_held_out_rows_risks_are_those_of_the_fit():
-    model, record = fitted(judged=False)
+    model, record = fitted(compared=False)
     table = by_id(data_of(fit_page(model, record)), "risk-table")
     found = {row[0]: row for row in table["rows"]}
     for k, label in enumerate(model.groups_.tolist()):
@@ -256,25 +269,99 @@ def test_groups_of_any_kind(labels):
 
 
 def test_a_record_with_nothing_but_the_fit():
-    model, record = fitted(judged=False, diagnosed=False, residuals=None)
+    model, record = fitted(compared=False, diagnosed=False, residuals=None)
     data = data_of(fit_page(model, record))
-    assert [part["title"] for part in data["sections"]] == TITLES
+    assert [part["title"] for part in data["sections"]] == [t for t in TITLES if "Resid" not in t]
     assert "average over all rows is not known" in data["lead"][0]
     assert len(data["figures"]) == 3
+
+
+def in_memory(record, **changes):
+    """The record of a fit to arrays: no file, no command, nothing to compare with."""
+    unknown = dict.fromkeys(("path", "format", "bytes", "digest", "target", "group", "weight"))
+    data = dataclasses.replace(record.data, **unknown, features=[], notes=[])
+    return dataclasses.replace(record, command=None, data=data, **changes)
+
+
+def test_arrays_have_a_page_without_files_and_commands():
+    model, record = fitted(compared=False, diagnosed=False)
+    html = fit_page(model, in_memory(record, plain_risks=None, options={}))
+    data = data_of(html)
+    assert data["title"].startswith("Label by groups: the worst group's risk is ")
+    assert f"{model.group_risks_.max():.4g}" in data["lead"][0]
+    assert [column["name"] for column in by_id(data, "risk-table")["columns"]] == [
+        "Group", "Risk, this fit", "Weight",
+    ]  # fmt: skip
+    assert not [block for block in blocks_of(data) if block["is"] == "code"]
+    shown = html.split(page.plotly_js())[0].split("<body>")[1] + json.dumps(data)
+    assert "None" not in shown.split("<script>")[0]
+    assert "--cv" not in shown
+    assert "GroupDRONeuronCV" in shown
+
+
+@pytest.mark.parametrize("kind", [getattr(baselines, name) for name in baselines.__all__])
+def test_baselines_have_a_page(kind):
+    """Methods without a certificate or weights along the way leave these parts out."""
+    X, y, groups = rows_of(["a", "b"])
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
+        model = kind("identity", max_iter=20).fit(X, y, groups=groups)
+    record = dataclasses.replace(fitted(["a", "b"])[1], options=model.get_params())
+    data = data_of(fit_page(model, record))
+    parts = [part["id"] for part in data["sections"]]
+    assert ("certificate" in parts) == hasattr(model, "certificate_")
+    assert parts[0] == "risks"
+    assert parts[-1] == "repeat"
+
+
+def test_a_pipeline_is_shown_by_its_last_step():
+    model, record = fitted()
+    assert fit_page(Pipeline([("neuron", model)]), record) == fit_page(model, record)
+
+
+def test_a_section_is_one_function():
+    def loudest(fit):
+        return blocks.section("own", "My own", blocks.text(f"hardest: {fit.names[fit.order[0]]}"))
+
+    model, record = fitted()
+    data = data_of(fit_page(model, record, sections=[*SECTIONS, loudest, lambda fit: None]))
+    assert [part["title"] for part in data["sections"]] == [*TITLES, "My own"]
+    assert data["sections"][-1]["blocks"][0]["paragraphs"] == ["hardest: a"]
+
+
+def test_groups_that_only_the_judged_rows_have():
+    """A group that appears in new rows alone is shown, without a weight."""
+    model, record = fitted()
+    compared = record.comparison
+
+    def renamed(found):
+        labels = found.labels.astype(object)
+        labels[0] = "new"
+        return dataclasses.replace(found, labels=labels)
+
+    compared = dataclasses.replace(
+        compared, plain=renamed(compared.plain), ours=renamed(compared.ours)
+    )
+    data = data_of(fit_page(model, dataclasses.replace(record, comparison=compared)))
+    rows = {row[0]: row for row in by_id(data, "risk-table")["rows"]}
+    assert rows["new"][3][0] == pytest.approx(compared.ours.values[0], rel=1e-4)
+    assert rows["new"][-1] is None
+    assert rows[str(model.groups_[0])][2] == [None] * 3
 
 
 def test_groups_that_were_not_judged_are_told_apart():
     """A group without held-out rows: unknown, and last."""
     model, record = fitted()
-    judged = record.judged
+    compared = record.comparison
 
     def without(found):
         kept = slice(1, None)
         columns = {n: getattr(found, n)[kept] for n in ("labels", "sizes", "values", "low", "high")}
         return dataclasses.replace(found, **columns)
 
-    judged = dataclasses.replace(judged, plain=without(judged.plain), ours=without(judged.ours))
-    data = data_of(fit_page(model, dataclasses.replace(record, judged=judged)))
+    compared = dataclasses.replace(
+        compared, plain=without(compared.plain), ours=without(compared.ours)
+    )
+    data = data_of(fit_page(model, dataclasses.replace(record, comparison=compared)))
     *_, last = by_id(data, "risk-table")["rows"]
     assert last[:4] == [str(model.groups_[0]), 0, [None] * 3, [None] * 3]
 
@@ -286,7 +373,7 @@ def test_many_groups_and_iterations_stay_small():
     chart = by_id(data, "weights")
     assert len(chart["series"]) == CURVES
     assert max(len(series["x"]) for series in chart["series"]) <= POINTS
-    assert "at most 400" in chart["caption"]
+    assert "at most 400 are drawn" in chart["caption"]
     assert f"{CURVES} of 1,000 groups" in chart["caption"]
     assert len(by_id(data, "risks")["names"]) <= 60
     assert len(by_id(data, "risk-table")["rows"]) == 1000
@@ -352,19 +439,21 @@ def test_a_file_that_stands_there_stays_whole(tmp_path):
     assert data_of((tmp_path / "fit" / "report.html").read_text(encoding="utf-8"))
 
 
-def test_without_plotly_the_error_says_what_to_install(monkeypatch):
-    page.plotly_js.cache_clear()
-    monkeypatch.setitem(sys.modules, "plotly", None)
-    with pytest.raises(ImportError, match=r"pip install 'counterpoise\[report\]'"):
-        page.plotly_js()
-    page.plotly_js.cache_clear()
+@pytest.mark.parametrize("name", ["plotly", "jinja2"])
+def test_without_its_libraries_the_error_says_what_to_install(monkeypatch, name):
+    model, record = fitted()
+    needs = {"plotly": page.plotly_js, "jinja2": page._template}[name]
+    needs.cache_clear()
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ImportError, match=rf"{name}; .*pip install 'counterpoise\[report\]'"):
+        fit_page(model, record)
 
 
-def test_importing_reports_imports_neither_plotly_nor_torch():
+def test_importing_reports_imports_no_heavy_library():
     code = (
-        "import sys, counterpoise.report.fit, counterpoise.lm.report.run\n"
+        "import sys, counterpoise.report.fit.page, counterpoise.lm.report.run\n"
         "import counterpoise.lm.report.comparison\n"
-        "print([m for m in ('plotly', 'torch', 'matplotlib') if m in sys.modules])"
+        "print([m for m in ('jinja2', 'plotly', 'torch', 'matplotlib') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

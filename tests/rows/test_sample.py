@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 
 from counterpoise import Chunks, relu, solve
-from counterpoise.rows.engines.dispatch import open_engine
+from counterpoise.rows.backends import open_engine
 from counterpoise.rows.sample import LEAST, RowSample
 
 
@@ -101,7 +101,7 @@ def engines():
     ("kind", "given"), list(engines()), ids=lambda v: v if isinstance(v, str) else ""
 )
 def test_engines_sample_their_rows_without_a_read(kind, given, monkeypatch):
-    monkeypatch.setattr("counterpoise.rows.engines.dispatch.stays_on_device", lambda X: True)
+    monkeypatch.setattr("counterpoise.rows.backends.TorchBackend.in_place", lambda *_: True)
     X, _, codes, _ = rows()
     engine = open_engine(*given, None, relu(), intercept=True, centred=True)
     before = engine.passes

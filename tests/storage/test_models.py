@@ -13,6 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from problems import neuron_data
 from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import KFold
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from counterpoise import AdaptiveSteps, CVaR, GroupDRONeuron, GroupDRONeuronCV, baselines, load
 from counterpoise.activations import Activation, huber_relu, leaky_relu
@@ -25,6 +28,7 @@ from counterpoise.storage.models import (
     save,
 )
 from counterpoise.storage.packing import Packer, unpack
+from counterpoise.tabular import TableEncoder
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +130,7 @@ def test_files_are_open_and_the_same_each_time(model, tmp_path):
     }
     whole = json.loads((one / "model.json").read_text())
     assert whole["format"] == "counterpoise model"
-    assert whole["version"] == 1
+    assert whole["version"] == 2
     with np.load(one / whole["arrays"]["file"], allow_pickle=False) as arrays:
         member = whole["arrays"]["members"]["model.coef_"]
         np.testing.assert_array_equal(arrays[member], model.coef_)
@@ -202,9 +206,9 @@ def test_damage_is_refused(model, tmp_path):
     broken(cut("model.json"), "not JSON")
     broken(cut(arrays), "checksum")
     broken(flip, "checksum")
-    broken(lambda folder: (folder / arrays).unlink(), "missing; a model is its whole folder")
+    broken(lambda folder: (folder / arrays).unlink(), "missing; a model is a whole folder")
     broken(lambda folder: (folder / "model.json").unlink(), "holds no model.json")
-    broken(lambda folder: changed(folder, lambda w: w.update(version=2)), "version 2.*upgrade")
+    broken(lambda folder: changed(folder, lambda w: w.update(version=3)), "version 3.*upgrade")
     broken(lambda folder: changed(folder, lambda w: w.update(version=0)), "version 0.*fit")
     broken(lambda folder: changed(folder, resealed(lambda w: w.update(arrays=None))), "name the")
     broken(lambda folder: changed(folder, resealed(naming(".."))), "name the file")
@@ -212,9 +216,7 @@ def test_damage_is_refused(model, tmp_path):
     broken(lambda folder: changed(folder, resealed(naming("."))), "name the file|is missing")
     for name in ("activation_", "intercept_", "status_", "groups_", "n_features_in_"):
         edit = resealed(lambda w, name=name: w["content"]["model"]["fitted"].pop(name))
-        broken(lambda folder, edit=edit: changed(folder, edit), "not whole")
-    edit = resealed(lambda w: w["content"]["model"]["fitted"].update(columns_="x"))
-    broken(lambda folder: changed(folder, edit), "not whole")
+        broken(lambda folder, edit=edit: changed(folder, edit), f"incomplete.*{name} is missing")
     (fresh.parent / "deep").mkdir()
     (fresh.parent / "deep" / "model.json").write_text("[" * 100_000)
     with pytest.raises(ModelFileError, match="not JSON"):
@@ -260,10 +262,39 @@ def forged(tmp_path, tree):
     _write(tmp_path, {"model": tree, "record": None}, {})
 
 
+def test_pipelines_of_a_table(rows, tmp_path):
+    X, y, groups = rows
+    frame = {"size": X[:, 0], "town": np.array(["A", "B"])[(X[:, 1] > 0).astype(int)]}
+    steps = [("table", TableEncoder(missing="impute")), ("neuron", GroupDRONeuron("identity"))]
+    model = Pipeline(steps).fit(frame, y, neuron__groups=groups)
+    again = load(save(model, tmp_path))
+    assert [name for name, _ in again.steps] == ["table", "neuron"]
+    assert again[0].layout_ == model[0].layout_
+    assert again[0].get_params() == model[0].get_params()
+    np.testing.assert_array_equal(again.predict(frame), model.predict(frame))
+
+    def narrower(w):
+        encoder = w["content"]["model"]["steps"][0][1]["fitted"]
+        encoder["layout_"]["fields"]["features"]["items"].pop()
+        encoder["feature_names_in_"]["items"].pop()
+
+    changed(tmp_path, resealed(narrower))
+    with pytest.raises(ModelFileError, match="different numbers of features"):
+        load(tmp_path)
+
+
 @pytest.mark.parametrize(
     "tree",
     [
         {"!": "os.system"},
+        {"!": "pipeline", "steps": []},
+        {"!": "pipeline", "steps": [["a", {"!": "array", "name": "x"}]]},
+        {
+            "!": "pipeline",
+            "steps": [
+                ["a", {"!": "estimator", "class": "TableEncoder", "parameters": {}, "fitted": {}}]
+            ],
+        },
         {"!": "estimator", "class": "Pipeline", "parameters": {}, "fitted": {}},
         {"!": "estimator", "class": "GroupDRONeuron", "parameters": {}, "fitted": {"__class__": 1}},
         {"!": "estimator", "class": "GroupDRONeuron", "parameters": {"x": 1}, "fitted": {}},
@@ -280,12 +311,12 @@ def test_forged_content_is_refused(tree, tmp_path):
 
 
 def test_what_cannot_be_stored_is_said(rows, tmp_path):
-    from sklearn.model_selection import KFold
-
     X, y, _ = rows
     ramp = Activation(lambda t: np.maximum(t, 0.25 * t), None, 1.0, 1.0, name="ramp")
-    with pytest.raises(TypeError, match=r"activation of your own \('ramp'\).*coef_"):
+    with pytest.raises(TypeError, match=r"your own Activation \('ramp'\).*coef_"):
         GroupDRONeuron(ramp).fit(X, y).save(tmp_path / "own")
+    with pytest.raises(TypeError, match=r"of type StandardScaler.*pipeline\[-1\]"):
+        save(make_pipeline(StandardScaler(), GroupDRONeuron()).fit(X, y), tmp_path / "own")
     with pytest.raises(TypeError, match="cv is of type KFold"):
         GroupDRONeuronCV("identity", nus=[1.0], cv=KFold(3)).fit(X, y).save(tmp_path / "own")
     assert not (tmp_path / "own").exists()
@@ -330,7 +361,7 @@ def test_files_of_others_are_left_alone(model, rows, tmp_path):
     assert len(tables_of(tmp_path)) == 6  # the first model's arrays alone are gone
     assert (tmp_path / "model-old.npz").read_text() == "mine"
     (tmp_path / "model.json").write_text('{"layers": 3}')
-    with pytest.raises(FileExistsError, match="is no counterpoise model; choose another folder"):
+    with pytest.raises(FileExistsError, match="not a counterpoise model; choose another folder"):
         model.save(tmp_path)
     assert (tmp_path / "model.json").read_text() == '{"layers": 3}'
     (tmp_path / "model.json").write_text('{"format": "counterpoise mo')  # cut short: ours
@@ -340,7 +371,7 @@ def test_files_of_others_are_left_alone(model, rows, tmp_path):
 
 def test_a_folder_that_cannot_be_made(model, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(NotADirectoryError, match="cannot be made"):
+    with pytest.raises(NotADirectoryError, match="cannot be created"):
         model.save(tmp_path / "file" / "below")
 
 
@@ -348,7 +379,7 @@ WRITER = """
 import sys
 from counterpoise import load
 model = load(sys.argv[1])
-for _ in range(30):
+for _ in range(10):
     model.save(sys.argv[2])
     load(sys.argv[2])
 """
@@ -377,8 +408,6 @@ def test_a_model_keeps_its_own_record(model, tmp_path):
     assert load_record(model.save(tmp_path)) is None
     save(model, tmp_path, {"made": "here"})
     assert read_document(tmp_path)["record"] == {"made": "here"}
-    with pytest.raises(ModelFileError, match="without a record"):
-        load_fit(tmp_path)  # a record is a FitRecord
     model.save(tmp_path)
     assert load_record(tmp_path) is None
     assert len(tables_of(tmp_path)) == 2

@@ -1,5 +1,7 @@
-"""A real browser for tests: Chromium, driven by Playwright. A file of tests imports the fixtures
-``chromium``, ``visits`` and ``visit`` from here."""
+"""A real browser for tests: Chromium, driven by Playwright.
+
+A file of tests imports the fixtures ``chromium``, ``visits`` and ``visit`` from here.
+"""
 
 import os
 import shutil
@@ -11,7 +13,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 
 
 def find_chromium():
-    """The browser's path: the variable CHROMIUM, or one of the usual names; None without one."""
+    """Find the browser: the variable CHROMIUM, or one of the usual names; None without one."""
     asked = os.environ.get("CHROMIUM")
     if asked:
         return shutil.which(asked)
@@ -19,7 +21,7 @@ def find_chromium():
 
 
 def lacking(what):
-    """Without a browser there is nothing to test, except where tests are to be complete."""
+    """Skip tests that need a browser; fail them where CI is set."""
     if os.environ.get("CI"):
         pytest.fail(f"{what}; CI is set, so the tests in a browser must run")
     pytest.skip(what)
@@ -27,7 +29,11 @@ def lacking(what):
 
 @pytest.fixture(scope="module")
 def chromium():
-    """A running browser, one for the file of tests (and one for each process of pytest-xdist)."""
+    """A running browser for one file of tests.
+
+    A browser for the whole session would save a second, but Playwright keeps an event loop running
+    in the main thread, in which other tests could not run their own.
+    """
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:
@@ -43,7 +49,7 @@ def chromium():
 
 @dataclass
 class Visit:
-    """A page that was opened from a file, and all it did that it should not."""
+    """A page opened from a file, and everything that went wrong in it."""
 
     page: object
     troubles: list = field(default_factory=list)
@@ -70,12 +76,13 @@ class Visits:
     def __init__(self, chromium, folder):
         self.chromium, self.folder, self.all = chromium, folder, []
 
-    def go(self, html, *, width=1280, scheme="light"):
-        """Open the text of a page from a file."""
+    def go(self, html, *, width=1280, scheme="light", **context):
+        """Open the text of a page from a file, in a context with these options."""
         file = self.folder / f"page-{len(self.all)}.html"
         file.write_text(html, encoding="utf-8")
         size = {"width": width, "height": 900}
-        seen = Visit(self.chromium.new_context(viewport=size, color_scheme=scheme).new_page())
+        context = self.chromium.new_context(viewport=size, color_scheme=scheme, **context)
+        seen = Visit(context.new_page())
         self.all.append(seen)
         note = seen.troubles.append
         seen.page.on("console", lambda m: note(f"console: {m.text}"))
@@ -102,4 +109,5 @@ def visits(chromium, tmp_path_factory):
 def visit(visits):
     """Opens a page; when the test ends, nothing may have gone wrong in any."""
     yield visits.go
-    assert [trouble for seen in visits.all for trouble in seen.troubles] == []
+    troubles = [trouble for seen in visits.all for trouble in seen.troubles]
+    assert not troubles, troubles

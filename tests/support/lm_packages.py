@@ -8,7 +8,7 @@ import sys
 import tarfile
 import zipfile
 
-from counterpoise.lm.sources.registry import PACKAGES
+from experiments.corpora.domains import PACKAGES
 
 PROSE = "The sea was calm, and {} ships lay in the bay; nobody knew whose they were.\n"
 

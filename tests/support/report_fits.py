@@ -4,11 +4,18 @@ import functools
 import json
 import re
 from copy import copy
+from html import unescape
 
 import numpy as np
 
 from counterpoise import GroupDRONeuron, GroupDRONeuronCV, risk_intervals
-from counterpoise.assessment.record import QUANTILES, DataFacts, FitRecord, Judged, Residuals
+from counterpoise.assessment.record import (
+    QUANTILES,
+    DataFacts,
+    FitRecord,
+    Residuals,
+    RiskComparison,
+)
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -33,7 +40,7 @@ def rows_of(labels, rows=60, seed=0):
     return X, y, np.array(labels)[codes]
 
 
-def record_of(model, X, y, groups, *, judged=True, diagnosed=True, **changes):
+def record_of(model, X, y, groups, *, compared=True, diagnosed=True, **changes):
     """What ``counterpoise fit`` would keep of a fit to these rows."""
     plain = GroupDRONeuron(model.activation, nu=np.inf, prior="rows").fit(X, y, groups=groups)
     said = {"plain": plain.predict(X), "ours": model.predict(X)}
@@ -57,8 +64,8 @@ def record_of(model, X, y, groups, *, judged=True, diagnosed=True, **changes):
         data=data,
         risks=model.group_risks_,
         plain_risks=plain.group_risks_,
-        judged=Judged(how="rows held out, in 5 folds", held_out=True, **risks, **means)
-        if judged
+        comparison=RiskComparison(how="rows held out, in 5 folds", held_out=True, **risks, **means)
+        if compared
         else None,
         residuals=Residuals(labels=model.groups_, levels=QUANTILES, **quantiles),
         diagnosis=model.diagnose_ if diagnosed else None,
@@ -96,9 +103,24 @@ def long_fit(groups=1000, iterations=10_000):
 
 
 def data_of(html):
-    """The block of JSON that a page is drawn from."""
+    """What a page is drawn from: its JSON, and the title, lead and key figures of its head."""
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.S)
-    return json.loads(found.group(1))
+    head = html[: found.start()]
+
+    def texts(pattern):
+        return [unescape(text) for text in re.findall(pattern, head, re.S)]
+
+    (title,) = texts(r"<h1>(.*?)</h1>")
+    figures = [
+        dict(zip(("tone", "name", "value", "remark"), map(unescape, one), strict=True))
+        for one in re.findall(
+            r'<div(?: class="(\w+)")?><dt>(.*?)</dt><dd class="value">(.*?)</dd>'
+            r'<dd class="remark">(.*?)</dd>',
+            head,
+        )
+    ]
+    lead = texts(r'<p class="lead">(.*?)</p>')
+    return json.loads(found.group(1)) | {"title": title, "lead": lead, "figures": figures}
 
 
 def blocks_of(data):

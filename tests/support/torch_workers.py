@@ -1,12 +1,13 @@
-"""What real processes run for the tests of `GroupDROLoss`; started by torchrun.
+"""Tasks that two processes run for the tests of `GroupDROLoss`; see `ranks.run_ranks`.
 
-    python -m torch.distributed.run --nproc-per-node 2 tests/torch_workers.py FILE
+    torch_workers.py FILE
 
 Each rank writes what it found to FILE.RANK.
 """
 
 from __future__ import annotations
 
+import gc
 import sys
 
 import numpy as np
@@ -150,6 +151,8 @@ def main():
     rank, world = dist.get_rank(), dist.get_world_size()
     found = {task.__name__: task(rank, world) for task in TASKS}
     torch.save(found, f"{sys.argv[1]}.{rank}")
+    gc.collect()  # no wrapped model may outlive the process group
+    dist.barrier()
     dist.destroy_process_group()
 
 

@@ -15,7 +15,7 @@ from counterpoise.tabular import (
     DataError,
     Feature,
     as_table,
-    learn_columns,
+    learn_layout,
     open_table,
     read_rows,
     table,
@@ -24,7 +24,7 @@ from counterpoise.tabular.roles import check_roles
 
 
 def learn(data, target="y", **options):
-    return learn_columns(data, target=target, **options)
+    return learn_layout(data, target=target, **options)
 
 
 # -- what cannot be a feature ----------------------------------------------------------------
@@ -35,14 +35,17 @@ DAY = datetime.datetime(2020, 1, 2, 3, 4)
 @pytest.mark.parametrize(
     ("values", "told"),
     [
-        ([DAY.date()] * 2, "'c' holds dates: derive the month, the weekday"),
-        ([DAY] * 2, "'c' holds dates with times: derive .*hour.*days since.* or .*--drop c"),
+        ([DAY.date()] * 2, "'c' holds dates: derive columns from it"),
+        ([DAY] * 2, r"'c' holds dates with times: derive .*hour.*days since.* or .*drop=\['c'\]"),
         ([DAY.time()] * 2, "'c' holds times of day"),
         ([DAY - DAY] * 2, "'c' holds durations"),
-        ([None] * 2, "'c' holds no value: leave it out with --drop c"),
-        (pa.array([None] * 2, pa.float64()), "'c' has no value at all: leave it out with --drop c"),
-        (pa.array([None] * 2, pa.string()), "'c' has no value at all"),
-        ([[1], [2]], "'c' holds list.*: split it into columns of numbers or text, or .*--drop c"),
+        ([None] * 2, r"'c' holds no value: leave it out with drop=\['c'\]"),
+        (pa.array([None] * 2, pa.float64()), r"'c' has no values: leave it out with drop=\['c'\]"),
+        (pa.array([None] * 2, pa.string()), "'c' has no values"),
+        (
+            [[1], [2]],
+            r"'c' holds list.*: split it into columns of numbers or text, or .*drop=\['c'\]",
+        ),
         ([{"a": 1}] * 2, "'c' holds struct"),
         ([b"a", b"b"], "'c' holds binary"),
     ],
@@ -51,7 +54,7 @@ DAY = datetime.datetime(2020, 1, 2, 3, 4)
 def test_columns_that_cannot_be_features_are_named(values, told, missing):
     with pytest.raises(DataError, match=told):
         learn({"c": values, "x": [1, 2], "y": [1, 2]}, missing=missing)
-    assert learn({"c": values, "x": [1, 2], "y": [1, 2]}, drop=["c"]).columns.names == ("x",)
+    assert learn({"c": values, "x": [1, 2], "y": [1, 2]}, drop=["c"]).layout.names == ("x",)
 
 
 def test_all_columns_that_cannot_be_features_are_named_at_once():
@@ -62,20 +65,20 @@ def test_all_columns_that_cannot_be_features_are_named_at_once():
 
 def test_dates_in_csv_are_refused_with_the_hint(tmp_path):
     path = csv(tmp_path, "day,y\n2020-01-01,1\n2020-01-02,2\n")
-    with pytest.raises(DataError, match=r"'day' holds dates: derive .* --drop day"):
+    with pytest.raises(DataError, match=r"'day' holds dates: derive .* drop=\['day'\]"):
         learn(open_table(path))
 
 
 def test_names_in_hints_are_written_for_a_shell():
-    with pytest.raises(DataError, match=r"--drop 'the day'"):
+    with pytest.raises(DataError, match=r"drop=\['the day'\]"):
         learn({"the day": [DAY] * 2, "x": [1, 2], "y": [1, 2]})
 
 
 @pytest.mark.parametrize(
     ("values", "told"),
     [
-        (["01/02/2020", "13/2/21"], "'c' holds dates, such as '01/02/2020': derive the month"),
-        (["2020/1/2 10:30", "2020/1/3"], "'c' holds dates.*--drop c, or say --categorical c"),
+        (["01/02/2020", "13/2/21"], "'c' holds dates, such as '01/02/2020': derive columns"),
+        (["2020/1/2 10:30", "2020/1/3"], r"'c' holds dates.*drop=\['c'\], or use categorical="),
         (["2020-01-02T10:30:00Z", "2020-01-03"], "'c' holds dates"),
         (["01 Jan 2020", "2-February-21"], "'c' holds dates, such as '01 Jan 2020'"),
         (["Jan 1, 2020", "Sept. 2nd, 2021"], "'c' holds dates, such as 'Jan 1, 2020'"),
@@ -89,16 +92,22 @@ def test_names_in_hints_are_written_for_a_shell():
             ["2020-01", "2021-12", "?"],
             r"'c' holds dates, such as '2020-01', and text, such as '\?'",
         ),
-        (["1,5", "2"], r"'c' holds numbers such as '1,5': write 1234.5.*--decimal ','.*--drop c"),
+        (
+            ["1,5", "2"],
+            r"'c' holds numbers such as '1,5': write 1234.5.*decimal=','.*drop=\['c'\]",
+        ),
         (["1,000", "12,345.5"], "'c' holds numbers such as '1,000'"),
-        (["1.234,50", "2,5"], r"'c' holds numbers such as '1.234,50'.*--decimal ','"),
+        (["1.234,50", "2,5"], r"'c' holds numbers such as '1.234,50'.*decimal=','"),
         (["1.234.567", "1"], "'c' holds numbers such as '1.234.567'"),
         (["1 234", "1'234.5"], "'c' holds numbers such as '1 234'"),
         (["1\u202f234,5", "12,34,567"], "'c' holds numbers such as '1"),
-        (["12 %", "3.5%"], "'c' holds numbers such as '12 %'.*--categorical c"),
+        (["12 %", "3.5%"], "'c' holds numbers such as '12 %'.*categorical="),
         (["-$1,200", "€ 3", "4 £"], "'c' holds numbers such as '-[$]1,200'"),
         (["1,5", "2,5", "-"], "'c' holds numbers such as '1,5', and text, such as '-': .*empty"),
-        (["1", "2"], "'c' holds numbers as text, such as '1': save .*--drop c, or .*--categorical"),
+        (
+            ["1", "2"],
+            r"'c' holds numbers as text, such as '1': save .*drop=\['c'\], or .*categorical=",
+        ),
         (["1", "2", "?"], r"'c' has numbers and text, such as '\?': leave these cells empty, "),
         (["-1", "2.5", "-", "n.a."], "'c' has numbers and text, such as '-', 'n.a.': leave"),
         (["1", "2", " "], "'c' has numbers and text, such as ' ': leave"),
@@ -116,11 +125,11 @@ def test_other_spellings_of_dates_and_numbers_are_found(values, told):
         with pytest.raises(DataError, match=told):
             learn(data)
     else:
-        assert learn(data).columns.width == n
-    assert learn(data, categorical=["c"]).columns.width == n
-    assert learn(data, group="c", features=["c", "x"]).columns.width == n, "groups are names"
+        assert learn(data).layout.width == n
+    assert learn(data, categorical=["c"]).layout.width == n
+    assert learn(data, group="c", features=["c", "x"]).layout.width == n, "groups are names"
     named = {**data, "c": pa.array(values).dictionary_encode()}
-    assert learn(named).columns.width == n, "as the table says"
+    assert learn(named).layout.width == n, "as the table says"
 
 
 @pytest.mark.parametrize(
@@ -139,7 +148,7 @@ def test_other_spellings_of_dates_and_numbers_are_found(values, told):
 def test_names_that_have_digits_are_categories(values):
     n = len(values)
     data = {"c": values, "x": list(range(n)), "y": list(range(n))}
-    assert learn(data).columns.width == n
+    assert learn(data).layout.width == n
 
 
 def test_missing_marks_in_csv_are_told(tmp_path):
@@ -153,8 +162,8 @@ def test_days_written_as_integers_are_noted():
     data = {"day": days, "id": [d + 40 for d in days], "x": list(range(40)), "y": list(range(40))}
     notes = learn(data).notes
     assert len(notes) == 1
-    assert "'day' has numbers such as 20200131 that look like dates" in notes[0]
-    assert "derive the month" in notes[0]
+    assert "'day' has numbers such as 20200131, which look like dates" in notes[0]
+    assert "derive columns" in notes[0]
     some = {**data, "day": [*days[:-1], 0]}
     assert any("look like dates" in note for note in learn(some).notes), "nearly all"
     for wrong in (20200230, 20210229, 20200431, 20191301, 20190001, 20200100, 17991231):
@@ -166,10 +175,10 @@ def test_days_written_as_integers_are_noted():
 
 def test_decimal_commas_can_be_read(tmp_path):
     path = csv(tmp_path, "x;g;y\n1,5;a;2,5\n-2,25;b;3\n")
-    with pytest.raises(DataError, match=r"'y' holds text, such as '2,5'.*--decimal ','"):
+    with pytest.raises(DataError, match=r"'y' holds text, such as '2,5'.*decimal=','"):
         learn(open_table(path))
     table = open_table(path, decimal=",")
-    got = read_rows(table, learn(table, group="g").columns)
+    got = read_rows(table, learn(table, group="g").layout)
     assert (got.X.tolist(), got.y.tolist()) == ([[1.5], [-2.25]], [2.5, 3.0])
     with pytest.raises(ValueError, match="decimal must be one character; got ''"):
         open_table(path, decimal="")
@@ -177,10 +186,12 @@ def test_decimal_commas_can_be_read(tmp_path):
 
 def test_too_many_levels_are_refused():
     data = {"id": [f"row {i}" for i in range(101)], "x": range(101), "y": range(101)}
-    with pytest.raises(DataError, match=r"'id' has more than 100 .*--drop id, .*--max-levels"):
+    with pytest.raises(
+        DataError, match=r"'id' has more than 100 .*drop=\['id'\], .*max_levels=1000"
+    ):
         learn({k: list(v) for k, v in data.items()})
     found = learn({k: list(v) for k, v in data.items()}, max_levels=101)
-    assert found.columns.width == 101
+    assert found.layout.width == 101
     mixed = {"n": [str(i) for i in range(99)] + ["?", "7.5"], "x": list(range(101)),
              "y": list(range(101))}  # fmt: skip
     with pytest.raises(DataError, match=r"'n' has numbers and text, such as '\?': leave these"):
@@ -196,17 +207,17 @@ def test_features_that_would_be_called_alike_are_refused():
 
 
 def test_at_least_one_feature_is_needed():
-    with pytest.raises(DataError, match=r"no feature column left beside 'y'.*--features"):
+    with pytest.raises(DataError, match=r"no feature column left beside 'y'.*features"):
         learn({"y": [1, 2]})
-    with pytest.raises(DataError, match=r"no feature is left that differs.*--features"):
+    with pytest.raises(DataError, match=r"no feature differs between rows.*features"):
         learn({"t": ["a", "a"], "y": [1, 2]})
 
 
 def test_what_a_reader_should_know_is_noted():
     data = {"one": [2.5, 2.5], "t": ["a", "a"], "x": [1, 2], "g": ["u", "v"], "y": [1, 2]}
     notes = learn(data, group="g").notes
-    assert "column 'one' is 2.5 in every row and tells nothing" in notes
-    assert "column 't' is 'a' in every row and tells nothing" in notes
+    assert "column 'one' is 2.5 in every row and has no predictive value" in notes
+    assert "column 't' is 'a' in every row and has no predictive value" in notes
     assert any("2 groups in 2 rows" in note for note in notes)
     assert not learn({"x": [1, 2, 3, 4], "g": list("uuvv"), "y": [1, 2, 3, 4]}, group="g").notes
 
@@ -215,10 +226,10 @@ def test_a_column_without_a_name_is_left_out(tmp_path):
     frame = pd.DataFrame({"x": [1.0, 2.0], "y": [1, 2]})
     frame.to_csv(tmp_path / "a.csv")
     found = learn(open_table(tmp_path / "a.csv"))
-    assert found.columns.names == ("x",)
+    assert found.layout.names == ("x",)
     assert "without a name" in found.notes[0]
     named = learn(open_table(tmp_path / "a.csv"), features=["", "x"])
-    assert named.columns.names == ("", "x")
+    assert named.layout.names == ("", "x")
 
 
 # -- roles -----------------------------------------------------------------------------------
@@ -232,7 +243,7 @@ def test_a_column_without_a_name_is_left_out(tmp_path):
 def test_names_that_do_not_exist_have_close_ones(options):
     data = {"Price": [1, 2], "town": ["a", "b"], "y": [1, 2]}
     with pytest.raises(DataError, match=r"column.? 'prise'; did you mean 'Price'\? It has 'Price'"):
-        learn_columns(data, **{"target": "y", **options})
+        learn_layout(data, **{"target": "y", **options})
 
 
 def test_at_most_twenty_names_are_listed():
@@ -249,7 +260,7 @@ def test_at_most_twenty_names_are_listed():
             ["1", "?", "2.5"],
             "target column 'y' holds text, such as '[?]'; leave a cell empty .*drop",
         ),
-        (["1,5", "2", "3"], "target column 'y' holds text, such as '1,5'; .*--decimal ','"),
+        (["1,5", "2", "3"], "target column 'y' holds text, such as '1,5'; .*decimal=','"),
         (["1", "2"], "target column 'y' holds text, such as '1'; save them as numbers"),
         (["1", "2", "a"], "target column 'y' holds text, such as 'a'; leave a cell empty"),
         (["1,5", "2", "?"], r"holds text, such as '\?'; leave .* in place of '1,5', write 1234.5"),
@@ -268,7 +279,7 @@ def test_targets_are_numbers(values, told):
 def test_targets_may_be_booleans_and_decimals():
     for values in ([True, False], [Decimal("1.0"), Decimal("0.0")], [1, 0]):
         data = {"x": [1, 2], "y": values}
-        assert read_rows(data, learn(data).columns).y.tolist() == [1.0, 0.0]
+        assert read_rows(data, learn(data).layout).y.tolist() == [1.0, 0.0]
 
 
 def test_weights_are_numbers_that_are_not_negative():
@@ -277,7 +288,7 @@ def test_weights_are_numbers_that_are_not_negative():
         learn(data, weight="w")
     with pytest.raises(DataError, match=r"weight column 'w' holds text; give a column of numbers"):
         learn({**data, "w": ["a", "b"]}, weight="w")
-    rows = read_rows({**data, "w": [3, 2]}, learn({**data, "w": [3, 2]}, weight="w").columns)
+    rows = read_rows({**data, "w": [3, 2]}, learn({**data, "w": [3, 2]}, weight="w").layout)
     assert rows.sample_weight.tolist() == [3.0, 2.0]
 
 
@@ -290,7 +301,7 @@ def test_nothing_is_learned_from_rows_of_weight_zero():
     assert (found.rows, found.weightless, found.dropped, found.used) == (5, 2, 0, 3)
     assert found.groups == {"u": 2, "v": 1}
     assert found.filled == {"a": 1}, "neither the y nor the a of another row"
-    assert found.columns.features == (
+    assert found.layout.features == (
         Feature("a", "number", fill=2.0), Feature("b", "category", ("x", "y")),
     )  # fmt: skip
     assert found.notes[0] == "2 rows of weight 0 were left out"
@@ -311,10 +322,11 @@ def test_weights_that_are_all_zero_are_refused():
         with pytest.raises(DataError) as error:
             learn(data, weight="w", missing=missing)
         assert str(error.value) == (
-            "every row of the table has weight 0 in the column 'w'; give other weights, or none"
+            "every row of the table has weight 0 in the column 'w'; use another weight column, or "
+            "none"
         )
-    found = learn({**data, "w": [0, 1]}, weight="w", drop=["t"]).columns
-    with pytest.raises(DataError, match=r"every row .*has weight 0 in 'w'; there is nothing"):
+    found = learn({**data, "w": [0, 1]}, weight="w", drop=["t"]).layout
+    with pytest.raises(DataError, match=r"every row .*missing value or weight 0 in 'w'"):
         read_rows(data, found)
 
 
@@ -347,14 +359,14 @@ def test_all_that_is_wrong_is_told_at_once():
         "weight column 'w' has 150 negative", "column 'big' has numbers as large as 1e+200",
         "column 'far' has 150 infinite", "values are missing in the columns 'x' (1);",
         "columns cannot be features:", "  'when' holds dates with times", "  'what' holds list",
-        "  'none' has no value at all", "  'id' has more than 100", "  'rate' holds numbers",
+        "  'none' has no values", "  'id' has more than 100", "  'rate' holds numbers",
     ]  # fmt: skip
     assert len(lines) == len(starts)
     for line, start in zip(lines, starts, strict=True):
         assert line.startswith(start)
     wrong = ["when", "what", "id", "none", "rate", "big", "far"]
     fine = {**data, "x": list(range(n)), "y": [1.0, 2.0] * 75}
-    assert learn(fine, drop=[*wrong, "w", "day"]).columns.names == ("x",)
+    assert learn(fine, drop=[*wrong, "w", "day"]).layout.names == ("x",)
 
 
 def test_what_is_wrong_in_later_rows_is_told_once(monkeypatch):
@@ -385,9 +397,9 @@ def test_a_column_has_one_role():
     with pytest.raises(DataError, match="'z' cannot be target and group"):
         check_roles("z", ["z"], None)
     check_roles("y", ["g"], "w")
-    assert learn(data, group="g", weight="w").columns.names == ("x",)
-    assert learn(data, group="g", features=["g", "x"]).columns.names == ("g", "x")
-    assert learn(data, features=["w", "x"], drop=["w"]).columns.names == ("x",)
+    assert learn(data, group="g", weight="w").layout.names == ("x",)
+    assert learn(data, group="g", features=["g", "x"]).layout.names == ("g", "x")
+    assert learn(data, features=["w", "x"], drop=["w"]).layout.names == ("x",)
     with pytest.raises(TypeError, match="features must be a list of column names; got 'x'"):
         learn(data, features="x")
 
@@ -399,7 +411,7 @@ def test_options_are_checked():
     with pytest.raises(ValueError, match="max_levels must be a whole number >= 1"):
         learn(data, max_levels=0)
     with pytest.raises(ValueError, match="missing must be one of"):
-        replace(learn(data).columns, missing="?")
+        replace(learn(data).layout, missing="?")
 
 
 def test_the_rows_read_are_told():

@@ -2,15 +2,14 @@
 
 import importlib.util
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import torch_workers as workers
-from paths import SUPPORT, environment
+from paths import SUPPORT
+from ranks import run_ranks
 from torch_workers import NAMES, batch, criterion, model, per_row, train
 
 from counterpoise import Reweighter, ReweightWarning
@@ -321,12 +320,7 @@ def test_errors_of_options():
 def ranks(tmp_path_factory):
     """What two processes over gloo found, all tasks in one start."""
     out = tmp_path_factory.mktemp("ranks") / "found"
-    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    subprocess.run(
-        [sys.executable, *command, str(SUPPORT / "torch_workers.py"), str(out)],
-        env=environment(OMP_NUM_THREADS="1"),
-        check=True, timeout=120, capture_output=True,
-    )  # fmt: skip
+    run_ranks(SUPPORT / "torch_workers.py", out)
     return [torch.load(f"{out}.{rank}", weights_only=True) for rank in (0, 1)]
 
 

@@ -1,12 +1,13 @@
-"""What a fit is worth group by group, beside the plain average: for records and comparisons."""
+"""Risks of a fit by group beside those of the plain average, on held-out rows or on all."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol, Self
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.utils import _safe_indexing
 
 from counterpoise.assessment.held_out import stratified_folds
 from counterpoise.assessment.intervals import (
@@ -17,32 +18,30 @@ from counterpoise.assessment.intervals import (
     loss_intervals,
 )
 from counterpoise.assessment.metrics import squared_errors
-from counterpoise.assessment.record import QUANTILES, Judged, Residuals
+from counterpoise.assessment.record import QUANTILES, Residuals, RiskComparison
 from counterpoise.common.progress import stage
-from counterpoise.estimators.base import Neuron
-from counterpoise.estimators.cross_validation import GroupDRONeuronCV
-from counterpoise.estimators.neuron import GroupDRONeuron
 from counterpoise.rows.groups import encode_groups
+from counterpoise.rows.sources import Chunks
 
 Array = np.ndarray
 
-# Options of a fit that the plain average shares with it.
-SHARED = ("activation", "radius", "fit_intercept", "precondition", "max_iter", "tol")
 
+class Regressor(Protocol):
+    """What a comparison needs of an estimator."""
 
-def plain_twin(model: Neuron) -> GroupDRONeuron:
-    """The same neuron for the average over rows: least squares, for the identity."""
-    options = {name: getattr(model, name) for name in SHARED if hasattr(model, name)}
-    return GroupDRONeuron(**options, nu=np.inf, prior="rows")
+    groups_: Array
 
+    def fit(self, X: Any, y: Any = None, groups: Any = None, sample_weight: Any = None) -> Self: ...
 
-def plain_name(model: Neuron) -> str:
-    """What the plain average over rows is called beside a fit."""
-    return "least squares" if model.activation_.is_identity else "plain average"
+    def predict(self, X: Any) -> Any: ...
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]: ...
+
+    def plain_twin(self) -> Any: ...
 
 
 def cross_predict(
-    models: Mapping[str, Neuron],
+    models: Mapping[str, Regressor],
     X: Any,
     y: Array,
     groups: Any = None,
@@ -51,7 +50,7 @@ def cross_predict(
     folds: int = 5,
     random_state: int = 0,
 ) -> dict[str, Array]:
-    """Predictions for every row by fits that had not seen it, in folds stratified by group.
+    """Predict every row by fits that had not seen it, in folds stratified by group.
 
     The only row of a group is never held out; its predictions are NaN.
     """
@@ -63,27 +62,31 @@ def cross_predict(
     for f in range(folds):
         train, test = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
         weights = None if sample_weight is None else sample_weight[train]
+        X_train, X_test = _safe_indexing(X, train), _safe_indexing(X, test)
         for i, (name, model) in enumerate(models.items()):
             done = (f + i / len(models)) / folds
             stage(f"held-out rows, fold {f + 1} of {folds}, {name}", done)
             fresh = clone(model)
-            if "checkpoint" in fresh.get_params(deep=False):  # that of the fit to all rows
+            if "checkpoint" in fresh.get_params(deep=False):  # it belongs to the fit to all rows
                 fresh.set_params(checkpoint=None)
             fitted = fresh.fit(
-                X[train], y[train], groups=labels[codes[train]], sample_weight=weights
+                X_train, y[train], groups=labels[codes[train]], sample_weight=weights
             )
-            out[name][test] = fitted.predict(X[test])
+            out[name][test] = fitted.predict(X_test)
     stage(None)
     return out
 
 
 def usable_folds(folds: int, codes: Array) -> int:
-    """As many as asked for, or as the largest group has rows; ``codes`` number groups of rows."""
+    """The number of folds, at most as many as the largest group has rows.
+
+    ``codes`` number the groups of the rows.
+    """
     largest = int(np.bincount(codes).max())
     if largest < 2:
         raise ValueError(
-            f"held-out risks need a group with two rows or more; got {len(codes)} row(s) in groups "
-            "of one"
+            f"held-out risks need a group with at least two rows; got {len(codes)} row(s) in "
+            "groups of one. Use groups with more rows"
         )
     return min(folds, largest)
 
@@ -91,7 +94,7 @@ def usable_folds(folds: int, codes: Array) -> int:
 def held_out_intervals(
     y: Array, predicted: Array, groups: Any, sample_weight: Array | None, level: float = 0.95
 ) -> tuple[RiskIntervals, float]:
-    """Risks by group and on average, of the rows that have a prediction."""
+    """Risks by group and on average, over the rows that have a prediction."""
     labels, codes = encode_groups(groups, len(y))
     seen = np.flatnonzero(np.isfinite(predicted))
     weights = None if sample_weight is None else sample_weight[seen]
@@ -100,8 +103,8 @@ def held_out_intervals(
     return found, float(np.average(losses, weights=weights))
 
 
-def judge_by_folds(
-    model: Neuron,
+def compare_by_folds(
+    model: Regressor,
     X: Any,
     y: Array,
     groups: Any,
@@ -110,17 +113,17 @@ def judge_by_folds(
     folds: int = 5,
     level: float = 0.95,
     random_state: int = 0,
-) -> Judged:
-    """Fit anew without a part of the rows, again and again, and look at these."""
+) -> RiskComparison:
+    """Compare on held-out rows: both models are fitted again without each fold in turn."""
     made = cross_predict(
-        {"plain": plain_twin(model), "ours": model}, X, y, groups, sample_weight,
+        {"plain": model.plain_twin(), "ours": model}, X, y, groups, sample_weight,
         folds=folds, random_state=random_state,
     )  # fmt: skip
     folds = usable_folds(folds, encode_groups(groups, len(y))[1])
     plain, plain_average = held_out_intervals(y, made["plain"], groups, sample_weight, level)
     ours, ours_average = held_out_intervals(y, made["ours"], groups, sample_weight, level)
-    return Judged(
-        how=f"rows held out, in {folds} folds",
+    return RiskComparison(
+        how=f"rows held out in {folds} folds",
         held_out=True,
         plain=plain,
         ours=ours,
@@ -129,30 +132,19 @@ def judge_by_folds(
     )
 
 
-def judge_by_choice(model: GroupDRONeuronCV) -> Judged:
-    """What the cross-validation that chose the fit has seen."""
-    average = model.cv_results_["average_risk"]
-    return Judged(
-        how="rows held out by the cross-validation that chose the fit, which flatters it a little",
-        held_out=True,
-        plain=model.plain_intervals_,
-        ours=model.intervals_,
-        plain_average=float(average[0]),
-        ours_average=float(average[model.frontier_.chosen]),
-    )
-
-
-def judge_by_rows(
-    plain: Neuron, ours: Neuron, chunks: Iterable[Any], rows: int, level: float = 0.95
-) -> Judged:
-    """The rows of the fit themselves, read once more: fair where they are very many."""
+def compare_on_rows(
+    plain: Regressor, ours: Regressor, chunks: Iterable[Any], rows: int | None, level: float = 0.95
+) -> RiskComparison:
+    """Compare on the rows of the fit, in one more pass; fair if there are very many."""
     check_level(level)
     labels, models, read = ours.groups_, (plain, ours), 0
     sums: list[GroupSums | None] = [None, None]
-    for X, y, groups, weights in chunks:
+    for X, y, *rest in chunks:
+        groups, weights = (*rest, None, None)[:2]
         codes = np.zeros(len(y), int) if groups is None else np.searchsorted(labels, groups)
         for i, model in enumerate(models):
-            losses = squared_errors(y, model.predict(X))
+            # As a chunk: rows of a source have no names to check.
+            losses = squared_errors(y, model.predict(Chunks([(X, y, groups, weights)])))
             part, before = GroupSums.of(losses, codes, len(labels), weights), sums[i]
             sums[i] = part if before is None else before.merge(part)
         read += len(y)
@@ -161,8 +153,8 @@ def judge_by_rows(
     found = [part for part in sums if part is not None]
     averages = [float(part.mass @ part.mean / part.mass.sum()) for part in found]
     intervals = [intervals_of(part.moments(), labels, level) for part in found]
-    return Judged(
-        how="the rows of the fit themselves, which flatters it where they are few",
+    return RiskComparison(
+        how="the rows of the fit, which favors it if they are few",
         held_out=False,
         plain=intervals[0],
         ours=intervals[1],
@@ -171,14 +163,16 @@ def judge_by_rows(
     )
 
 
-def risks_as_they_are(model: Neuron, X: Any, y: Array, groups: Any, weights: Any) -> Array:
-    """Risks of all groups of a fit, with labels that it may have clipped as they are."""
+def risks_with_given_labels(model: Regressor, X: Any, y: Array, groups: Any, weights: Any) -> Array:
+    """Risks of all groups for labels as given, although the fit may have clipped them."""
     labels, codes = encode_groups(groups, len(y))
     return GroupSums.of(squared_errors(y, model.predict(X)), codes, len(labels), weights).mean
 
 
-def residuals_by_group(plain: Neuron, ours: Neuron, X: Any, y: Array, groups: Any) -> Residuals:
-    """Quantiles of what the fits leave of the labels."""
+def residuals_by_group(
+    plain: Regressor, ours: Regressor, X: Any, y: Array, groups: Any
+) -> Residuals:
+    """Quantiles of the residuals of both fits."""
     labels, codes = encode_groups(groups, len(y))
     order = np.argsort(codes, kind="stable")
     ends = np.cumsum(np.bincount(codes, minlength=len(labels)))[:-1]

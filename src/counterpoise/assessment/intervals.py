@@ -16,8 +16,9 @@ import numpy as np
 from scipy.stats import t as student
 from sklearn.utils.validation import column_or_1d
 
-from counterpoise.assessment.metrics import on_host, squared_errors
+from counterpoise.assessment.metrics import squared_errors
 from counterpoise.common.text import text_table
+from counterpoise.rows.backends import to_host
 from counterpoise.rows.groups import check_weights, encode_groups, label_list
 
 Array = np.ndarray
@@ -114,8 +115,8 @@ def risk_intervals(
     worst             1.243 [0.8434, 4.641]
     """
     losses = squared_errors(y_true, y_pred)
-    labels, codes = encode_groups(on_host(groups), len(losses))
-    weights = check_weights(on_host(sample_weight), len(losses))
+    labels, codes = encode_groups(to_host(groups), len(losses))
+    weights = check_weights(to_host(sample_weight), len(losses))
     if weights is not None:
         totals = np.bincount(codes, weights, len(labels))
         if (totals <= 0).any():

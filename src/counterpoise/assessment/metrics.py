@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from counterpoise.dual.divergences import Divergence, risk
-from counterpoise.rows.engines.dispatch import kind_of
+from counterpoise.rows.backends import to_host
 from counterpoise.rows.groups import check_weights, encode_groups, label_list
 
 Array = np.ndarray
@@ -57,8 +57,8 @@ def _group_means(
     y_true: Array, y_pred: Array, groups: Any, sample_weight: Array | None
 ) -> tuple[Array, Array]:
     squares = squared_errors(y_true, y_pred)
-    labels, codes = encode_groups(on_host(groups), len(squares))
-    weights = check_weights(on_host(sample_weight), len(squares))
+    labels, codes = encode_groups(to_host(groups), len(squares))
+    weights = check_weights(to_host(sample_weight), len(squares))
     if weights is None:
         weights = np.ones(len(squares))
     totals = np.bincount(codes, weights=weights, minlength=len(labels))
@@ -70,16 +70,7 @@ def _group_means(
 
 def squared_errors(y_true: Any, y_pred: Any) -> Array:
     """``(y_true - y_pred)^2``, row by row."""
-    y_true, y_pred = on_host(y_true), on_host(y_pred)
+    y_true, y_pred = to_host(y_true), to_host(y_pred)
     check_consistent_length(y_true, y_pred)
     y_true, y_pred = column_or_1d(y_true), column_or_1d(y_pred)
     return (np.asarray(y_true, dtype=float) - np.asarray(y_pred, dtype=float)) ** 2
-
-
-def on_host(values: Any) -> Any:
-    """Tensors and lazy arrays as arrays; anything else as it is."""
-    if kind_of(values) == "torch":
-        from counterpoise.rows.engines.torch import host
-
-        return host(values)
-    return values.compute() if kind_of(values) == "dask" else values

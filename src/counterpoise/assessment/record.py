@@ -1,62 +1,71 @@
-"""The record of a fit: on what it was made, how, and what it is worth; kept beside the model."""
+"""The record of a fit: its data, its options, and its risks by group beside the plain average."""
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from counterpoise.assessment.diagnosis.diagnose import Diagnosis
 from counterpoise.assessment.intervals import RiskIntervals
+from counterpoise.common.text import change, clipped, figure, number, text_table
+from counterpoise.rows.groups import label_list
 
 Array = np.ndarray
 
-# Levels of the quantiles that are kept of every group's residuals.
+# Levels of the stored quantiles of each group's residuals.
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+# Most groups that are printed; a report has all of them.
+SHOWN = 30
+THIS_FIT = "this fit"
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataFacts:
-    """The rows of a fit.
+    """The data of a fit; facts that rows in memory do not have are None.
 
     Attributes
     ----------
-    path : str, as given
-    format : str, "csv", "parquet", "arrow" or "npz"
-    bytes : int, of the file or files
-    digest : str, which tells the files from others
-    rows : int, that were used
-    target, group, weight : names of columns; ``group`` lists one or several
-    features : list of str, columns that were used
+    rows : int, rows used
     encoded : int, features after categories became indicators
-    engine : str, "memory" or "chunked"
-    notes : list of str, what was done to the rows
+    path : str, as given
+    format : {"csv", "parquet", "arrow", "npz"}
+    bytes : int, size of the file or files
+    digest : str, identifies the content of the files
+    target, weight : str, names of columns
+    group : list of str, names of the columns whose values are the groups
+    features : list of str, columns used
+    engine : {"memory", "chunked"}
+    notes : list of str, remarks for the reader
     """
 
-    path: str
-    format: str
-    bytes: int
-    digest: str
     rows: int
-    target: str
-    group: list[str]
-    weight: str | None
-    features: list[str]
     encoded: int
-    engine: str
-    notes: list[str]
+    path: str | None = None
+    format: str | None = None
+    bytes: int | None = None
+    digest: str | None = None
+    target: str | None = None
+    group: list[str] = field(default_factory=list)
+    weight: str | None = None
+    features: list[str] = field(default_factory=list)
+    engine: str = "memory"
+    notes: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judged:
-    """Risks of groups, least squares ("plain") against the fit ("ours"), on the same rows.
+class RiskComparison:
+    """Risks by group of the plain average ("plain") and of the fit ("ours"), on the same rows.
 
     Attributes
     ----------
     how : str, which rows, in words
-    held_out : bool, whether the fits had not seen them
+    held_out : bool, whether neither model was fitted to them
     plain, ours : RiskIntervals
     plain_average, ours_average : float, mean risk over all rows
     """
@@ -71,7 +80,7 @@ class Judged:
 
 @dataclass(frozen=True, kw_only=True)
 class Residuals:
-    """Quantiles of ``label - prediction`` by group, of the fits to all rows.
+    """Quantiles of ``label - prediction`` by group, for the fits to all rows.
 
     Attributes
     ----------
@@ -88,31 +97,139 @@ class Residuals:
 
 @dataclass(frozen=True, kw_only=True)
 class FitRecord:
-    """Everything a report tells of a fit beside the model itself.
+    """The record of a fit, from :func:`counterpoise.assess`; prints as a table of groups.
+
+    The *plain average* is the same neuron fitted to the average over rows; for the identity
+    activation, least squares.
 
     Attributes
     ----------
-    command : str, that makes the fit again
-    made : str, date and time (UTC, ISO 8601)
-    versions : mapping package -> version
-    seconds : float, that the fit took
-    options : mapping, of the estimator
     data : DataFacts
     risks, plain_risks : arrays of shape (K,)
-        Of the fit and of the plain average, on the rows of the fit, with labels as they are.
-    judged : Judged or None
+        Risks of the fit and of the plain average on the rows of the fit, with labels as given.
+    options : mapping, options of the estimator
+    command : str, the command that makes the fit again; empty if there is none
+    made : str, date and time (UTC, ISO 8601)
+    versions : mapping package -> version
+    seconds : float or None, duration of the fit
+    comparison : RiskComparison or None
     residuals : Residuals or None
     diagnosis : Diagnosis or None
+    model : the fitted model
+        A neuron, or a pipeline that ends in one. It is stored beside the record, not in it.
     """
 
-    command: str
-    made: str
-    versions: Mapping[str, str]
-    seconds: float
-    options: Mapping[str, Any]
     data: DataFacts
     risks: Array
     plain_risks: Array
-    judged: Judged | None = None
+    options: Mapping[str, Any]
+    command: str = ""
+    made: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    seconds: float | None = None
+    comparison: RiskComparison | None = None
     residuals: Residuals | None = None
     diagnosis: Diagnosis | None = None
+    model: Any = field(default=None, repr=False, compare=False, metadata={"stored": False})
+
+    @property
+    def neuron(self) -> Any:
+        """The fitted neuron: the model, or the last step of a pipeline."""
+        return self.model.steps[-1][1] if hasattr(self.model, "steps") else self.model
+
+    @property
+    def plain_name(self) -> str:
+        """What the plain average is called."""
+        return "least squares" if self.neuron.activation_.is_identity else "plain average"
+
+    @property
+    def answer(self) -> str:
+        """The outcome on one line: errors of the plain average and of the fit, in label units."""
+        found, (before, after) = self.comparison, self._worst()
+        what = "Worst group's error" if len(self.risks) > 1 else "Error"
+        out = f"{what}: {_error(before)} -> {_error(after)} ({_moved(before, after)})"
+        if found is not None and len(self.risks) > 1:
+            mean, own = found.plain_average, found.ours_average
+            out += f"; all rows: {_error(mean)} -> {_error(own)} ({_moved(mean, own)})"
+        return f"{out}."
+
+    @property
+    def unit(self) -> str:
+        """What the errors of `answer` are, in a sentence."""
+        held_out = self.comparison is not None and self.comparison.held_out
+        of = f", in units of {self.data.target}" if self.data.target else ""
+        rows = "held-out rows" if held_out else "the rows of the fit"
+        return f"Root mean squared error on {rows}{of}; {self.plain_name} -> this fit."
+
+    @property
+    def helps_worst_group(self) -> bool:
+        """Whether the worst group's risk is no higher than that of the plain average."""
+        before, after = self._worst()
+        return not after > before * (1.0 + 1e-6)
+
+    def _worst(self) -> tuple[float, float]:
+        if self.comparison is not None:
+            return self.comparison.plain.worst.value, self.comparison.ours.worst.value
+        return float(np.nanmax(self.plain_risks)), float(np.nanmax(self.risks))
+
+    def table(self, most: int = SHOWN) -> str:
+        """Mean squared errors by group as text, the group that was hardest before first."""
+        labels, weights = label_list(self.neuron.groups_), self.neuron.group_weights_
+        found = self.comparison
+        plain = self.plain_risks if found is None else found.plain.values
+        ours = self.risks if found is None else found.ours.values
+        head = ["group", self.plain_name, THIS_FIT, "weight"]
+        if found is not None:
+            head.insert(3, f"{100 * found.ours.level:g}% interval")
+            head.insert(1, "rows" if self.data.weight is None else "eff. rows")
+        order = np.argsort(-np.nan_to_num(plain, nan=-1.0), kind="stable")
+        rows = []
+        for k in order[:most]:
+            row = [clipped(str(labels[k])), number(plain[k]), number(ours[k])]
+            if found is not None:
+                row.append(f"{number(found.ours.low[k])} .. {number(found.ours.high[k])}")
+                row.insert(1, f"{found.ours.sizes[k]:.0f}")
+            rows.append([*row, f"{weights[k]:.3f}"])
+        lines = [text_table(head, rows)]
+        if len(order) > most:
+            lines.append(f"... and {len(order) - most} groups with a lower {self.plain_name} error")
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        if self.model is None:
+            return repr(self)
+        how = "the rows of the fit" if self.comparison is None else self.comparison.how
+        head = f"{self.answer}\n{self.unit}"
+        return f"{head}\n\nMean squared error by group, on {how}:\n\n{self.table()}"
+
+    def report(self, path: str | os.PathLike[str]) -> Path:
+        """Write the record as one HTML page, which needs no other file, and return its path.
+
+        Parameters
+        ----------
+        path : path
+            The file to write, or a folder, which gets a ``report.html``.
+        """
+        from counterpoise.report import fit_page, write_page
+
+        return write_page(fit_page(self.model, self), Path(path).parent, path)
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Store the model and this record in a folder.
+
+        :func:`counterpoise.load` loads the model; ``counterpoise report FOLDER`` writes the page.
+        """
+        from counterpoise.storage.models import save
+
+        return save(self.model, folder, self)
+
+
+def _error(risk: float) -> str:
+    return figure(math.sqrt(risk)) if risk >= 0 else "unknown"
+
+
+def _moved(before: float, after: float) -> str:
+    """The change of the root of a risk, in words."""
+    if not (before >= 0 and after >= 0):
+        return "not comparable"
+    return change(math.sqrt(before), math.sqrt(after))

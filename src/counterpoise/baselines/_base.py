@@ -10,8 +10,9 @@ import numpy as np
 
 from counterpoise.activations import Activation
 from counterpoise.estimators.base import Neuron
+from counterpoise.estimators.neuron import NEURON, GroupDRONeuron, plain_average
+from counterpoise.rows.backends import backend_of
 from counterpoise.rows.engines.base import GroupEval, SumEngine
-from counterpoise.rows.engines.dispatch import kind_of, stays_on_device
 from counterpoise.rows.engines.memory import MemoryEngine
 from counterpoise.rows.threads import single_threaded_blas
 from counterpoise.solver import coordinates as coords
@@ -45,6 +46,10 @@ class Baseline(Neuron):
             found = self._find(X, y, groups, sample_weight)
         self._keep(X, (y, groups, sample_weight), found)
         return self
+
+    def plain_twin(self) -> GroupDRONeuron:
+        """The same neuron, unfitted, for the plain average over rows."""
+        return plain_average(self, NEURON)  # iterations and steps mean other things here
 
     def _check(self) -> None:
         """Refuse options that can be judged without rows."""
@@ -173,8 +178,7 @@ def check_count(name: str, value: Any) -> None:
 
 def require_memory(X: Any, what: str, remedy: str) -> None:
     """Refuse rows that are not in memory, before any is read."""
-    kind = kind_of(X)
-    if kind in ("source", "dask") or (kind == "torch" and stays_on_device(X)):
+    if backend_of(X).in_place(X):
         raise ValueError(
             f"{what} needs its rows in memory; got X of type {type(X).__name__}. {remedy}"
         )

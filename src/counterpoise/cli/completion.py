@@ -1,4 +1,4 @@
-"""``counterpoise completion``: what a shell needs to complete the command."""
+"""``counterpoise completion``: scripts for shell completion."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from click.shell_completion import get_completion_class
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print a script with which a shell completes commands and options.
+    """Print a script that makes a shell complete commands and options.
 
     \b
     eval "$(counterpoise completion bash)"        # in ~/.bashrc

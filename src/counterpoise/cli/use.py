@@ -1,4 +1,4 @@
-"""``counterpoise predict | show | report | export``: what is done with a stored model."""
+"""``counterpoise predict | show | report | export``: use a stored model."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ import click
 import numpy as np
 
 from counterpoise.cli.options import as_json, file_options, names
-from counterpoise.cli.printing import SHOWN, clipped, columns, number, show_json, wrapped
+from counterpoise.cli.printing import show_json, wrapped
 
 PREDICTION = "prediction"
-# Files that tell a run of a language model, or a comparison of runs.
+# Most features and groups that are printed; JSON has all.
+SHOWN = 30
+# Files in the folder of a language-model run or of a comparison of runs.
 LM_FILES = ("evaluations.jsonl", "study.json", "results/study.json")
 
 
@@ -23,25 +25,25 @@ LM_FILES = ("evaluations.jsonl", "study.json", "results/study.json")
 @click.argument("model", type=click.Path())
 @click.argument("data", type=click.Path())
 @click.option("--out", type=click.Path(dir_okay=False),
-              help="A .csv, .parquet or .arrow file.  [default: CSV to the screen]")  # fmt: skip
+              help="A .csv, .parquet or .arrow file.  [default: print CSV]")  # fmt: skip
 @click.option("--with", "extra", multiple=True, metavar="COLUMN,...", callback=names,
-              help="Write these columns of the data too.")  # fmt: skip
+              help="Columns of the data to write, too.")  # fmt: skip
 @click.option("--unseen", type=click.Choice(["refuse", "base"]), default="refuse",
-              show_default=True, help="Categories the fit never saw: an error, or the commonest "
-              "level in their place.")  # fmt: skip
+              show_default=True, help="Categories that the fit never saw: report an error, or "
+              "count them as the most frequent level.")  # fmt: skip
 @click.option("--score", is_flag=True,
-              help="The data have the target too: print risks by group instead.")  # fmt: skip
+              help="Print risks by group instead; the data must have the target.")  # fmt: skip
 @file_options
 @as_json
 @click.pass_context
 def predict(
     ctx: click.Context, model: str, data: str, out: str | None, extra: tuple[str, ...],
-    unseen: str, score: bool, as_json: bool, **written: Any,
+    unseen: str, score: bool, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
-    """Predict rows of a table with a stored model.
+    """Predict the rows of a table with a stored model.
 
-    MODEL is the folder that `counterpoise fit --out` made. A row in which a feature is missing
-    has no prediction if the fit left such rows out.
+    MODEL is a folder written by `counterpoise fit --out`. A row with a missing feature has no
+    prediction if the fit left such rows out.
 
     \b
     counterpoise predict fit new.csv > predictions.csv
@@ -52,15 +54,15 @@ def predict(
     from counterpoise.tabular import open_table
 
     fitted = load(model)
-    found = _columns(fitted, model)
-    table = open_table(data, **written, text=found.text, words=found.words)
+    layout = _layout(fitted, model)
+    table = open_table(data, **options, text=layout.text, words=layout.words)
     if score:
         if out is not None or extra:
-            raise click.UsageError("--score prints risks alone; leave --out and --with out")
+            raise click.UsageError("--score prints only risks; leave out --out and --with")
         _score(fitted, table, unseen, as_json)
         return
     if as_json:
-        raise click.UsageError("--json goes with --score; predictions are CSV, Parquet or Arrow")
+        raise click.UsageError("--json needs --score; predictions are CSV, Parquet or Arrow")
     from counterpoise.tabular.predict import predictions
 
     batches = predictions(fitted, table, extra=extra, unseen=unseen, name=PREDICTION)
@@ -71,24 +73,24 @@ def predict(
             count += batch.num_rows
             without += batch.column(PREDICTION).null_count
     if without and ctx.obj["progress"]:
-        click.echo(f"{without:,} of {count:,} rows miss a feature and have no prediction",
+        click.echo(f"{without:,} of {count:,} rows have a missing feature and no prediction",
                    err=True)  # fmt: skip
     if out is not None:
-        click.echo(f"{count:,} predictions: {out}")
+        click.echo(f"Wrote {count:,} predictions to {out}")
 
 
-def _columns(fitted: Any, folder: str) -> Any:
-    if not hasattr(fitted, "columns_"):
+def _layout(fitted: Any, folder: str) -> Any:
+    if not hasattr(fitted, "steps"):
         raise click.UsageError(
             f"the model in {folder!r} was fitted to arrays, not to a table; use it from Python: "
             "counterpoise.load(...).predict(X)"
         )
-    return fitted.columns_
+    return fitted.steps[0][1].layout_
 
 
 @contextmanager
 def _writer(out: str | None) -> Iterator[Callable[[Any], None]]:
-    """Writes batches to the screen, or to a file that is whole or not there."""
+    """Give a function that writes batches to standard output, or to a file."""
     import pyarrow.csv as csv
 
     if out is None:
@@ -113,19 +115,22 @@ def _writer(out: str | None) -> Iterator[Callable[[Any], None]]:
 
 def _score(fitted: Any, table: Any, unseen: str, as_json: bool) -> None:
     from counterpoise.assessment.intervals import risk_intervals
+    from counterpoise.common.text import figure, number
     from counterpoise.tabular import DataError, read_rows
     from counterpoise.tabular.errors import check_names
 
-    columns = fitted.columns_
-    check_names((columns.target,), table.names, table.where, "target")
-    rows = read_rows(table, columns, labelled=False, unseen=unseen)
+    layout, neuron = fitted.steps[0][1].layout_, fitted.steps[-1][1]
+    check_names((layout.target,), table.names, table.where, "target")
+    rows = read_rows(table, layout, labelled=False, unseen=unseen)
     y = np.full(len(rows), np.nan) if rows.y is None else rows.y
     groups = np.zeros(len(rows), int) if rows.groups is None else rows.groups
     w = np.ones(len(rows)) if rows.sample_weight is None else rows.sample_weight
     used = np.flatnonzero(np.isfinite(y) & (w > 0))
     if not len(used):
-        raise DataError(f"no row of {table.where} has a number for {columns.target!r}")
-    y, groups, w, predicted = y[used], groups[used], w[used], fitted.predict(rows.X)[used]
+        raise DataError(
+            f"no row of {table.where} has a number in {layout.target!r}; use other data"
+        )
+    y, groups, w, predicted = y[used], groups[used], w[used], neuron.predict(rows.X)[used]
     weights = None if rows.sample_weight is None else w
     risks = risk_intervals(y, predicted, groups=groups, sample_weight=weights)
     average = float(np.average((y - predicted) ** 2, weights=w))
@@ -135,25 +140,35 @@ def _score(fitted: Any, table: Any, unseen: str, as_json: bool) -> None:
         found = {"rows": len(used), "left_out": left_out, "average": average}
         show_json({**found, "worst": risks.worst, "groups": by_group})
         return
-    click.echo(f"{risks}\n\naverage over rows: {number(average)}")
+    root = np.sqrt([risks.worst.value, average])
+    click.echo(
+        f"Worst group's error: {figure(root[0])}; all rows: {figure(root[1])}. Root mean squared "
+        f"error, in units of {layout.target}.\n\nMean squared error by group:\n\n{risks}"
+    )
+    click.echo(f"\naverage over rows: {number(average)}")
     if left_out:
-        click.echo(f"{left_out:,} of {table.n_rows:,} rows miss a value and were left out")
+        click.echo(f"{left_out:,} of {table.n_rows:,} rows have a missing value and were left out")
 
 
 @click.command()
 @click.argument("model", type=click.Path())
 @as_json
 def show(model: str, as_json: bool) -> None:
-    """Tell what a stored model is: its data, its groups, its coefficients, its certificate.
+    """Describe a stored model: its data, coefficients, groups and certificate.
 
     \b
     counterpoise show fit
     counterpoise show fit --json
     """
+    from counterpoise.common.text import clipped, number, text_table
     from counterpoise.storage.models import load, load_record
 
-    fitted, record = load(model), load_record(model)
-    names = getattr(fitted, "feature_names_in_", [f"x{j}" for j in range(len(fitted.coef_))])
+    loaded, record = load(model), load_record(model)
+    fitted = loaded.steps[-1][1] if hasattr(loaded, "steps") else loaded
+    if fitted is loaded:
+        names = getattr(fitted, "feature_names_in_", [f"x{j}" for j in range(len(fitted.coef_))])
+    else:
+        names = loaded[:-1].get_feature_names_out()
     if as_json:
         show_json(
             {
@@ -173,23 +188,23 @@ def show(model: str, as_json: bool) -> None:
     if record is not None:
         data = record.data
         lines += [
-            f"Fitted to {data.path} ({data.rows:,} rows; target {data.target}, group "
-            f"{' x '.join(data.group) or 'none'}) on {record.made}, with counterpoise "
-            f"{record.versions.get('counterpoise', '?')}:",
-            f"  {record.command}",
+            f"Fitted to {data.path or 'rows in memory'} ({data.rows:,} rows; target "
+            f"{data.target or 'y'}, group {' x '.join(data.group) or 'none'}) on {record.made}, "
+            f"with counterpoise {record.versions.get('counterpoise', '?')}"
+            + (f":\n  {record.command}" if record.command else "."),
         ]
     order = np.argsort(-np.abs(fitted.coef_))[:SHOWN]
     rows = [[clipped(str(names[j])), number(fitted.coef_[j])] for j in order]
-    lines += ["", columns(["feature", "coefficient"], [["(intercept)",
+    lines += ["", text_table(["feature", "coefficient"], [["(intercept)",
               number(fitted.intercept_)], *rows])]  # fmt: skip
     if len(names) > SHOWN:
-        lines.append(f"... and {len(names) - SHOWN} smaller ones")
+        lines.append(f"... and {len(names) - SHOWN} smaller coefficients")
     heavy = np.argsort(-fitted.group_weights_)[:SHOWN]
     rows = [
         [clipped(str(fitted.groups_[k])), number(fitted.group_risks_[k]),
          f"{fitted.group_weights_[k]:.3f}"] for k in heavy
     ]  # fmt: skip
-    lines += ["", columns(["group", "risk", "weight"], rows)]
+    lines += ["", text_table(["group", "risk", "weight"], rows)]
     if len(fitted.groups_) > SHOWN:
         lines.append(f"... and {len(fitted.groups_) - SHOWN} groups with less weight")
     if hasattr(fitted, "verdict_"):
@@ -203,23 +218,23 @@ def show(model: str, as_json: bool) -> None:
 @click.argument("folder", type=click.Path())
 @click.option("--out", type=click.Path(dir_okay=False), help="[default: FOLDER/report.html]")
 def report(folder: str, out: str | None) -> None:
-    """Write a page about a fit or a language-model run: one HTML file, to open anywhere.
+    """Write an HTML report on a fit or a language-model run: one file that opens anywhere.
 
-    FOLDER is what `counterpoise fit --out` or `counterpoise lm train --out` made.
+    FOLDER was written by `counterpoise fit --out` or `counterpoise lm train --out`.
 
     \b
     counterpoise report fit
     counterpoise report out/one-run --out run.html
     """
-    place = Path(folder)
-    if not place.is_dir():
+    path = Path(folder)
+    if not path.is_dir():
         raise FileNotFoundError(
             f"there is no folder {folder!r}; give one that counterpoise fit --out, lm train or "
             "lm compare wrote"
         )
-    if (place / "model.json").is_file():
+    if (path / "model.json").is_file():
         from counterpoise.report import write_report
-    elif any((place / name).is_file() for name in LM_FILES):
+    elif any((path / name).is_file() for name in LM_FILES):
         from counterpoise.lm.report import write_report
     else:
         raise FileNotFoundError(
@@ -232,11 +247,11 @@ def report(folder: str, out: str | None) -> None:
 @click.command()
 @click.argument("model", type=click.Path())
 @click.argument("out", type=click.Path(dir_okay=False))
-@click.option("--single", is_flag=True, help="Single precision; double by default.")
+@click.option("--single", is_flag=True, help="Use single precision instead of double.")
 def export(model: str, out: str, single: bool) -> None:
     """Write a stored model as ONNX, for serving.
 
-    The graph takes encoded features (see `counterpoise show`) as X and gives predictions.
+    The graph takes encoded features as X (see `counterpoise show`) and returns predictions.
 
     \b
     counterpoise export fit model.onnx

@@ -1,23 +1,27 @@
-"""Neuron: what every estimator of one neuron shares. Input, prediction, scores by group."""
+"""Neuron: what every estimator of one neuron shares: input, prediction, scores by group."""
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_array
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from counterpoise.activations import Activation, get_activation
 from counterpoise.assessment.metrics import worst_group_risk
-from counterpoise.rows.engines.dispatch import kind_of
+from counterpoise.rows.backends import backend_of
 from counterpoise.solver.solution import Outcome, Solution
+
+if TYPE_CHECKING:
+    from counterpoise.assessment.diagnosis.diagnose import Diagnosis
+    from counterpoise.assessment.record import RiskComparison
+    from counterpoise.rows.sample import RowSample
 
 Array = np.ndarray
 
@@ -25,15 +29,20 @@ FLOATS = (np.float64, np.float32)
 
 
 class Neuron(RegressorMixin, BaseEstimator):
-    """A fitted neuron ``sigma(w.x + b)`` over rows of any kind; how it is fitted is the
-    subclass's part."""
+    """A neuron ``sigma(w.x + b)`` over rows of any kind; a subclass fits it."""
 
     activation: str | Activation
     activation_: Activation
     coef_: Array
     intercept_: float
+    groups_: Array
     group_weights_: Array
-    columns_: Any
+    group_risks_: Array
+    n_features_in_: int
+
+    def fit(self, X: Any, y: Any = None, groups: Any = None, sample_weight: Any = None) -> Self:
+        """Fit the neuron; see the subclass."""
+        raise NotImplementedError(type(self).__name__)
 
     def _check_flags(self, *names: str) -> None:
         for name in names:
@@ -42,7 +51,7 @@ class Neuron(RegressorMixin, BaseEstimator):
 
     def _checked(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
         """Rows in memory as scikit-learn wants them checked; rows elsewhere as they are."""
-        if kind_of(X) != "memory":
+        if not backend_of(X).is_memory:
             return X, y, sample_weight
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=FLOATS, y_numeric=True)
         if sample_weight is not None:
@@ -51,21 +60,18 @@ class Neuron(RegressorMixin, BaseEstimator):
 
     def _note_features(self, X: Any, others: tuple[Any, ...], count: int) -> None:
         """What scikit-learn's validation notes of rows in memory, for rows elsewhere."""
-        if kind_of(X) == "memory":
+        backend = backend_of(X)
+        if backend.is_memory:
             return
         self.n_features_in_ = count
-        names = getattr(X, "feature_names", None)
-        if kind_of(X) == "dask" and hasattr(X, "columns"):  # some may be no features
-            own = [name for name in others if isinstance(name, str)]
-            names = [name for name in X.columns if name not in own]
+        names = backend.feature_names(X, others)
         if names is not None:
             self.feature_names_in_ = np.array(names, dtype=object)
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
 
     def _keep(self, X: Any, others: tuple[Any, ...], found: Outcome) -> None:
-        """Set the attributes of a fit; a warning if it did not converge."""
-        self.__dict__.pop("columns_", None)  # of a table that an earlier fit was made from
+        """Set the attributes of a fit; warn if it did not converge."""
         self._note_features(X, others, len(found.coef))
         self.activation_ = get_activation(self.activation)
         self.coef_ = found.coef
@@ -77,6 +83,7 @@ class Neuron(RegressorMixin, BaseEstimator):
         self.n_iter_ = found.n_iter
         self.n_passes_ = found.n_passes
         self.status_ = found.status
+        self.converged_ = bool(found.converged)
         self.history_ = dict(found.history)
         if isinstance(found, Solution):
             self.nu_ = found.nu
@@ -87,36 +94,17 @@ class Neuron(RegressorMixin, BaseEstimator):
     def predict(self, X: Any) -> Any:
         """``sigma(X @ coef_ + intercept_)``.
 
-        An array; for a Dask collection a lazy Dask array, for a tensor a tensor on its device. A
-        model that was fitted to a table (``counterpoise fit``) takes frames with its columns as
-        well, and encodes them as it did then.
+        Returns an array; for a Dask collection a lazy Dask array, for a tensor a tensor on its
+        device.
         """
         check_is_fitted(self)
-        if hasattr(self, "columns_") and kind_of(X) == "memory":
-            return self._scores(self._encoded(X))
-        kind = kind_of(X)
-        if kind == "source":
-            return np.concatenate([self._scores(self._wide_enough(chunk[0])) for chunk in X])
-        if kind == "dask":
-            from counterpoise.rows.engines.dask import predict as blockwise
-
-            names = getattr(self, "feature_names_in_", None)
-            own = names is not None and hasattr(X, "columns")  # picked by name
-            return blockwise(X if own else self._wide_enough(X), self._scores, names)
-        if kind == "torch":
-            from counterpoise.rows.engines.torch import predict as on_device
-
-            return on_device(X, self.coef_, self.intercept_, self.activation_)
+        backend = backend_of(X)
+        if not backend.is_memory:
+            return backend.predict(X, self)
         X = validate_data(self, X, accept_sparse="csr", dtype=FLOATS, reset=False)
-        return self._scores(X)
+        return self.scores(X)
 
-    def _encoded(self, X: Any) -> Any:
-        """Rows of a table as numbers; numbers as they are."""
-        if isinstance(X, Mapping) or hasattr(X, "columns") or hasattr(X, "schema"):
-            return self.columns_.encode(X)
-        return self._wide_enough(check_array(X, accept_sparse="csr", dtype=FLOATS))
-
-    def _wide_enough(self, X: Any) -> Any:
+    def check_width(self, X: Any) -> Any:
         """``X``, if it has as many features as the fit had."""
         shape = np.shape(X)
         unknown = len(shape) == 2 and shape[1] != shape[1]  # NaN: Dask will know when it computes
@@ -128,7 +116,8 @@ class Neuron(RegressorMixin, BaseEstimator):
             )
         return X
 
-    def _scores(self, X: Any) -> Array:
+    def scores(self, X: Any) -> Array:
+        """``sigma(X @ coef_ + intercept_)`` of rows in memory, unchecked."""
         return self.activation_.value(X @ self.coef_ + self.intercept_)
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
@@ -143,6 +132,43 @@ class Neuron(RegressorMixin, BaseEstimator):
     def worst_group_risk(self, X: Any, y: Any, groups: Any, sample_weight: Any = None) -> float:
         """Mean squared error of the worst group among the given rows."""
         return worst_group_risk(y, self.predict(X), groups=groups, sample_weight=sample_weight)
+
+    def plain_twin(self) -> Neuron:
+        """The same neuron, unfitted, for the plain average over rows."""
+        raise NotImplementedError(type(self).__name__)
+
+    def held_out_comparison(self) -> RiskComparison | None:
+        """Risks on rows that the fit itself held out; None if it held out none."""
+        return None
+
+    def kept_sample(self) -> RowSample | None:
+        """The sample of its rows that a fit keeps; None if it keeps none."""
+        return None
+
+    def diagnosis(self, feature_names: Sequence[str] | None = None) -> Diagnosis | None:
+        """The diagnosis of the kept sample; None without one."""
+        return None
+
+    def __check_loaded__(self) -> None:
+        """Raise ValueError unless a loaded model is complete and consistent."""
+        for name in ("coef_", "intercept_", "activation_", "groups_", "n_features_in_", "status_"):
+            if not hasattr(self, name):
+                raise ValueError(f"{name} is missing")
+        width = (self.n_features_in_,)
+        coef: Any = self.coef_
+        if not isinstance(coef, Array) or coef.dtype.kind != "f" or coef.shape != width:
+            raise ValueError(f"coef_ does not hold {width[0]} numbers")
+        if not isinstance(self.intercept_, (int, float)):
+            raise ValueError("intercept_ is not a number")
+        if not np.isfinite(coef).all() or not np.isfinite(self.intercept_):
+            raise ValueError("coef_ or intercept_ is not finite")
+        if not isinstance(self.activation_, Activation) or not isinstance(self.status_, str):
+            raise ValueError("activation_ or status_ has the wrong type")
+        shapes = {np.shape(v) for v in (self.groups_, self.group_weights_, self.group_risks_)}
+        if len(shapes) != 1 or len(next(iter(shapes))) != 1:
+            raise ValueError("groups_, group_weights_ and group_risks_ differ in length")
+        if np.shape(getattr(self, "feature_names_in_", coef)) != width:
+            raise ValueError("feature_names_in_ has the wrong length")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

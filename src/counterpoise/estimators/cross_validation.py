@@ -15,13 +15,15 @@ from counterpoise.activations import Activation
 from counterpoise.assessment.diagnosis.diagnose import Diagnosis
 from counterpoise.assessment.held_out import Choice, HeldOut
 from counterpoise.assessment.intervals import check_level
+from counterpoise.assessment.record import RiskComparison
 from counterpoise.dual.divergences import Divergence, check_nu, check_prior
 from counterpoise.estimators.base import Neuron
 from counterpoise.estimators.frontier import Frontier
-from counterpoise.estimators.neuron import GroupDRONeuron
+from counterpoise.estimators.neuron import GroupDRONeuron, plain_average
 from counterpoise.estimators.search import Candidate, Search, given_splits, make_splits
-from counterpoise.rows.engines.dispatch import kind_of
+from counterpoise.rows.backends import backend_of
 from counterpoise.rows.groups import GroupedData, label_list
+from counterpoise.rows.sample import RowSample
 from counterpoise.solver.options import FitOptions, named_prior, per_group
 from counterpoise.solver.solve import PATH
 
@@ -151,7 +153,7 @@ class GroupDRONeuronCV(Neuron):
         groups : array of shape (n,), optional
         sample_weight : array of shape (n,), optional
         """
-        if kind_of(X) != "memory":
+        if not backend_of(X).is_memory:
             raise ValueError(
                 f"GroupDRONeuronCV needs rows in memory; got {type(X).__name__}. Choose on a "
                 "sample of the rows, then fit GroupDRONeuron with best_params_ to all of them."
@@ -185,6 +187,36 @@ class GroupDRONeuronCV(Neuron):
         """That of the chosen fit; see :func:`diagnose`."""
         check_is_fitted(self)
         return self.best_estimator_.diagnose_
+
+    def diagnosis(self, feature_names: Sequence[str] | None = None) -> Diagnosis | None:
+        """The diagnosis of the chosen fit; None for a stored model."""
+        return self.best_estimator_.diagnosis(feature_names)
+
+    def kept_sample(self) -> RowSample | None:
+        """The sample of its rows that the chosen fit keeps; None for a stored model."""
+        return self.best_estimator_.kept_sample()
+
+    def plain_twin(self) -> GroupDRONeuron:
+        """The same neuron, unfitted, for the plain average over rows."""
+        return plain_average(self)
+
+    def held_out_comparison(self) -> RiskComparison:
+        """Risks on the rows that the cross-validation held out."""
+        check_is_fitted(self)
+        average = self.cv_results_["average_risk"]
+        return RiskComparison(
+            how="rows held out by the cross-validation that chose the fit, which favors it "
+            "slightly",
+            held_out=True,
+            plain=self.plain_intervals_,
+            ours=self.intervals_,
+            plain_average=float(average[0]),
+            ours_average=float(average[self.frontier_.chosen]),
+        )
+
+    def chosen_estimator(self) -> GroupDRONeuron:
+        """The chosen :class:`GroupDRONeuron`, unfitted, to fit to other rows."""
+        return GroupDRONeuron(**{**self._options(), **self.best_params_})
 
     def _search(
         self, candidates: list[Candidate], X: Any, y: Array, groups: Any, weights: Array | None
@@ -324,3 +356,31 @@ def _sentences(results: dict[str, Any], choice: Choice, data: GroupedData) -> li
     if single:
         out.append(f"Groups of one row cannot be judged: {', '.join(map(str, single[:5]))}.")
     return out
+
+
+def frontier(
+    X: Any, y: Any, groups: Any = None, sample_weight: Any = None, *, activation: Any = "relu",
+    **options: Any,
+) -> Frontier:  # fmt: skip
+    """Average against worst-group risk along ``nu``, held out, with the chosen point.
+
+    Parameters
+    ----------
+    X, y, groups, sample_weight, activation, **options :
+        As in :class:`GroupDRONeuronCV`, which chooses; its ``frontier_`` is what is returned.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X, groups = rng.normal(size=(300, 2)), np.repeat([0, 1, 2], 100)
+    >>> y = X[:, 0] * (1 + groups)
+    >>> found = frontier(X, y, groups, activation="identity", truncate=None, reference=False)
+    >>> bool(found.worst[found.chosen] <= found.worst[0])
+    True
+    """
+    return (
+        GroupDRONeuronCV(activation, **options)
+        .fit(X, y, groups=groups, sample_weight=sample_weight)
+        .frontier_
+    )

@@ -117,33 +117,3 @@ class Frontier:
         if path is not None:
             ax.figure.savefig(path, dpi=150)
         return ax
-
-
-def frontier(
-    X: Any, y: Any, groups: Any = None, sample_weight: Any = None, *, activation: Any = "relu",
-    **options: Any,
-) -> Frontier:  # fmt: skip
-    """Average against worst-group risk along ``nu``, held out, with the chosen point.
-
-    Parameters
-    ----------
-    X, y, groups, sample_weight, activation, **options :
-        As in :class:`GroupDRONeuronCV`, which chooses; its ``frontier_`` is what is returned.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> rng = np.random.default_rng(0)
-    >>> X, groups = rng.normal(size=(300, 2)), np.repeat([0, 1, 2], 100)
-    >>> y = X[:, 0] * (1 + groups)
-    >>> found = frontier(X, y, groups, activation="identity", truncate=None, reference=False)
-    >>> bool(found.worst[found.chosen] <= found.worst[0])
-    True
-    """
-    from counterpoise.estimators.cross_validation import GroupDRONeuronCV
-
-    return (
-        GroupDRONeuronCV(activation, **options)
-        .fit(X, y, groups=groups, sample_weight=sample_weight)
-        .frontier_
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -24,6 +24,7 @@ from counterpoise.solver.solve import solve
 
 if TYPE_CHECKING:
     from counterpoise.assessment.diagnosis.diagnose import Diagnosis
+    from counterpoise.rows.sample import RowSample
 
 Array = np.ndarray
 
@@ -213,22 +214,33 @@ class GroupDRONeuron(Neuron):
         """
         check_is_fitted(self)
         if not hasattr(self, "_diagnosis"):
-            found = getattr(self, "_found", None)
-            if found is None or found.sample is None:
+            found = self.diagnosis(getattr(self, "feature_names_in_", None))
+            if found is None:
                 raise AttributeError(
                     "a stored model keeps no rows to diagnose; call counterpoise.diagnose(X, y, "
                     "groups), or ask for diagnose_ before storing"
                 )
-            from counterpoise.assessment.diagnosis.diagnose import diagnose_sample
-
-            options = {name: getattr(self, name) for name in self.SEEN}
-            self._diagnosis = diagnose_sample(
-                found.sample,
-                options,
-                found=found,
-                names=getattr(self, "feature_names_in_", None),
-            )
+            self._diagnosis = found
         return self._diagnosis
+
+    def diagnosis(self, feature_names: Sequence[str] | None = None) -> Diagnosis | None:
+        """The diagnosis of the kept sample, with these names of features; None without one."""
+        sample = self.kept_sample()
+        if sample is None:
+            return None
+        from counterpoise.assessment.diagnosis.diagnose import diagnose_sample
+
+        options = {name: getattr(self, name) for name in self.SEEN}
+        return diagnose_sample(sample, options, found=self._found, names=feature_names)
+
+    def kept_sample(self) -> RowSample | None:
+        """The sample of its rows that a fit keeps; None for a stored model."""
+        found = getattr(self, "_found", None)
+        return None if found is None else found.sample
+
+    def plain_twin(self) -> GroupDRONeuron:
+        """The same neuron, unfitted, for the plain average over rows."""
+        return plain_average(self)
 
     def __getstate__(self) -> Any:
         state = super().__getstate__()
@@ -240,6 +252,17 @@ class GroupDRONeuron(Neuron):
             return None
         coef = np.append(self.coef_, self.intercept_) if self.fit_intercept else self.coef_
         return Start(coef, self.group_weights_)
+
+
+# Options that a neuron shares with its plain average: what it is, and how it is solved.
+NEURON = ("activation", "radius", "fit_intercept")
+SHARED = (*NEURON, "precondition", "max_iter", "tol")
+
+
+def plain_average(model: Neuron, shared: Sequence[str] = SHARED) -> GroupDRONeuron:
+    """The neuron of a model for the average over rows: least squares, for the identity."""
+    options = {name: getattr(model, name) for name in shared if hasattr(model, name)}
+    return GroupDRONeuron(**options, nu=np.inf, prior="rows")
 
 
 @contextmanager

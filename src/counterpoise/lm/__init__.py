@@ -1,108 +1,12 @@
 """Language models whose mixture of training domains follows the group weights.
 
-Names are imported when they are first used: preparing a corpus needs numpy, not torch.
+Corpora, mixtures, steering, adapters for other trainers, a trainer of its own and comparisons live
+here. It may import every room but `tabular` and `cli`.
+
+Public names are imported when they are first used; ``__init__.pyi`` lists them. Preparing a corpus
+therefore needs no torch.
 """
 
-from __future__ import annotations
+import lazy_loader
 
-from typing import TYPE_CHECKING
-
-from counterpoise.common.lazy import lazy_names
-
-if TYPE_CHECKING:
-    from counterpoise.lm.corpus.arrays import write_tokens
-    from counterpoise.lm.corpus.bpe import train_tokenizer
-    from counterpoise.lm.corpus.documents import read_documents
-    from counterpoise.lm.corpus.folders import folder_sources, redpajama_sources
-    from counterpoise.lm.corpus.prepare import prepare
-    from counterpoise.lm.corpus.tokenizers import Tokenizer, get_tokenizer
-    from counterpoise.lm.corpus.tokens import Corpus, Tokens
-    from counterpoise.lm.evaluate import DomainLosses, domain_losses, held_out
-    from counterpoise.lm.logs import JsonlLog, Log, TensorBoardLog, WandbLog
-    from counterpoise.lm.mixture.dataset import MixtureDataset
-    from counterpoise.lm.mixture.loader import MixtureLoader
-    from counterpoise.lm.mixture.samples import Samples
-    from counterpoise.lm.model_files import load_checkpoint
-    from counterpoise.lm.sources.registry import fetch_registry, registry_domains
-    from counterpoise.lm.steering import Steering
-    from counterpoise.lm.tasks.task_data import offline_tasks, prepare_tasks
-    from counterpoise.lm.tasks.tasks import (
-        PAPER_TASKS,
-        Score,
-        Task,
-        average,
-        evaluate_tasks,
-        get_task,
-    )
-
-_MODULES = {
-    "Corpus": "corpus.tokens",
-    "DomainLosses": "evaluate",
-    "JsonlLog": "logs",
-    "Log": "logs",
-    "MixtureDataset": "mixture.dataset",
-    "MixtureLoader": "mixture.loader",
-    "PAPER_TASKS": "tasks.tasks",
-    "Samples": "mixture.samples",
-    "Score": "tasks.tasks",
-    "Steering": "steering",
-    "Task": "tasks.tasks",
-    "TensorBoardLog": "logs",
-    "Tokenizer": "corpus.tokenizers",
-    "Tokens": "corpus.tokens",
-    "WandbLog": "logs",
-    "average": "tasks.tasks",
-    "domain_losses": "evaluate",
-    "evaluate_tasks": "tasks.tasks",
-    "get_task": "tasks.tasks",
-    "fetch_registry": "sources.registry",
-    "folder_sources": "corpus.folders",
-    "get_tokenizer": "corpus.tokenizers",
-    "held_out": "evaluate",
-    "load_checkpoint": "model_files",
-    "offline_tasks": "tasks.task_data",
-    "prepare": "corpus.prepare",
-    "prepare_tasks": "tasks.task_data",
-    "read_documents": "corpus.documents",
-    "redpajama_sources": "corpus.folders",
-    "registry_domains": "sources.registry",
-    "train_tokenizer": "corpus.bpe",
-    "write_tokens": "corpus.arrays",
-}
-
-__all__ = [
-    "PAPER_TASKS",
-    "Corpus",
-    "DomainLosses",
-    "JsonlLog",
-    "Log",
-    "MixtureDataset",
-    "MixtureLoader",
-    "Samples",
-    "Score",
-    "Steering",
-    "Task",
-    "TensorBoardLog",
-    "Tokenizer",
-    "Tokens",
-    "WandbLog",
-    "average",
-    "domain_losses",
-    "evaluate_tasks",
-    "fetch_registry",
-    "folder_sources",
-    "get_task",
-    "get_tokenizer",
-    "held_out",
-    "load_checkpoint",
-    "offline_tasks",
-    "prepare",
-    "prepare_tasks",
-    "read_documents",
-    "redpajama_sources",
-    "registry_domains",
-    "train_tokenizer",
-    "write_tokens",
-]
-
-__getattr__, __dir__ = lazy_names(__name__, _MODULES)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,4 +1,4 @@
-"""Language models to evaluate: folders of transformers, GGUF files, names on the hub."""
+"""Load language models: folders of transformers, GGUF files, names on the hub."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
 
 
 def load_checkpoint(spec: str | os.PathLike[str], *, dtype: Any = None) -> tuple[Any, Any]:
-    """A causal language model and its tokenizer.
+    """Load a causal language model and its tokenizer.
 
     Parameters
     ----------
     spec : path or str
-        A folder that ``save_pretrained`` wrote, of the model and of the tokenizer; a ``.gguf`` file
-        or a folder with one (package ``gguf``); or a name on the Hugging Face hub.
+        A folder to which ``save_pretrained`` wrote the model and the tokenizer, a ``.gguf`` file or
+        a folder with one (package ``gguf``), or a name on the Hugging Face hub.
     dtype : torch.dtype or str, optional
-        As ``"bfloat16"``; by default what transformers chooses.
+        For instance ``"bfloat16"``; transformers chooses by default.
 
     Returns
     -------
     model, tokenizer
-        Of transformers; the model is in evaluation mode, on the CPU.
+        Both of transformers. The model is on the CPU, in evaluation mode.
 
     Notes
     -----
-    Weights are read from safetensors or GGUF; ``pytorch_model.bin`` is a pickle, which may run
-    code, and is not read. Weights that are missing or of another shape are an error.
+    Weights come from safetensors or GGUF. ``pytorch_model.bin`` is not read: it is a pickle,
+    which may run code. Missing weights and weights of another shape raise an error.
 
-    Quantised tensors of a GGUF file are dequantised: the model needs the memory of its ``dtype``,
-    and its numbers are those of the quantised one.
+    Quantised tensors of a GGUF file are dequantised. The model then needs the memory of its
+    ``dtype``, but has the numbers of the quantised one.
     """
     return load_model(spec, dtype=dtype), load_tokenizer(spec)
 
 
 def load_model(spec: str | os.PathLike[str], *, dtype: Any = None) -> Any:
-    """The model of `load_checkpoint`, by itself."""
+    """Load the model of `load_checkpoint` alone."""
     folder, options = locate(spec)
     transformers = _transformers()
     loading: dict[str, Any] = dict(options)
@@ -56,7 +56,7 @@ def load_model(spec: str | os.PathLike[str], *, dtype: Any = None) -> Any:
         )
     except SafetensorError as error:
         raise ValueError(
-            f"spec={os.fspath(spec)!r}: its safetensors are damaged ({error}); copy or download "
+            f"spec={os.fspath(spec)!r}: the safetensors are damaged ({error}); copy or download "
             "them again"
         ) from error
     except (OSError, ValueError, RuntimeError) as error:
@@ -66,7 +66,7 @@ def load_model(spec: str | os.PathLike[str], *, dtype: Any = None) -> Any:
 
 
 def load_tokenizer(spec: str | os.PathLike[str]) -> Any:
-    """The tokenizer of `load_checkpoint`, by itself."""
+    """Load the tokenizer of `load_checkpoint` alone."""
     folder, options = locate(spec)
     try:
         return _transformers().AutoTokenizer.from_pretrained(folder, **options)
@@ -75,14 +75,14 @@ def load_tokenizer(spec: str | os.PathLike[str]) -> Any:
 
 
 def _check_weights(spec: Any, model: Any, found: dict[str, Any]) -> None:
-    """All weights must come from the files: transformers draws the others at random."""
+    """Make sure that the files have all weights; transformers draws missing ones at random."""
     others = {
         name: f"{tuple(got)}, not {tuple(own)}" for name, got, own in found["mismatched_keys"]
     }
     missing = set(found["missing_keys"]) - set(others)
     named = dict(model.named_parameters(remove_duplicate=False))
-    there = {id(weight) for name, weight in named.items() if name not in missing}
-    lost = sorted(name for name in missing if id(named.get(name)) not in there)  # but tied heads
+    loaded = {id(weight) for name, weight in named.items() if name not in missing}
+    lost = sorted(name for name in missing if id(named.get(name)) not in loaded)  # not tied heads
     faults = []
     if lost:
         faults.append(f"has no weights for {lost[:5]!r}{_more(lost)}")
@@ -91,8 +91,8 @@ def _check_weights(spec: Any, model: Any, found: dict[str, Any]) -> None:
         faults.append(f"has weights of other shapes: {'; '.join(shapes[:5])}{_more(shapes)}")
     if faults:
         raise ValueError(
-            f"spec={os.fspath(spec)!r} {' and '.join(faults)}; its files do not fit its "
-            "configuration: save or download it again"
+            f"spec={os.fspath(spec)!r} {' and '.join(faults)}; its files do not match its "
+            "configuration, so save or download it again"
         )
 
 
@@ -109,8 +109,7 @@ def _transformers() -> Any:
 
 
 def locate(spec: Any) -> tuple[str, dict[str, str]]:
-    """What ``from_pretrained`` is told of a model, whose files must be there if it is on this
-    disk."""
+    """Return the arguments of ``from_pretrained``; the files of a local model must exist."""
     if not isinstance(spec, (str, os.PathLike)) or not os.fspath(spec):
         raise TypeError(f"spec must be a path or a name on the hub; got {spec!r}")
     path = Path(spec)
@@ -126,7 +125,7 @@ def locate(spec: Any) -> tuple[str, dict[str, str]]:
         if not files:
             raise FileNotFoundError(
                 f"{str(path)!r} has neither a config.json with safetensors nor a .gguf file; give "
-                "a folder that save_pretrained wrote (pytorch_model.bin is a pickle, and not read)"
+                "a folder that save_pretrained wrote (pytorch_model.bin, a pickle, is not read)"
             )
         path = files[0]
     if path.is_file():
@@ -142,21 +141,21 @@ def locate(spec: Any) -> tuple[str, dict[str, str]]:
     if isinstance(spec, str) and is_hub_name(spec):
         return spec, {}
     raise FileNotFoundError(
-        f"{str(path)!r}: there is no such file or folder; give a folder that save_pretrained "
-        "wrote, a .gguf file, or a name on the hub as 'owner/name'"
+        f"{str(path)!r} does not exist; give a folder that save_pretrained wrote, a .gguf file, or "
+        "a name on the hub such as 'owner/name'"
     )
 
 
 def is_hub_name(spec: str) -> bool:
-    """Whether it may be a model's name on the hub."""
+    """Return whether this could be a model's name on the hub."""
     return HUB_NAME.fullmatch(spec) is not None and not spec.endswith(".gguf")
 
 
 def _failed(spec: Any, what: str, error: Exception) -> Exception:
     kind = FileNotFoundError if isinstance(error, OSError) else ValueError
-    where = "in this folder" if os.path.exists(spec) else "on the hub, or no connection to it"
+    remedy = "check its files" if os.path.exists(spec) else "check the name and the connection"
     return kind(
-        f"spec={os.fspath(spec)!r}: there is no {what} that transformers can load {where} ({error})"
+        f"spec={os.fspath(spec)!r}: transformers cannot load a {what} from it ({error}); {remedy}"
     )
 
 
@@ -165,5 +164,7 @@ def _dtype(dtype: Any) -> Any:
 
     found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
     if not isinstance(found, torch.dtype) or not found.is_floating_point:
-        raise ValueError(f"dtype must be a floating type of torch, as 'bfloat16'; got {dtype!r}")
+        raise ValueError(
+            f"dtype must be a floating type of torch, such as 'bfloat16'; got {dtype!r}"
+        )
     return found

@@ -1,6 +1,6 @@
-"""`Steering`: evaluation losses in, weights to the mixture out, the whole of it logged and saved.
+"""`Steering`: turn evaluation losses into the mixture's weights, log them and save them.
 
-The one thing that a training loop, whoever owns it, has to call.
+It is the only object of this package that a training loop has to call.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class Steering:
     Parameters
     ----------
     reweighter : Reweighter
-        Its weights are the mixture's from the first sample on.
+        Its weights become the mixture's, from the first sample on.
     mixture : MixtureDataset, optional
-        Without one, weights are for the caller to use.
+        Without one, the caller applies the weights.
     logs : paths or Log objects, optional
-        Written by rank 0 after every update; ``*.jsonl`` is JSON lines, any other path a folder
-        for TensorBoard.
+        Rank 0 writes to them after every update. ``*.jsonl`` means JSON lines; any other path is
+        a folder for TensorBoard.
     group : optional
         Process group of torch.distributed.
     """
@@ -71,10 +71,10 @@ class Steering:
         *,
         absent_ok: bool = False,
     ) -> Array:
-        """Update the weights from losses of this step, hand them to the mixture, log them.
+        """Update the weights from losses, pass them to the mixture and log them.
 
-        Arguments are those of `Reweighter.update`. Every rank calls it with the same losses; that
-        all have the same weights afterwards is checked.
+        Takes the arguments of `Reweighter.update`. Every rank must call it with the same losses;
+        ranks whose weights then differ raise an error.
         """
         before = self.reweighter.updates
         weights = self.reweighter.update(losses, counts, step, absent_ok=absent_ok)
@@ -90,10 +90,10 @@ class Steering:
         return weights
 
     def record(self) -> dict[str, Any]:
-        """The last update, domain by domain, and what the mixture has given."""
+        """Describe the last update: losses, weights and what the mixture has drawn, by domain."""
         last = self.reweighter.last
         if last is None:
-            raise RuntimeError("nothing has been observed yet; call observe() first")
+            raise RuntimeError("there is no update to describe yet; call observe() first")
         given: Mapping[Any, Any] = {} if self.mixture is None else self.mixture.report()
         columns = {
             "loss": last.losses,
@@ -111,7 +111,7 @@ class Steering:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """State of the reweighter and of the mixture, plain JSON, the same on all ranks."""
+        """Return the state of reweighter and mixture as plain JSON, the same on all ranks."""
         mixture = None if self.mixture is None else self.mixture.state_dict()
         return {
             "version": STATE_VERSION,
@@ -120,17 +120,26 @@ class Steering:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state; JSON lines and TensorBoard forget what came after it."""
+        """Resume from a state; logs drop what was written after it."""
         version = state.get("version")
         if version != STATE_VERSION:
             raise ValueError(f"state has version {version!r}; this release reads {STATE_VERSION}")
         if self.mixture is not None and state["mixture"] is None:
-            raise ValueError("state holds no mixture, and this Steering has one")
+            raise ValueError(
+                "state holds no mixture, but this Steering has one; load a state that was saved "
+                "with a mixture"
+            )
+        self.restore(state["reweighter"], state["mixture"])
+
+    def restore(
+        self, reweighter: Mapping[str, Any], mixture: Mapping[str, Any] | None = None
+    ) -> None:
+        """Resume from states of the reweighter and the mixture; both load, or neither."""
         old = self.reweighter.state_dict()
-        self.reweighter.load_state_dict(state["reweighter"])
-        if self.mixture is not None:
+        self.reweighter.load_state_dict(reweighter)
+        if self.mixture is not None and mixture is not None:
             try:
-                self.mixture.load_state_dict(state["mixture"])
+                self.mixture.load_state_dict(mixture)
             except BaseException:
                 self.reweighter.load_state_dict(old)
                 raise
@@ -139,10 +148,10 @@ class Steering:
                 log.rewind(self.reweighter.updates, self.reweighter.global_step)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the state to a JSON file, by rank 0, all or nothing."""
+        """Write the state to a JSON file, whole or not at all; only rank 0 writes."""
         if rank_of() == 0:
             write_text(Path(path), json.dumps(self.state_dict(), allow_nan=False) + "\n")
 
     def load(self, path: str | os.PathLike[str]) -> None:
-        """Go on from a file that `save` wrote."""
+        """Resume from a file that `save` wrote."""
         self.load_state_dict(json.loads(Path(path).read_text(encoding="utf-8")))

@@ -1,6 +1,6 @@
-"""What pages are made of: plain dictionaries that ``page.js`` turns into elements.
+"""Building blocks of a page: plain dictionaries that ``page.js`` turns into elements.
 
-All text is text: nothing in here is HTML.
+Blocks hold text, never HTML.
 """
 
 from __future__ import annotations
@@ -12,40 +12,42 @@ Block = dict[str, Any]
 
 
 def section(name: str, title: str, *blocks: Block | None) -> Block:
-    """A part of the page with a heading and a place in the table of contents."""
+    """A heading with the blocks below it; it appears in the table of contents."""
     return {"id": name, "title": title, "blocks": [block for block in blocks if block]}
 
 
 def text(*paragraphs: str) -> Block:
+    """Paragraphs."""
     return {"is": "text", "paragraphs": list(paragraphs)}
 
 
 def note(words: str) -> Block:
-    """A paragraph that is set apart: what a reader must know before believing what is above."""
+    """A paragraph that stands out: a caveat on what is above."""
     return {"is": "note", "text": words}
 
 
 def bullets(items: Iterable[str]) -> Block:
+    """A bulleted list."""
     return {"is": "list", "items": list(items)}
 
 
 def facts(items: Iterable[tuple[str, str]]) -> Block:
-    """Terms and what there is to say about them."""
+    """Terms and their descriptions."""
     return {"is": "facts", "items": [list(item) for item in items]}
 
 
 def code(words: str, label: str = "Command") -> Block:
-    """Something to copy."""
+    """Text in a fixed-width font, with a button that copies it."""
     return {"is": "code", "text": words, "label": label}
 
 
 def fold(title: str, *blocks: Block) -> Block:
-    """Blocks behind a line to click."""
+    """Blocks that open at a click."""
     return {"is": "fold", "title": title, "blocks": list(blocks)}
 
 
 def key_figure(name: str, value: str, remark: str, tone: str = "") -> Block:
-    """One of the large numbers at the top; ``tone`` is "good", "bad" or nothing."""
+    """One of the large numbers at the top; ``tone`` is "good", "bad" or empty."""
     return {"name": name, "value": value, "remark": remark, "tone": tone}
 
 
@@ -58,15 +60,17 @@ def table(
     sort: tuple[int, str] | None = None,
     search: bool = False,
 ) -> Block:
-    """A table that can be sorted.
+    """A table that readers can sort.
 
     Parameters
     ----------
-    columns : pairs of a heading and what is below it
-        "text", "number", "count", "share", "interval" (value, low, high) or "verdict" (status,
-        evidence).
-    sort : column and "ascending" or "descending", in which the rows are given
-    search : whether to offer a filter by the first column
+    columns : pairs of a heading and a kind
+        Kinds are "text", "number", "count", "share", "change", "interval" (value, low, high) and
+        "verdict" (status, evidence).
+    sort : pair, optional
+        Column number and "ascending" or "descending", if the rows are already sorted.
+    search : bool
+        Whether to offer a filter on the first column.
     """
     return {
         "is": "table",
@@ -80,19 +84,23 @@ def table(
 
 
 def choice(name: str, noun: str, names: Sequence[str], on: Iterable[int]) -> Block:
-    """Boxes to tick; charts of the same ``choice`` show what is ticked."""
+    """Checkboxes; charts with the same ``choice`` show what is ticked."""
     return {"is": "choice", "id": name, "noun": noun, "names": list(names), "on": list(on)}
 
 
 def chart(name: str, kind: str, title: str, summary: str, caption: str, **data: Any) -> Block:
-    """A picture.
+    """A chart.
 
     Parameters
     ----------
-    kind : "rows", "boxes", "curves" or "frontier", a function of ``charts.js``
-    title, caption : what stands above and below
-    summary : what it shows, for those who do not see it
-    **data : what the function needs
+    kind : {"rows", "boxes", "curves", "frontier"}
+        The function of ``charts.js`` that draws it.
+    title, caption : str
+        Text above and below.
+    summary : str
+        What the chart shows, for screen readers.
+    **data
+        Data of that function.
     """
     known = {"is": "chart", "id": name, "kind": kind, "title": title}
     return known | {"summary": summary, "caption": caption} | data

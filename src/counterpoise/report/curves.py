@@ -1,4 +1,4 @@
-"""Long curves, thinned such that a picture of them looks the same."""
+"""Thin long curves so that their chart looks the same."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ import numpy as np
 
 Array = np.ndarray
 
-# Points that are kept of a curve, and curves that a page holds at most.
+# Most points of a curve, and most curves of a page.
 POINTS, CURVES = 400, 40
-# Curves that are shown before anyone chooses.
+# Curves that are shown at first.
 SHOWN = 8
-# A larger ratio than this between values asks for a logarithmic axis.
+# Values with a larger ratio than this are drawn on a logarithmic axis.
 WIDE = 50.0
 
 
 def thin(values: Array, most: int = POINTS) -> Array:
-    """Indices of at most ``most`` values: the ends, and the least and the largest of every one of
-    many parts. Parts are short at the beginning, where a run moves most.
+    """Choose at most ``most`` indices: both ends, and the extremes of many stretches.
+
+    Stretches are short at the beginning, where a run moves most.
 
     >>> thin(np.array([3.0, 1.0, 2.0])).tolist()
     [0, 1, 2]
@@ -35,7 +36,7 @@ def thin(values: Array, most: int = POINTS) -> Array:
     n = len(values)
     if n <= most:
         return np.arange(n)
-    parts = (most - 2) // 4  # of either kind; each part gives two points
+    parts = (most - 2) // 4  # of either kind; each gives two points
     steps = np.concatenate([np.geomspace(1, n, parts + 1), np.linspace(0, n, parts + 1)])
     edges = np.unique(np.append(np.floor(steps).astype(int), 0))
     low = np.where(np.isfinite(values), values, np.inf)
@@ -49,14 +50,16 @@ def thin(values: Array, most: int = POINTS) -> Array:
 def curve(
     name: str, x: Array | Sequence[float], y: Array | Sequence[float], **style: Any
 ) -> dict[str, Any]:
-    """One line of a chart of curves; ``style`` may name a colour, a dash and the box that shows
-    it (``pick``)."""
+    """One line of a chart of curves.
+
+    ``style`` may name a colour, a dash and the checkbox that shows it (``pick``).
+    """
     kept = thin(np.asarray(y, dtype=float))
     return {"name": name, "x": np.asarray(x)[kept], "y": np.asarray(y, dtype=float)[kept]} | style
 
 
 def foremost(*scores: Array, most: int = CURVES) -> list[int]:
-    """The groups that stand highest by any of several scores, taken in turn, highest first.
+    """Choose the groups that rank highest by any of several scores, taken in turn.
 
     >>> foremost(np.array([0.1, 0.9, 0.0]), np.array([0.0, 0.0, 5.0]), most=2)
     [1, 2]
@@ -67,16 +70,16 @@ def foremost(*scores: Array, most: int = CURVES) -> list[int]:
 
 
 def thinned(length: int, most: int = POINTS) -> str:
-    """What a caption must say of curves of this length."""
+    """A sentence for the caption if curves of this length are thinned."""
     if length <= most:
         return ""
     return (
-        f" Of {length:,} points at most {most} are drawn of each curve: the least and the largest "
-        "of every stretch."
+        f" Each curve has {length:,} points; at most {most} are drawn, the extremes of every "
+        "stretch."
     )
 
 
 def wide(values: Array) -> bool:
-    """Whether values are so far apart, and all positive, that an axis is better logarithmic."""
+    """Whether values are positive and spread widely enough for a logarithmic axis."""
     known = values[np.isfinite(values)]
     return bool(known.size) and bool(known.min() > 0) and bool(known.max() > WIDE * known.min())

@@ -1,11 +1,11 @@
 "use strict";
-// Builds the page from its data. Names and texts only ever become text nodes.
+// Fills the sections of the page from its data. Names and texts only ever become text nodes.
 const report = (() => {
   const root = document.documentElement;
   const page = JSON.parse(document.getElementById("data").textContent);
   const STEP = 25; // rows of a table that are added at a time
-  const choices = {}; // by name: the ticked numbers, and who wants to know
-  const listeners = []; // to be told of another theme
+  const choices = {}; // by name: the ticked numbers, and whom to tell
+  const listeners = []; // called when the theme changes
   const charts = []; // figures that wait to be drawn
 
   function make(tag, attributes, ...children) {
@@ -160,7 +160,7 @@ const report = (() => {
     }) : null;
     const every = () => block.names.map((_, i) => i);
     return make("fieldset", { class: "choice", id: `choice-${block.id}` }, make("legend", {}, `Shown ${block.noun}s`),
-      make("div", { class: "tools" }, search, button("All", every), button("None", () => []), button("As at first", () => block.on)),
+      make("div", { class: "tools" }, search, button("All", every), button("None", () => []), button("Reset", () => block.on)),
       make("div", { class: "boxes" }, labels));
   }
 
@@ -174,7 +174,7 @@ const report = (() => {
       area.select();
       const done = document.execCommand("copy");
       area.remove();
-      said(done ? "Copied" : "Select it and press Ctrl+C");
+      said(done ? "Copied" : "Select and press Ctrl+C");
     };
     if (navigator.clipboard) navigator.clipboard.writeText(text).then(() => said("Copied"), byHand);
     else byHand();
@@ -222,28 +222,15 @@ const report = (() => {
 
   function show() {
     wear(stored() || (dark.matches ? "dark" : "light"));
-    document.title = `${page.title} · Counterpoise`;
-    const figures = page.figures.map((one) => make("div", { class: one.tone || null },
-      make("dt", {}, one.name), make("dd", { class: "value" }, one.value), make("dd", { class: "remark" }, one.remark)));
-    const links = page.sections.map((part) => make("li", {}, make("a", { href: `#${part.id}` }, part.title)));
-    const parts = page.sections.map((part) => make("section", { id: part.id, "aria-labelledby": `${part.id}-title` },
-      make("h2", { id: `${part.id}-title` }, part.title), build(part.blocks)));
-    const made = page.made ? ` The ${page.kind} was made ${page.made}.` : "";
-    document.body.append(
-      make("a", { class: "skip", href: "#main" }, "Skip to the content"),
-      make("header", {}, make("div", { class: "bar" }, make("span", { class: "brand" }, make("b", {}, "Counterpoise"), ` · report of a ${page.kind}`), toggle),
-        make("h1", {}, page.title), page.lead.map((words) => make("p", { class: "lead" }, words)), make("dl", { class: "figures" }, figures)),
-      make("div", { class: "frame" },
-        make("nav", { "aria-label": "Contents" }, make("h2", {}, "Contents"), make("ol", {}, links)),
-        make("main", { id: "main" }, parts)),
-      make("footer", {}, `Written by Counterpoise ${page.version}.${made} Works without a network; charts by plotly.js.`));
+    document.querySelector("header .bar").append(toggle);
+    for (const part of page.sections) document.getElementById(part.id).append(...build(part.blocks));
     requestAnimationFrame(() => { if (location.hash) document.getElementById(location.hash.slice(1))?.scrollIntoView(); });
   }
 
   return { page, charts, choices, listeners, number, share, interval, show, root };
 })();
 
-// Colour and dash of the curve with this number, in the theme that is worn.
+// Colour and dash of a curve, in the current theme.
 report.colour = (name) => getComputedStyle(report.root).getPropertyValue(`--${name}`).trim();
 report.style = (index) => {
   const colours = report.colour("series").split(/\s+/);

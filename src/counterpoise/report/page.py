@@ -1,4 +1,10 @@
-"""From blocks to one HTML file: a template, styles, scripts, the charting library and the data."""
+"""One HTML file from a page: template, styles, scripts, charting library and data.
+
+Jinja2 renders the skeleton with autoescape on: title, lead, key figures, contents and headings, so
+that a browser without JavaScript still shows the answer. Blocks inside sections travel as one
+escaped JSON element, and ``page.js`` builds them: tables sort, charts react to boxes, and names
+only ever become text nodes. A content security policy allows these scripts by hash and no others.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +15,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from string import Template
+from typing import TYPE_CHECKING
 
 from counterpoise import __version__
 from counterpoise.common.jsonable import plain
 from counterpoise.report.blocks import Block
 
-# Significant digits that are kept of numbers in pictures and tables.
+if TYPE_CHECKING:
+    import jinja2
+
+MISSING = "reports need {}; install it with pip install 'counterpoise[report]'"
+# Significant digits of numbers in charts and tables.
 DIGITS = 5
 # Characters that could end a script element or a line of JavaScript.
 UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
@@ -27,11 +37,16 @@ class Page:
 
     Attributes
     ----------
-    kind : str, what it is about: "fit", "run" or "study"
-    title, lead : str, what and with which outcome
-    figures : key figures
-    sections : sections
-    made : str, when the fit or run was made
+    kind : str
+        What it is about: "fit", "run" or "comparison".
+    title : str
+        Subject and outcome.
+    lead : list of str
+        Paragraphs below the title, the answer first.
+    figures : list of key figures
+    sections : list of sections
+    made : str
+        When the fit or run was made.
     """
 
     kind: str
@@ -42,23 +57,22 @@ class Page:
     made: str = ""
 
     def html(self) -> str:
-        """The whole file. No name or text of the user is in it but in one block of JSON."""
-        fields = vars(self) | {"version": __version__}
-        scripts = {
-            "page": _own("page.js"),
-            "charts": _own("charts.js"),
-            "plotly": plotly_js(),
-        }
-        return Template(_own("page.html")).substitute(
-            scripts,
+        """Render the whole file."""
+        scripts = {"page": _own("page.js"), "charts": _own("charts.js"), "plotly": plotly_js()}
+        out = _template().render(
+            vars(self),
+            version=__version__,
             css=_own("page.css"),
-            data=json_text(fields),
-            hashes=" ".join(_hash(script) for script in scripts.values()),
+            scripts=scripts,
+            hashes=" ".join(map(_hash, scripts.values())),
+            data=json_text({"kind": self.kind, "sections": self.sections}),
         )
+        # Paths may hold bytes that are no text, which UTF-8 cannot write.
+        return out.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def json_text(value: object) -> str:
-    """JSON that may stand in a script element: ASCII, without ``<``, ``>`` and ``&``.
+    """Encode JSON for a script element: ASCII, without ``<``, ``>`` and ``&``.
 
     >>> print(json_text({"a": "</script>"}))
     {"a":"\\u003c/script\\u003e"}
@@ -70,20 +84,29 @@ def json_text(value: object) -> str:
 
 
 @cache
+def _template() -> jinja2.Template:
+    try:
+        import jinja2
+    except ModuleNotFoundError as error:
+        raise ImportError(MISSING.format("jinja2")) from error
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.from_string(_own("page.html"))
+
+
+@cache
 def plotly_js() -> str:
-    """The charting library, from the package ``plotly``."""
+    """Read the charting library from the package ``plotly``."""
     try:
         found = files("plotly").joinpath("package_data", "plotly.min.js")
         script = found.read_text(encoding="utf-8")
     except (ModuleNotFoundError, FileNotFoundError) as error:
-        raise ImportError(
-            "reports need plotly for their charts; install it with "
-            "pip install 'counterpoise[report]'"
-        ) from error
+        raise ImportError(MISSING.format("plotly")) from error
     if "</script" in script.lower() or "<!--" in script:
         raise ImportError(
-            "this plotly cannot be put into a page; install another version of it with "
-            "pip install 'counterpoise[report]'"
+            "the installed plotly cannot be embedded in a page; install another version with "
+            "pip install -U 'counterpoise[report]'"
         )
     return script.replace("\r\n", "\n").replace("\r", "\n")
 
@@ -93,6 +116,6 @@ def _own(name: str) -> str:
 
 
 def _hash(script: str) -> str:
-    """How a content security policy names a script that may run."""
+    """A script's name in a content security policy."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return f"'sha256-{digest}'"

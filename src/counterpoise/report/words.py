@@ -13,12 +13,12 @@ Array = np.ndarray
 
 
 def names_of(labels: Array) -> list[str]:
-    """Labels as text; never empty, or nothing would be there to see or to click."""
+    """Group labels as text; an empty label becomes "(empty)"."""
     return [str(label) or "(empty)" for label in label_list(np.asarray(labels))]
 
 
 def setting(value: Any) -> str:
-    """An option as a reader would write it."""
+    """An option as the user would write it."""
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, np.ndarray):
@@ -28,7 +28,7 @@ def setting(value: Any) -> str:
 
 
 def settings(table: Mapping[str, Any], path: str = "") -> dict[str, str]:
-    """Tables within tables as one list.
+    """Flatten nested tables of settings.
 
     >>> settings({"train": {"seed": 0}, "out": "runs"})
     {'train.seed': '0', 'out': 'runs'}

@@ -1,4 +1,4 @@
-"""Write a report beside what it is about."""
+"""Write a report next to its subject."""
 
 from __future__ import annotations
 
@@ -11,16 +11,21 @@ REPORT = "report.html"
 
 
 def write_report(folder: str | os.PathLike[str], out: str | os.PathLike[str] | None = None) -> Path:
-    """Write the report of a stored fit and return the file, which is whole or absent.
+    """Write the report of a stored fit.
 
     Parameters
     ----------
     folder : path
-        A folder that ``counterpoise fit --out`` wrote.
+        A folder that `counterpoise.save` or ``counterpoise fit --out`` wrote.
     out : path, optional
-        The file; ``report.html`` in the folder when None.
+        The file to write; None writes ``report.html`` in the folder.
+
+    Returns
+    -------
+    Path
+        The file that was written, atomically.
     """
-    from counterpoise.report.fit import fit_page
+    from counterpoise.report.fit.page import fit_page
     from counterpoise.storage.models import load_fit
 
     return write_page(fit_page(*load_fit(folder)), Path(folder), out)

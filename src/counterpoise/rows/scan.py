@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from counterpoise.rows.engines.base import Census
+from counterpoise.rows.census import Census
 from counterpoise.rows.groups import check_weights, encode_groups
 from counterpoise.rows.sample import RowSample
 

@@ -13,8 +13,8 @@ import numpy as np
 from counterpoise.activations import get_activation
 from counterpoise.common.arguments import check_reference
 from counterpoise.dual.divergences import check_prior, get_divergence
+from counterpoise.rows.backends import backend_of, open_engine
 from counterpoise.rows.engines.base import SumEngine
-from counterpoise.rows.engines.dispatch import kind_of, open_engine
 from counterpoise.rows.engines.journal import Journal, JournaledEngine
 from counterpoise.rows.threads import single_threaded_blas
 from counterpoise.solver.algorithm import Progress
@@ -139,7 +139,7 @@ def open_solver(
         schedule.check(sigma.beta, options.radius)
     if schedule.as_printed and options.precondition == "auto":
         options = replace(options, precondition=None)
-    if check_input and kind_of(X) == "memory":
+    if check_input and backend_of(X).is_memory:
         X, y = check_rows(X, y)
     engine: SumEngine = open_engine(
         X, y, groups, sample_weight, sigma, intercept=options.fit_intercept,

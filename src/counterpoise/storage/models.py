@@ -1,32 +1,34 @@
 """Models on disk: a folder with JSON for what people read and .npz for arrays. No pickle.
 
-``model.json`` names its format and version, carries a checksum of itself and that of the file of
-arrays, ``model-<digest>.npz``. It holds the model and, where the fit was made from a table, the
-:class:`counterpoise.assessment.record.FitRecord`. The JSON is replaced last, so a crash leaves the
-old model or the new one.
+``model.json`` names its format and version, and carries a checksum of itself and one of the file
+of arrays, ``model-<digest>.npz``. It holds the model and, if there is one, the record of its fit
+(:class:`counterpoise.assessment.record.FitRecord`). The JSON is replaced last, so a crash leaves
+the old model or the new one. Models of earlier format versions are migrated as they are read.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import io
 import json
 import os
 import zipfile
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from counterpoise.storage.files import locked, write_bytes, write_json
+from counterpoise.storage.migration import migrate
 from counterpoise.storage.packing import Packer, unpack
 
 if TYPE_CHECKING:
     from counterpoise.assessment.record import FitRecord
-    from counterpoise.estimators.base import Neuron
 
-FORMAT, VERSION = "counterpoise model", 1
+FORMAT, VERSION, OLDEST = "counterpoise model", 2, 1
 FILE = "model.json"
 # Seconds to wait for another process that stores a model in the same folder.
 WAIT = 60.0
@@ -37,15 +39,16 @@ class ModelFileError(ValueError):
     """A stored model that cannot be used: absent, damaged, or from a newer version."""
 
 
-def save(model: Neuron, folder: PathLike, record: FitRecord | None = None) -> Path:
-    """Store a fitted model in a folder, which is made; an older model in it is replaced.
+def save(model: Any, folder: PathLike, record: FitRecord | None = None) -> Path:
+    """Store a fitted model in a folder, which is created; an older model in it is replaced.
 
     Parameters
     ----------
-    model : GroupDRONeuron, GroupDRONeuronCV, or a baseline, fitted
+    model : GroupDRONeuron, GroupDRONeuronCV, a baseline, or a Pipeline of a TableEncoder and one
+        Fitted.
     folder : path
     record : FitRecord, optional
-        What the fit was made of, for a report.
+        The record of the fit, from :func:`counterpoise.assess`.
 
     Examples
     --------
@@ -62,7 +65,7 @@ def save(model: Neuron, folder: PathLike, record: FitRecord | None = None) -> Pa
     from sklearn.utils.validation import check_is_fitted
 
     check_is_fitted(model)
-    packer = Packer()  # what cannot be stored is refused before anything is written
+    packer = Packer()  # raises before anything is written
     tree = {"model": packer.pack(model, "model"), "record": packer.pack(record, "record")}
     path = ready_folder(folder)
     with locked(path, wait=WAIT):
@@ -71,7 +74,7 @@ def save(model: Neuron, folder: PathLike, record: FitRecord | None = None) -> Pa
 
 
 def ready_folder(folder: PathLike) -> Path:
-    """Make a folder that a model can be stored in; errors say why it cannot."""
+    """Create a folder that a model can be stored in."""
     path = Path(folder)
     if path.exists() and not path.is_dir():
         raise NotADirectoryError(f"{str(path)!r} is a file; give a folder to store the model in")
@@ -79,7 +82,7 @@ def ready_folder(folder: PathLike) -> Path:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise type(error)(
-            f"the folder {str(path)!r} cannot be made ({error.strerror}); choose another"
+            f"the folder {str(path)!r} cannot be created ({error.strerror}); choose another"
         ) from None
     if not os.access(path, os.W_OK):
         raise PermissionError(f"the folder {str(path)!r} cannot be written to; choose another")
@@ -88,73 +91,51 @@ def ready_folder(folder: PathLike) -> Path:
     return path
 
 
-def load(folder: PathLike) -> Neuron:
-    """A model that was stored with ``model.save`` or ``counterpoise fit``.
+def load(folder: PathLike) -> Any:
+    """Load a model that was stored with ``model.save`` or ``counterpoise fit``.
 
-    Raises :class:`counterpoise.storage.models.ModelFileError` if it is absent, damaged, or made by
-    a newer version of the format.
+    A model fitted to a table is a :class:`sklearn.pipeline.Pipeline` of a
+    :class:`counterpoise.tabular.TableEncoder` and a neuron: ``predict`` takes data frames.
+
+    Raises :class:`counterpoise.storage.models.ModelFileError` if the model is absent, damaged, or
+    stored by a newer version.
     """
-    return _checked(read_document(folder)["model"], folder)
+    return read_document(folder)["model"]
 
 
-def load_fit(folder: PathLike) -> tuple[Neuron, FitRecord]:
-    """A model and the record of its fit, as ``counterpoise fit`` stores them."""
-    from counterpoise.assessment.record import FitRecord
-
+def load_fit(folder: PathLike) -> tuple[Any, FitRecord]:
+    """Load a model and the record of its fit."""
     found = read_document(folder)
-    if not isinstance(found["record"], FitRecord):
+    if found["record"] is None:
         raise ModelFileError(
-            f"{str(folder)!r} holds a model without a record of its fit; a report needs one that "
-            "was made by `counterpoise fit --out`"
+            f"{str(folder)!r} holds a model without a record of its fit; make one with "
+            "counterpoise.assess(model, X, y, groups) and store it with record.save(folder)"
         )
-    return _checked(found["model"], folder), found["record"]
+    return found["model"], found["record"]
 
 
 def load_record(folder: PathLike) -> FitRecord | None:
-    """The record of a fit, where there is one."""
+    """Load the record of a fit; None if the model was stored without one."""
     return read_document(folder)["record"]
 
 
-def _checked(model: Any, folder: PathLike) -> Neuron:
-    """A model with all that predictions need, which fits together."""
-    from counterpoise.activations import Activation
-    from counterpoise.estimators.base import Neuron
+def _check(model: Any) -> None:
+    """Raise ValueError unless the model is complete and its parts fit together.
 
-    def number(value: Any) -> bool:
-        return isinstance(value, (int, float)) and bool(np.isfinite(value))
-
-    coef: Any = getattr(model, "coef_", None)
-    fits = isinstance(model, Neuron) and isinstance(coef, np.ndarray)
-    if fits:
-        width = (getattr(model, "n_features_in_", None),)
-        by_group: list[Any] = [
-            getattr(model, name, None) for name in ("groups_", "group_weights_", "group_risks_")
-        ]
-        fits = (
-            coef.shape == width
-            and coef.dtype.kind == "f"
-            and bool(np.isfinite(coef).all())
-            and number(getattr(model, "intercept_", None))
-            and isinstance(getattr(model, "activation_", None), Activation)
-            and isinstance(getattr(model, "status_", None), str)
-            and len({np.shape(values) for values in by_group}) == 1
-            and np.ndim(by_group[0]) == 1
-            and np.shape(getattr(model, "feature_names_in_", coef)) == width
-        )
-    if fits and hasattr(model, "columns_"):
-        from counterpoise.tabular.columns import Columns
-
-        columns = model.columns_
-        fits = isinstance(columns, Columns) and columns.width == len(coef)
-    if not fits:
-        raise ModelFileError(
-            f"the model in {str(folder)!r} is not whole or contradicts itself; fit it again"
-        )
-    return model
+    Each class checks itself in ``__check_loaded__``.
+    """
+    steps = [step for _, step in getattr(model, "steps", [("", model)])]
+    if not steps or not hasattr(steps[-1], "predict"):
+        raise ValueError("it does not end with a model that predicts")
+    for step in steps:
+        step.__check_loaded__()
+    for before, after in pairwise(steps):
+        if len(before.get_feature_names_out()) != after.n_features_in_:
+            raise ValueError("its steps have different numbers of features")
 
 
 def read_document(folder: PathLike) -> dict[str, Any]:
-    """The model and the record that are stored in a folder."""
+    """Load the model and the record in a folder, checked, as ``{"model": ..., "record": ...}``."""
     path = Path(folder) / FILE
     whole = _read(path)
     try:
@@ -166,24 +147,34 @@ def read_document(folder: PathLike) -> dict[str, Any]:
             arrays = _read_arrays(path.parent, whole["arrays"])
         except FileNotFoundError as error:
             raise ModelFileError(
-                f"{str(error.filename)!r} is missing; a model is its whole folder: copy all of it, "
+                f"{str(error.filename)!r} is missing; a model is a whole folder: copy all of it, "
                 "or fit again"
             ) from None
     try:
-        found = unpack(whole["content"], arrays)
-        return {"model": found["model"], "record": found["record"]}
+        content = migrate(whole["content"], whole["version"], VERSION)
+        found = unpack(content, arrays)
+        model, record = found["model"], found["record"]
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise _damaged(path, f"its content makes no sense, {error!r}") from None
+    try:
+        _check(model)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ModelFileError(
+            f"the model in {str(folder)!r} is incomplete or contradicts itself ({error}); fit it "
+            "again"
+        ) from None
+    if dataclasses.is_dataclass(record) and not isinstance(record, type):
+        record = dataclasses.replace(record, model=model)
+    return {"model": model, "record": record}
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The JSON, as far as its format, version and checksum can be told."""
+    """Read the JSON and check its format, version and checksum."""
     try:
         whole = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ModelFileError(
-            f"{str(path.parent)!r} holds no {path.name}; give a folder that `counterpoise fit "
-            "--out` or model.save made"
+            f"{str(path.parent)!r} holds no {path.name}; give a folder that a model was stored in"
         ) from None
     except NotADirectoryError:
         raise ModelFileError(
@@ -194,12 +185,12 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(whole, dict) or whole.get("format") != FORMAT:
         raise ModelFileError(f"{str(path)!r} is not a {FORMAT}; give another folder")
     version = whole.get("version")
-    if version != VERSION:
+    if version not in range(OLDEST, VERSION + 1):
         newer = isinstance(version, int) and version > VERSION
-        remedy = "upgrade: pip install --upgrade counterpoise" if newer else "fit the model again"
+        remedy = "upgrade counterpoise with pip" if newer else "fit the model again"
         raise ModelFileError(
-            f"{str(path)!r} is of version {version!r} and this counterpoise reads version "
-            f"{VERSION}; {remedy}"
+            f"{str(path)!r} has format version {version!r} and this counterpoise reads versions "
+            f"{OLDEST} to {VERSION}; {remedy}"
         )
     try:
         digest = _digest(whole.get("content"), whole.get("arrays"))
@@ -211,8 +202,10 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _previous(folder: Path) -> str | None:
-    """The file of arrays of the model that is in a folder; None if that cannot be told. A file of
-    the same name that is something else is not replaced."""
+    """The file of arrays of the model in a folder; None if it cannot be determined.
+
+    A ``model.json`` that is something else is never replaced.
+    """
     path = folder / FILE
     try:
         whole = json.loads(path.read_text(encoding="utf-8"))
@@ -222,7 +215,7 @@ def _previous(folder: Path) -> str | None:
         whole = None
     if whole is not None and not (isinstance(whole, dict) and whole.get("format") == FORMAT):
         raise FileExistsError(
-            f"{str(path)!r} is there and is no {FORMAT}; choose another folder, or take it away"
+            f"{str(path)!r} exists but is not a {FORMAT}; choose another folder, or move it first"
         )
     stored = (whole or {}).get("arrays")
     name = stored.get("file") if isinstance(stored, dict) else None
@@ -231,7 +224,7 @@ def _previous(folder: Path) -> str | None:
 
 def _write(folder: Path, tree: Any, arrays: Mapping[str, np.ndarray]) -> None:
     buffer = io.BytesIO()
-    # Members are numbered: names of groups have no place in names of files.
+    # Members are numbered, because names of groups may not be valid names of files.
     members = {f"a{i}": value for i, value in enumerate(arrays.values())}
     np.savez_compressed(buffer, allow_pickle=False, **members)
     data = buffer.getvalue()

@@ -12,8 +12,8 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from counterpoise import __version__
+from counterpoise.activations import Activation
 from counterpoise.common.arguments import check_choice
-from counterpoise.estimators.base import Neuron
 from counterpoise.storage.files import write_bytes
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ DTYPES = ("float64", "float32")
 
 
 def to_onnx(
-    model: Neuron, path: str | os.PathLike[str] | None = None, *, dtype: str = "float64"
+    model: Any, path: str | os.PathLike[str] | None = None, *, dtype: str = "float64"
 ) -> onnx.ModelProto:
     """The ONNX model that predicts as a fitted neuron does.
 
@@ -42,7 +42,9 @@ def to_onnx(
     Parameters
     ----------
     model : fitted GroupDRONeuron, GroupDRONeuronCV or baseline
-        With a named activation: ONNX has no way to tell a function of one's own.
+        With a named activation, because ONNX cannot hold a Python function. Of a pipeline with a
+        :class:`counterpoise.tabular.TableEncoder`, the neuron is exported: "X" is what the encoder
+        returns.
     path : path, optional
         Where to write it; the file is written whole or not at all.
     dtype : {"float64", "float32"}, default="float64"
@@ -68,12 +70,16 @@ def to_onnx(
     ['MatMul', 'Squeeze', 'Add', 'Relu']
     """
     _onnx()
-    if not isinstance(model, Neuron):
+    names = getattr(model, "feature_names_in_", None)
+    if hasattr(model, "steps") and hasattr(model.steps[0][1], "layout_"):
+        names, model = model[:-1].get_feature_names_out(), model.steps[-1][1]
+    if not isinstance(getattr(model, "activation_", None), Activation):
+        if hasattr(model, "activation"):
+            check_is_fitted(model)
         raise TypeError(
             f"model must be a fitted neuron, such as GroupDRONeuron; got {type(model).__name__}. "
-            "Of a pipeline or a search, give the neuron inside"
+            "For a pipeline or a search, give the neuron inside"
         )
-    check_is_fitted(model)
     check_choice("dtype", dtype, DTYPES)
     draft = Draft(np.dtype(dtype))
     # A column, and not a vector: onnxruntime refuses a vector where there are no rows.
@@ -82,7 +88,7 @@ def to_onnx(
     terms = draft.node("Squeeze", column, "axis")
     score = draft.node("Add", terms, draft.constant(model.intercept_, "intercept"))
     model.activation_.to_onnx(draft, score)
-    proto = _assemble(draft, len(model.coef_), _facts(model))
+    proto = _assemble(draft, len(model.coef_), _facts(model, names))
     if path is not None:
         _write(Path(path), proto.SerializeToString())
     return proto
@@ -117,8 +123,8 @@ class Draft:
         return name
 
 
-def _facts(model: Neuron) -> dict[str, str]:
-    """What the file tells of the model beside its numbers."""
+def _facts(model: Any, names: Any) -> dict[str, str]:
+    """The metadata of the file."""
     facts = {
         "format": FORMAT,
         "format_version": str(FORMAT_VERSION),
@@ -127,7 +133,6 @@ def _facts(model: Neuron) -> dict[str, str]:
         "activation": model.activation_.name,
         "activation_parameters": json.dumps(model.activation_.parameters),
     }
-    names = getattr(model, "feature_names_in_", None)
     if names is not None:
         facts["feature_names"] = json.dumps([str(name) for name in names], ensure_ascii=False)
     return facts

@@ -1,9 +1,9 @@
 """Objects of the library as plain JSON and plain arrays, and back. Nothing is ever executed.
 
-A value becomes a tree of JSON values; arrays are kept aside and named in it. Anything JSON has no
-word for is an object with the key ``"!"``: ``{"!": "array", "name": ...}``, ``{"!": "float", "is":
-"inf"}``, or one of the library's own types with its fields. Only types of the table below are
-ever made from such a tree.
+A value becomes a tree of JSON values; arrays are kept aside and named in it. Anything that JSON
+cannot express is an object with the key ``"!"``: ``{"!": "array", "name": ...}``, ``{"!": "float",
+"is": "inf"}``, or one of the library's own types with its fields. Only types in the tables below
+are ever made from such a tree. They are named here as text and imported when one is met.
 """
 
 from __future__ import annotations
@@ -20,26 +20,27 @@ import numpy as np
 Array = np.ndarray
 
 MARK = "!"
-# Dataclasses and named tuples that may be stored, and the modules they live in.
+# Dataclasses and named tuples that may be stored, and their modules.
 TYPES = {
     "AdaptiveSteps": "solver.schedules",
     "Certificate": "solver.certificate",
     "CertificateConstants": "solver.certificate",
-    "Columns": "tabular.columns",
     "DataFacts": "assessment.record",
     "Diagnosis": "assessment.diagnosis.diagnose",
-    "Feature": "tabular.columns",
+    "Feature": "tabular.layout",
     "FitRecord": "assessment.record",
     "Frontier": "estimators.frontier",
     "GroupDiagnosis": "assessment.diagnosis.diagnose",
     "Interval": "assessment.intervals",
-    "Judged": "assessment.record",
     "PaperSteps": "solver.schedules",
     "Residuals": "assessment.record",
+    "RiskComparison": "assessment.record",
     "RiskIntervals": "assessment.intervals",
     "SlackAccount": "solver.slack",
+    "TableLayout": "tabular.layout",
     "Verdict": "assessment.diagnosis.verdicts",
 }
+# Estimators and transformers: their parameters and fitted attributes are stored.
 ESTIMATORS = {
     "AverageNeuron": "baselines",
     "ExponentiatedGradientNeuron": "baselines",
@@ -49,20 +50,22 @@ ESTIMATORS = {
     "PrimalExtrapolationNeuron": "baselines",
     "RowChiSquareNeuron": "baselines",
     "StochasticMirrorNeuron": "baselines",
+    "TableEncoder": "tabular.encoder",
     "TiltedNeuron": "baselines",
 }
-DIVERGENCES = {"kl": "KL", "chi2": "ChiSquare", "cvar": "CVaR"}
+# Classes with config() -> dict or None, and their modules, with from_config(dict) -> object.
+CONFIGURED = {"Activation": "activations", "Divergence": "dual.divergences"}
 
 
 class Packer:
-    """Turns values into trees; ``arrays`` are what the trees name."""
+    """Turns values into trees; ``arrays`` holds the arrays that the trees name."""
 
     def __init__(self) -> None:
         self.arrays: dict[str, Array] = {}
         self._names: dict[int, str] = {}
 
     def pack(self, value: Any, where: str) -> Any:
-        """The tree of a value; ``where`` says whose it is, in errors and in names of arrays."""
+        """The tree of a value; ``where`` names it in errors and in names of arrays."""
         if value is None or isinstance(value, (bool, str, int)):
             return value
         if isinstance(value, np.generic) and value.dtype.kind in "biufU":
@@ -111,40 +114,47 @@ class Packer:
         return {MARK: "mapping", "items": items}
 
     def _special(self, value: Any, where: str) -> Any:
-        from counterpoise.activations import Activation
-        from counterpoise.dual.divergences import Divergence
-        from counterpoise.estimators.base import Neuron
-
-        if isinstance(value, Activation):
-            config = value.config()
-            if config is None:
-                raise TypeError(
-                    f"{where} is an activation of your own ({value.name!r}), which only Python "
-                    "code can describe; use a named one to store the model, or keep coef_ and "
-                    "intercept_"
-                )
-            return {MARK: "Activation", "piecewise": None, **config}
-        if isinstance(value, Divergence) and DIVERGENCES.get(value.name) == type(value).__name__:
-            alpha = getattr(value, "alpha", None)
-            return {MARK: "Divergence", "name": value.name, "alpha": alpha}
-        name = type(value).__name__
-        if isinstance(value, Neuron) and name in ESTIMATORS and type(value) is _type(
-            name, ESTIMATORS
-        ):  # fmt: skip
-            return {
-                MARK: "estimator",
-                "class": name,
-                "parameters": {
-                    key: self.pack(item, f"{where}.{key}")
-                    for key, item in value.get_params(deep=False).items()
-                },
-                "fitted": {
-                    key: self.pack(item, f"{where}.{key}")
-                    for key, item in vars(value).items()
-                    if is_fitted_name(key)
-                },
-            }
+        if _is_pipeline(value):
+            steps = [[name, self._step(step, f"{where}.{name}")] for name, step in value.steps]
+            return {MARK: "pipeline", "steps": steps}
+        if _is_estimator(value):
+            return self._estimator(value, where)
+        for kind in CONFIGURED:
+            if isinstance(value, _type(kind, CONFIGURED)):
+                return {MARK: kind, **self._config(value, kind, where)}
         raise _unknown(value, where)
+
+    def _config(self, value: Any, kind: str, where: str) -> dict[str, Any]:
+        config = value.config()
+        if config is None:
+            raise TypeError(
+                f"{where} is your own {kind} ({value.name!r}), which exists only as Python code; "
+                "use a named one to store the model, or keep coef_ and intercept_"
+            )
+        return {key: self.pack(item, f"{where}.{key}") for key, item in config.items()}
+
+    def _step(self, value: Any, where: str) -> Any:
+        if not _is_estimator(value):
+            raise TypeError(
+                f"{where} is of type {type(value).__name__}, and only pipelines of counterpoise's "
+                "own steps can be stored; store the neuron alone, with pipeline[-1].save(...)"
+            )
+        return self._estimator(value, where)
+
+    def _estimator(self, value: Any, where: str) -> Any:
+        return {
+            MARK: "estimator",
+            "class": type(value).__name__,
+            "parameters": {
+                key: self.pack(item, f"{where}.{key}")
+                for key, item in value.get_params(deep=False).items()
+            },
+            "fitted": {
+                key: self.pack(item, f"{where}.{key}")
+                for key, item in vars(value).items()
+                if is_fitted_name(key)
+            },
+        }
 
 
 def unpack(tree: Any, arrays: Mapping[str, Array]) -> Any:
@@ -180,17 +190,19 @@ def _objects(tree: Any, arrays: Mapping[str, Array]) -> Array:
     return out
 
 
-def _activation(tree: Any, arrays: Mapping[str, Array]) -> Any:
-    from counterpoise.activations import from_config
+def _configured(tree: Any, arrays: Mapping[str, Array]) -> Any:
+    module = import_module(f"counterpoise.{CONFIGURED[tree[MARK]]}")
+    given = {key: unpack(item, arrays) for key, item in tree.items() if key != MARK}
+    return module.from_config(given)
 
-    return from_config(tree)
 
+def _pipeline(tree: Any, arrays: Mapping[str, Array]) -> Any:
+    from sklearn.pipeline import Pipeline
 
-def _divergence(tree: Any, arrays: Mapping[str, Array]) -> Any:
-    from counterpoise.dual import divergences
-
-    made = getattr(divergences, DIVERGENCES[tree["name"]])
-    return made() if tree["alpha"] is None else made(tree["alpha"])
+    for _, step in tree["steps"]:
+        if not isinstance(step, dict) or step.get(MARK) != "estimator":
+            raise ValueError("a step of the pipeline is not an estimator")
+    return Pipeline([(str(name), unpack(step, arrays)) for name, step in tree["steps"]])
 
 
 def _estimator(tree: Any, arrays: Mapping[str, Array]) -> Any:
@@ -204,15 +216,24 @@ def _estimator(tree: Any, arrays: Mapping[str, Array]) -> Any:
 
 
 _READERS: dict[str, Callable[[Any, Mapping[str, Array]], Any]] = {
-    "Activation": _activation,
-    "Divergence": _divergence,
+    **dict.fromkeys(CONFIGURED, _configured),
     "array": lambda tree, arrays: arrays[tree["name"]],
     "estimator": _estimator,
     "float": lambda tree, arrays: float(tree["is"]),
     "mapping": lambda tree, arrays: dict(_items(tree, arrays)),
     "objects": _objects,
+    "pipeline": _pipeline,
     "tuple": lambda tree, arrays: tuple(_items(tree, arrays)),
 }
+
+
+def _is_estimator(value: Any) -> bool:
+    name = type(value).__name__
+    return name in ESTIMATORS and type(value) is _type(name, ESTIMATORS)
+
+
+def _is_pipeline(value: Any) -> bool:
+    return (type(value).__module__, type(value).__name__) == ("sklearn.pipeline", "Pipeline")
 
 
 def _type(name: str, table: Mapping[str, str]) -> Any:
@@ -222,13 +243,15 @@ def _type(name: str, table: Mapping[str, str]) -> Any:
 
 
 def _field_names(made: type) -> list[str]:
+    """Fields to store; those marked ``metadata={"stored": False}`` are left out."""
     if dataclasses.is_dataclass(made):
-        return [field.name for field in dataclasses.fields(made)]
+        fields = dataclasses.fields(made)
+        return [field.name for field in fields if field.metadata.get("stored", True)]
     return list(made._fields)  # type: ignore[attr-defined]
 
 
 def _unknown(value: Any, where: str) -> TypeError:
     return TypeError(
-        f"{where} is of type {type(value).__name__}, which has no place in a stored file; use "
-        "numbers, text, or objects of counterpoise"
+        f"{where} is of type {type(value).__name__}, which cannot be stored; use numbers, text, or "
+        "objects of counterpoise"
     )

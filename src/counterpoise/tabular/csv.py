@@ -108,8 +108,9 @@ def _head(file: Path, encoding: str) -> str:
         head = stream.read(HEAD)
     if encoding == "utf8" and head.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise DataError(
-            f"{str(file)!r} is written in UTF-16; read it with --encoding utf-16, or save it as "
-            "UTF-8"
+            f"{str(file)!r} is encoded in UTF-16; open it with encoding='utf-16', or save it as "
+            "UTF-8",
+            argument="encoding",
         )
     return head.decode(encoding, errors="replace").removeprefix("\ufeff")
 
@@ -118,8 +119,9 @@ def _foreign(file: Path, encoding: str, columns: Sequence[str] = ()) -> DataErro
     where = f" in the columns {listed(columns)}" if columns else ""
     name = "UTF-8" if encoding == "utf8" else encoding
     return DataError(
-        f"{str(file)!r} has text that is not {name}{where}; say how it is written, for example "
-        "with --encoding cp1252, or save it as UTF-8"
+        f"{str(file)!r} has text that is not {name}{where}; give its encoding, for example "
+        "encoding='cp1252' for many Excel exports, or save it as UTF-8",
+        argument="encoding",
     )
 
 

@@ -1,9 +1,8 @@
-"""Data that cannot be used, told by column and with the remedy."""
+"""Errors about data: each names the column and the remedy, in terms of Python arguments."""
 
 from __future__ import annotations
 
 import difflib
-import shlex
 from collections.abc import Iterable, Sequence
 
 # Names that a message lists at most.
@@ -11,11 +10,25 @@ LISTED = 20
 
 
 class DataError(ValueError):
-    """A file, a column or a value that cannot be used; the message says what to do about it."""
+    """A file, a column or a value that cannot be used; the message says what to do about it.
+
+    Remedies are written as Python arguments, such as ``missing='drop'``; the command line shows
+    them as its own options.
+
+    Attributes
+    ----------
+    argument : str or None
+        The argument that the remedy would change, if there is one.
+    """
+
+    def __init__(self, message: str, *, argument: str | None = None) -> None:
+        super().__init__(message)
+        self.argument = argument
 
 
 def listed(names: Iterable[object], most: int = LISTED) -> str:
-    """
+    """The first few names, quoted, and how many more there are.
+
     >>> listed(["a", "b", "c"], most=2)
     "'a', 'b' and 1 more"
     """
@@ -25,31 +38,29 @@ def listed(names: Iterable[object], most: int = LISTED) -> str:
 
 
 def short(error: BaseException) -> str:
-    """What an error of another library says, in one line."""
+    """The message of another library's error on one line."""
     text = " ".join(str(error).split())
     return text if len(text) <= 200 else f"{text[:200]}..."
 
 
-DERIVE = (
-    "derive the month, the weekday, the hour or the days since a first day as columns of their own"
-)
+DERIVE = "derive columns from it, such as the month, the hour or the days since the first one"
 POINTS = (
-    "write 1234.5 without commas, marks between thousands or signs, or read a CSV file whose "
-    "decimal mark is a comma with --decimal ','"
+    "write 1234.5 without commas, thousands separators or currency signs, or open a CSV file whose "
+    "decimal mark is a comma with decimal=','"
 )
 
 
 def drop_option(name: str) -> str:
-    """The option that leaves a column out.
+    """The argument that leaves a column out.
 
     >>> drop_option("row id")
-    "--drop 'row id'"
+    "drop=['row id']"
     """
-    return f"--drop {shlex.quote(name)}"
+    return f"drop={[name]!r}"
 
 
 def check_names(wanted: Iterable[str], names: Sequence[str], where: str, role: str = "") -> None:
-    """All of them are columns; else the error lists the close matches and the columns.
+    """Check that the names are columns; the error lists close matches and the columns.
 
     >>> check_names(["prise"], ["price", "town"], "'a.csv'")
     Traceback (most recent call last):

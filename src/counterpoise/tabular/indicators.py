@@ -10,33 +10,45 @@ from scipy import sparse
 
 from counterpoise.common.arguments import check_choice
 from counterpoise.tabular.cells import is_missing, numbers, words
-from counterpoise.tabular.columns import NONE, UNSEEN, Columns, Feature
 from counterpoise.tabular.errors import DataError, check_names, listed
+from counterpoise.tabular.layout import NONE, UNSEEN, Feature, TableLayout
 from counterpoise.tabular.table import as_table
 
 Array = np.ndarray
 
 
-def encode(columns: Columns, data: Any, unseen: str = "refuse") -> Any:
-    """See :meth:`Columns.encode`."""
+def encode(layout: TableLayout, data: Any, unseen: str = "refuse") -> Any:
+    """Encode the features of rows as numbers.
+
+    Parameters
+    ----------
+    layout : TableLayout
+    data : Table, data frame, Arrow table or batch, or mapping of columns
+    unseen : {"refuse", "base"}
+        Categories that the layout does not know are an error, or count as the base level.
+
+    Returns
+    -------
+    float64 array of shape (n, width), or a CSR matrix if that is much smaller
+    """
     check_choice("unseen", unseen, UNSEEN)
     table = as_table(data)
-    check_names(columns.inputs, table.names, table.where, "feature")
-    if columns.is_sparse(table.n_rows):
-        parts = [encode_sparse(columns, b, unseen) for b in table.batches(columns.inputs)]
+    check_names(layout.inputs, table.names, table.where, "feature")
+    if layout.is_sparse(table.n_rows):
+        parts = [encode_sparse(layout, b, unseen) for b in table.batches(layout.inputs)]
         return sparse.vstack(parts).tocsr()
-    out, start = np.empty((table.n_rows, columns.width)), 0
-    for batch in table.batches(columns.inputs):
-        encode_into(columns, batch, out[start : start + batch.num_rows], unseen)
+    out, start = np.empty((table.n_rows, layout.width)), 0
+    for batch in table.batches(layout.inputs):
+        encode_into(layout, batch, out[start : start + batch.num_rows], unseen)
         start += batch.num_rows
     return out
 
 
-def encode_into(columns: Columns, batch: Any, out: Array, unseen: str) -> None:
+def encode_into(layout: TableLayout, batch: Any, out: Array, unseen: str) -> None:
     """The rows of a batch, written to the rows of an array."""
-    _refuse_missing(columns, batch)
+    _refuse_missing(layout, batch)
     at = 0
-    for feature in columns.features:
+    for feature in layout.features:
         column = batch.column(feature.name)
         if feature.kind == "category":
             levels = level_codes(feature, column, unseen)
@@ -49,12 +61,12 @@ def encode_into(columns: Columns, batch: Any, out: Array, unseen: str) -> None:
         at += len(feature.names)
 
 
-def encode_sparse(columns: Columns, batch: Any, unseen: str) -> Any:
+def encode_sparse(layout: TableLayout, batch: Any, unseen: str) -> Any:
     """The rows of a batch as CSR."""
-    _refuse_missing(columns, batch)
+    _refuse_missing(layout, batch)
     at = 0
     rows, places, values = [], [], []
-    for feature in columns.features:
+    for feature in layout.features:
         column = batch.column(feature.name)
         if feature.kind == "category":
             levels = level_codes(feature, column, unseen)
@@ -69,7 +81,7 @@ def encode_sparse(columns: Columns, batch: Any, unseen: str) -> Any:
         rows.append(there)
         at += len(feature.names)
     entries = (np.concatenate(rows), np.concatenate(places))
-    return sparse.csr_matrix((np.concatenate(values), entries), (batch.num_rows, columns.width))
+    return sparse.csr_matrix((np.concatenate(values), entries), (batch.num_rows, layout.width))
 
 
 def filled(feature: Feature, column: Any) -> Array:
@@ -79,8 +91,8 @@ def filled(feature: Feature, column: Any) -> Array:
         wrong = found[~(np.isnan(found) | (found == 0) | (found == 1))]
         if len(wrong):
             raise DataError(
-                f"column {feature.name!r} was true or false when the columns were learned and has "
-                f"{wrong[0]:g} now; write true, false, 1 or 0"
+                f"column {feature.name!r} was true or false in the fit and has {wrong[0]:g} now; "
+                "write true, false, 1 or 0"
             )
     if feature.fill is not None:
         found = np.where(np.isnan(found), feature.fill, found)
@@ -97,10 +109,10 @@ def level_codes(feature: Feature, column: Any, unseen: str) -> Array:
     if unseen == "refuse" and (found < 0).any():
         strange = [values[code] for code in dict.fromkeys(codes[found < 0].tolist())]
         raise DataError(
-            f"column {feature.name!r} has values that were not there when the columns were "
-            f"learned: {listed(strange, 5)}; known are {listed(feature.levels)}. Correct them, "
-            "make the model again with such rows, or count them as the base level "
-            f"{feature.levels[0]!r} (--unseen base)"
+            f"column {feature.name!r} has values that the fit never saw: {listed(strange, 5)}; it "
+            f"knows {listed(feature.levels)}. Correct them, fit again with such rows, or count "
+            f"them as the base level {feature.levels[0]!r} with unseen='base'",
+            argument="unseen",
         )
     return np.maximum(found, 0)
 
@@ -118,14 +130,14 @@ def missing_told(counts: dict[str, int], remedy: str) -> str:
 
 def refuse_missing(counts: dict[str, int], remedy: str) -> None:
     if counts:
-        raise DataError(missing_told(counts, remedy))
+        raise DataError(missing_told(counts, remedy), argument="missing")
 
 
-def _refuse_missing(columns: Columns, batch: Any) -> None:
-    if columns.missing == "impute":
+def _refuse_missing(layout: TableLayout, batch: Any) -> None:
+    if layout.missing == "impute":
         return
-    found = missing_masks(batch, columns.inputs)
+    found = missing_masks(batch, layout.inputs)
     refuse_missing(
         {name: int(mask.sum()) for name, mask in found.items()},
-        "leave these rows out or fill them in, or make the model again with --missing impute",
+        "leave these rows out or fill them in, or fit again with missing='impute'",
     )

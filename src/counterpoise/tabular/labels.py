@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow.types as kinds
 
 from counterpoise.tabular.cells import BOOLEAN, NUMBER, WORD, described, kind_of, numbers, words
-from counterpoise.tabular.columns import NONE
 from counterpoise.tabular.errors import DataError
+from counterpoise.tabular.layout import NONE
 
 Array = np.ndarray
 

@@ -1,4 +1,4 @@
-"""One pass over a table learns how its columns become numbers."""
+"""Learn in one pass how the columns of a table become numbers."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from dataclasses import dataclass
 from typing import Any
 
 from counterpoise.common.arguments import check_choice, check_whole
-from counterpoise.tabular.columns import MISSING, Columns
 from counterpoise.tabular.errors import DataError
+from counterpoise.tabular.layout import MISSING, TableLayout
 from counterpoise.tabular.roles import find_roles
-from counterpoise.tabular.scanning import RowProgress, Seen, Tally, refuse, scan
+from counterpoise.tabular.scanning import RowProgress, ScanCounts, Tally, refuse, scan
 from counterpoise.tabular.table import as_table
 from counterpoise.tabular.tallies import NumberTally, WordTally
 
 
 @dataclass(frozen=True)
-class Learned:
-    """Columns, and what was seen while they were learned.
+class LearnedLayout:
+    """The layout of a table, and the counts of the pass that learned it.
 
     Attributes
     ----------
-    columns : Columns
-    rows : int, that the table has
-    dropped : int, rows that are left out because they miss a value
+    layout : TableLayout
+    rows : int, rows of the table
+    dropped : int, rows left out because a value is missing
     filled : mapping column -> int, missing values that are filled in
-    groups : mapping label -> int, rows of every group that are used; empty without groups
-    notes : tuple of str, what a reader should know of
-    weightless : int, rows that are left out because they have weight 0
+    groups : mapping label -> int, rows used of each group; empty without groups
+    notes : tuple of str, remarks for the reader
+    weightless : int, rows left out because their weight is 0
     """
 
-    columns: Columns
+    layout: TableLayout
     rows: int
     dropped: int
     filled: dict[str, int]
@@ -45,10 +45,10 @@ class Learned:
         return self.rows - self.dropped - self.weightless
 
 
-def learn_columns(
+def learn_layout(
     table: Any,
     *,
-    target: str,
+    target: str | None = None,
     group: str | Sequence[str] = (),
     weight: str | None = None,
     features: Sequence[str] | None = None,
@@ -57,44 +57,45 @@ def learn_columns(
     missing: str = "refuse",
     max_levels: int = 100,
     progress: RowProgress | None = None,
-) -> Learned:
-    """How the columns of a table become numbers.
+) -> LearnedLayout:
+    """Learn how the columns of a table become numbers.
 
     Parameters
     ----------
-    table : Table, or a frame that Arrow reads
-    target : str
-        Numbers or booleans.
+    table : Table, data frame or mapping of columns
+    target : str, optional
+        Numbers or booleans. None if the table holds features alone.
     group : str or list of str
         Text, whole numbers or booleans; several columns are crossed.
     weight : str, optional
-        Numbers that are not negative. Rows of weight 0 are left out: nothing is learned from them.
+        Numbers >= 0. Rows of weight 0 are left out.
     features : list of str, optional
-        By default all columns that are nothing else.
+        By default every column without another role.
     drop : list of str
-        Columns that are no features.
+        Columns that are not features.
     categorical : list of str
-        Numbers that are names of categories, and text that is to be categories although it looks
-        like numbers or dates, which is refused else. Columns that the table itself knows as
-        categories (dictionaries of Arrow, categories of pandas) and groups need not be named.
+        Columns of numbers that name categories, and of text that names categories although it
+        looks like numbers or dates. Group columns and columns with a categorical type (Arrow
+        dictionaries, pandas categories) need not be named.
     missing : {"refuse", "drop", "impute"}
-        Missing values are an error; or their rows are left out; or numbers are the mean of their
-        column, and categories and groups have the level ``"(missing)"``. Categories without a
-        missing value have no such level; later ones are the base.
+        Missing values are an error ("refuse"), their rows are left out ("drop"), or they are
+        filled in ("impute"): numbers by the mean of their column, categories and groups by the
+        level ``"(missing)"``. A category without missing values has no such level; later missing
+        values count as its base level.
     max_levels : int
-        A text column with more of them is refused.
+        Most levels of a category; a text column with more is an error.
     progress : function of (rows read, rows in all), optional
 
     Returns
     -------
-    Learned
+    LearnedLayout
 
     Examples
     --------
-    >>> found = learn_columns(
+    >>> found = learn_layout(
     ...     {"size": [1.0, 2.0, 3.0], "town": ["A", "B", "B"], "price": [1, 2, 3]}, target="price"
     ... )
-    >>> found.columns.names
+    >>> found.layout.names
     ('size', 'town=A')
     """
     check_choice("missing", missing, MISSING)
@@ -109,7 +110,7 @@ def learn_columns(
     ]
     seen = scan(table, roles, tallies, missing, progress)
     refuse(table, roles, tallies, missing, seen, max_levels)
-    found = Columns(
+    found = TableLayout(
         target=roles.target,
         group=roles.group,
         weight=roles.weight,
@@ -122,31 +123,33 @@ def learn_columns(
     of_columns = filter(None, (tally.note for tally in tallies))
     notes = [*_weightless(seen), *roles.notes, *of_columns, *_tiny(seen)]
     groups = dict(sorted(seen.groups.items()))
-    return Learned(found, seen.rows, seen.dropped, filled, groups, tuple(notes), seen.weightless)
+    return LearnedLayout(
+        found, seen.rows, seen.dropped, filled, groups, tuple(notes), seen.weightless
+    )
 
 
-def _check_names(columns: Columns) -> None:
-    twice = [name for name, count in Counter(columns.names).items() if count > 1]
+def _check_names(layout: TableLayout) -> None:
+    twice = [name for name, count in Counter(layout.names).items() if count > 1]
     if twice:
         raise DataError(
             f"two features would both be called {twice[0]!r}, a column and the level of another; "
             "rename the column"
         )
-    if not columns.width:
+    if not layout.width:
         raise DataError(
-            "no feature is left that differs between rows: every category has one level; name "
-            "other columns with --features"
+            "no feature differs between rows: every category has one level; name other columns as "
+            "features"
         )
 
 
-def _weightless(seen: Seen) -> list[str]:
+def _weightless(seen: ScanCounts) -> list[str]:
     if not seen.weightless:
         return []
     rows = "row of weight 0 was" if seen.weightless == 1 else "rows of weight 0 were"
     return [f"{seen.weightless:,} {rows} left out"]
 
 
-def _tiny(seen: Seen) -> list[str]:
+def _tiny(seen: ScanCounts) -> list[str]:
     rows, groups = seen.used, len(seen.groups)
     if groups > 1 and 2 * groups > rows:
         return [f"there are {groups:,} groups in {rows:,} rows; groups of one row teach little"]

@@ -1,4 +1,4 @@
-"""Predictions for the rows of a table, batch by batch, and files to write them to."""
+"""Predict the rows of a table batch by batch, and write predictions to files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 from counterpoise.common.progress import stage
 from counterpoise.storage.files import draft_of
 from counterpoise.tabular.errors import DataError, check_names
-from counterpoise.tabular.indicators import missing_masks
+from counterpoise.tabular.indicators import encode, missing_masks
 from counterpoise.tabular.table import Table
 
 SUFFIXES = (".csv", ".parquet", ".arrow")
@@ -28,25 +28,44 @@ def predictions(
     unseen: str = "refuse",
     name: str = "prediction",
 ) -> Iterator[Any]:
-    """Record batches with the columns ``extra`` of the table and a prediction for every row.
+    """Predict the rows of a table, batch by batch.
 
-    It is null where a feature is missing and the model was fitted without such rows.
+    Parameters
+    ----------
+    model : Pipeline of a TableEncoder and a neuron
+    table : Table
+    extra : list of str
+        Columns of the table to return, too.
+    unseen : {"refuse", "base"}
+        Categories that the fit never saw are an error, or count as the base level.
+    name : str
+        The name of the column of predictions.
+
+    Yields
+    ------
+    pyarrow.RecordBatch
+        The columns ``extra`` and a prediction for every row, null if a feature is missing and the
+        fit left such rows out.
     """
-    columns, extra = model.columns_, list(dict.fromkeys(extra))
-    check_names(columns.inputs, table.names, table.where, "feature")
+    layout, neuron = model.steps[0][1].layout_, model.steps[-1][1]
+    extra = list(dict.fromkeys(extra))
+    check_names(layout.inputs, table.names, table.where, "feature")
     check_names(extra, table.names, table.where)
     if name in extra:
-        raise DataError(f"the data have a column {name!r} themselves; leave it out of --with")
+        raise DataError(
+            f"the data already has a column {name!r}; leave it out of extra={extra!r}",
+            argument="extra",
+        )
     done = 0
-    for batch in table.batches([*columns.inputs, *extra]):
-        gone = missing_masks(batch, columns.inputs) if columns.missing == "drop" else {}
+    for batch in table.batches([*layout.inputs, *extra]):
+        gone = missing_masks(batch, layout.inputs) if layout.missing == "drop" else {}
         known = np.ones(batch.num_rows, dtype=bool)
         if gone:
             known = ~np.logical_or.reduce(list(gone.values()))
         values = np.full(batch.num_rows, np.nan)
         if known.any():
-            part = batch.select(list(columns.inputs)).filter(pa.array(known))
-            values[known] = model.predict(columns.encode(part, unseen))
+            part = batch.select(list(layout.inputs)).filter(pa.array(known))
+            values[known] = neuron.predict(encode(layout, part, unseen))
         column = pa.array(values, mask=~known)
         arrays = [batch.column(column_name) for column_name in extra]
         yield pa.RecordBatch.from_arrays([*arrays, column], names=[*extra, name])
@@ -57,10 +76,10 @@ def predictions(
 
 @contextmanager
 def file_writer(path: Path) -> Iterator[Callable[[Any], None]]:
-    """A function that writes batches to a file; it appears when all are written."""
+    """Give a function that writes batches to a file, which appears when all are written."""
     if path.suffix.lower() not in SUFFIXES:
         raise ValueError(
-            f"predictions are written as {', '.join(SUFFIXES)}; got {str(path)!r}: choose one of "
+            f"predictions are written as {', '.join(SUFFIXES)}; got {str(path)!r}. Use one of "
             "these suffixes"
         )
     if not path.parent.is_dir():

@@ -1,4 +1,4 @@
-"""Which column does what, told by names and types alone."""
+"""The role of each column, from names and types alone."""
 
 from __future__ import annotations
 
@@ -20,14 +20,23 @@ KINDS = {NUMBER: "number", BOOLEAN: "boolean", WORD: "category"}
 
 @dataclass(frozen=True)
 class Roles:
-    """Columns by what they are for.
+    """Columns by role.
 
-    ``features`` tells the kind of each, ``names`` those whose values are names by their type or
-    role, whatever they look like. ``problems`` and ``misfits`` tell of columns that cannot be what
-    they are for, and of those that cannot be features.
+    Attributes
+    ----------
+    target, weight : str or None
+    group : tuple of str
+    features : mapping column -> "number", "boolean" or "category"
+    names : tuple of str
+        Columns whose type or role says that their values are names, whatever they look like.
+    notes : tuple of str
+    problems : mapping column -> message
+        Columns that cannot serve as target, group or weight.
+    misfits : mapping column -> message
+        Columns that cannot be features.
     """
 
-    target: str
+    target: str | None
     group: tuple[str, ...]
     weight: str | None
     features: dict[str, str]
@@ -38,40 +47,40 @@ class Roles:
 
     @property
     def used(self) -> tuple[str, ...]:
-        """Columns to read: all but those that cannot be what they are for."""
-        own = (self.target, *self.group, *(() if self.weight is None else (self.weight,)))
-        fit = (name for name in own if name not in self.problems)
+        """Columns to read: every column that can serve in its role."""
+        own = (self.target, *self.group, self.weight)
+        fit = (name for name in own if name is not None and name not in self.problems)
         return tuple(dict.fromkeys((*self.features, *fit)))
 
 
-def check_roles(target: str, group: Sequence[str], weight: str | None) -> None:
-    """Target, groups and weights are columns of their own; can be told before any file is read."""
+def check_roles(target: str | None, group: Sequence[str], weight: str | None) -> None:
+    """Check that no column has two roles; no file needs to be read for this."""
     for name, role in ((target, "target"), (weight, "weight")):
         if name is not None and name in group:
             raise DataError(f"column {name!r} cannot be {role} and group at once; give another")
-    if target == weight:
+    if target is not None and target == weight:
         raise DataError(f"column {target!r} cannot be target and weight at once; give another")
 
 
 def find_roles(
     table: Table,
-    target: str,
+    target: str | None,
     group: str | Sequence[str],
     weight: str | None,
     features: Sequence[str] | None,
     drop: Sequence[str],
     categorical: Sequence[str],
 ) -> Roles:
-    """Roles as asked for; all columns that have none are features, unless these are named."""
+    """Assign roles; without ``features``, every column that has no role is a feature."""
     groups = tuple(dict.fromkeys([group] if isinstance(group, str) else group))
     given = {"features": features or (), "drop": drop, "categorical": categorical}
     for argument, names in given.items():
         if isinstance(names, str):
             raise TypeError(f"{argument} must be a list of column names; got {names!r}")
     check_roles(target, groups, weight)
-    weights = () if weight is None else (weight,)
-    own = (target, *groups, *weights)
-    for names, role in (((target,), "target"), (groups, "group"), (weights, "weight")):
+    targets, weights = (() if name is None else (name,) for name in (target, weight))
+    own = (*targets, *groups, *weights)
+    for names, role in ((targets, "target"), (groups, "group"), (weights, "weight")):
         check_names(names, table.names, table.where, role)
     for argument, names in given.items():
         role = "feature" if argument == "features" else ""
@@ -83,7 +92,7 @@ def find_roles(
         chosen = [name for name in table.names if name not in (*own, *drop)]
         if "" in chosen:
             chosen.remove("")
-            notes.append("a column without a name, row numbers most likely, is left out")
+            notes.append("a column without a name, probably row numbers, is left out")
     else:
         chosen = [name for name in dict.fromkeys(features) if name not in drop]
         taken = [name for name in chosen if name in (target, weight)]
@@ -94,8 +103,9 @@ def find_roles(
             )
     if not chosen:
         raise DataError(
-            f"{table.where} has no feature column left beside {listed(own)}; name some with "
-            "--features, or drop fewer"
+            f"{table.where} has no feature column left beside {listed(own)}; name some as "
+            "features, or drop fewer columns",
+            argument="features",
         )
     kinds, misfits = _kinds(chosen, types, categorical)
     names = (*groups, *(name for name, kind in types.items() if is_dictionary(kind)))
@@ -103,11 +113,13 @@ def find_roles(
 
 
 def _problems(
-    table: Table, target: str, group: Sequence[str], weight: str | None
+    table: Table, target: str | None, group: Sequence[str], weight: str | None
 ) -> dict[str, str]:
-    """Columns that cannot be what they are for, by their types."""
+    """Columns whose types do not suit their roles."""
     types = {field.name: field.type for field in table.schema}
-    checks: dict[str, Callable[[], None]] = {target: partial(check_target, table, target)}
+    checks: dict[str, Callable[[], None]] = {}
+    if target is not None:
+        checks[target] = partial(check_target, table, target)
     checks |= {name: partial(check_group_type, name, types[name]) for name in group}
     if weight is not None:
         checks[weight] = partial(check_weight_type, weight, types[weight])
@@ -123,7 +135,7 @@ def _problems(
 def _kinds(
     names: list[str], types: dict[str, Any], categorical: Sequence[str]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """The kinds of features, and what is wrong with columns that cannot be some."""
+    """The kinds of features, and a message for each column that cannot be one."""
     found, misfits = {}, {}
     for name in names:
         kind = kind_of(types[name])

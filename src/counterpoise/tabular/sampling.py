@@ -9,10 +9,10 @@ import numpy as np
 from scipy import sparse
 
 from counterpoise.common.arguments import check_whole
-from counterpoise.tabular.arrays import Rows
-from counterpoise.tabular.columns import Columns
+from counterpoise.tabular.encoded_rows import EncodedRows
 from counterpoise.tabular.labels import group_codes
-from counterpoise.tabular.reader import Reader, joined
+from counterpoise.tabular.layout import TableLayout
+from counterpoise.tabular.row_batches import RowBatches, joined
 from counterpoise.tabular.scanning import RowProgress
 from counterpoise.tabular.table import as_table
 
@@ -53,14 +53,14 @@ class _Pool:
 class _Groups:
     """Numbers for the groups that have been seen."""
 
-    def __init__(self, columns: Columns, limit: int) -> None:
-        self.columns, self.limit = columns, limit
+    def __init__(self, layout: TableLayout, limit: int) -> None:
+        self.layout, self.limit = layout, limit
         self.number: dict[str, int] = {}
 
     def codes(self, batch: Any) -> Array:
-        if not self.columns.group:
+        if not self.layout.group:
             return np.zeros(batch.num_rows, dtype=np.int64)
-        labels, codes = group_codes(batch, self.columns.group, self.columns.labels)
+        labels, codes = group_codes(batch, self.layout.group, self.layout.labels)
         there = np.bincount(codes, minlength=len(labels)) > 0
         place = np.zeros(len(labels), dtype=np.int64)
         for at in np.flatnonzero(there).tolist():
@@ -76,12 +76,12 @@ class _Groups:
 
 def sample_rows(
     table: Any,
-    columns: Columns,
+    layout: TableLayout,
     limit: int,
     seed: int = 0,
     *,
     progress: RowProgress | None = None,
-) -> Rows:
+) -> EncodedRows:
     """At most so many rows, drawn uniformly; in the order of the table.
 
     Every group keeps a few rows, up to 16, if half of the limit suffices for that, and one where
@@ -89,10 +89,10 @@ def sample_rows(
     """
     check_whole("limit", limit, 1)
     table = as_table(table)
-    reader = Reader(table, columns, True, "refuse")
+    reader = RowBatches(table, layout, True, "refuse")
     rng = np.random.default_rng(seed)
-    as_sparse = columns.is_sparse(limit)
-    groups = _Groups(columns, limit)
+    as_sparse = layout.is_sparse(limit)
+    groups = _Groups(layout, limit)
     pool: _Pool | None = None
     waiting: list[_Pool] = []
     for start, stop, keep, batch in reader.batches():
@@ -113,7 +113,7 @@ def sample_rows(
         raise reader.nothing()
     rows = _chosen(pool.keys, pool.codes, limit, groups.least)
     chosen = pool.take(rows[np.argsort(pool.kept[rows])])
-    return Rows(chosen.X, *chosen.labels, columns.names, chosen.kept)
+    return EncodedRows(chosen.X, *chosen.labels, layout.names, chosen.kept)
 
 
 def _pruned(pool: _Pool | None, waiting: list[_Pool], limit: int, least: int) -> _Pool | None:

@@ -1,4 +1,4 @@
-"""The one pass over a table that counts what its columns hold, and notes what is wrong in them."""
+"""One pass over a table that counts what its columns hold and collects what is wrong with them."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ RowProgress = Callable[[int, int], None]
 
 
 @dataclass
-class Seen:
-    """What a pass has seen.
+class ScanCounts:
+    """What one pass over a table counted.
 
     Attributes
     ----------
-    whole : bool, whether groups are integers
+    whole : bool, whether group labels are integers
     rows : int
-    weightless : int, rows of weight 0, which count for nothing else
-    dropped : int, rows that are left out because they miss a value
+    weightless : int, rows of weight 0, which are not counted below
+    dropped : int, rows left out because a value is missing
     missing : mapping column -> int
     groups : mapping label -> int
     problems : mapping column -> str
@@ -49,15 +49,17 @@ class Seen:
 
     @property
     def weighty(self) -> int:
+        """Rows whose weight is not 0."""
         return self.rows - self.weightless
 
     @property
     def used(self) -> int:
+        """Rows that are not left out."""
         return self.weighty - self.dropped
 
     @contextmanager
-    def noting(self, name: str) -> Iterator[None]:
-        """An error is kept for later, the first of each column: others may have some, too."""
+    def collecting(self, name: str) -> Iterator[None]:
+        """Keep an error about a column for later, so that one message reports all columns."""
         try:
             yield
         except DataError as error:
@@ -70,21 +72,21 @@ def scan(
     tallies: Sequence[Tally],
     missing: str,
     progress: RowProgress | None = None,
-) -> Seen:
-    """Read all rows once; tallies count those that are used."""
+) -> ScanCounts:
+    """Read all rows once; the tallies count those that are used."""
     group = roles.group if roles.problems.keys().isdisjoint(roles.group) else ()
-    seen = Seen(len(group) == 1 and may_be_integers(table.schema.field(group[0]).type))
+    seen = ScanCounts(len(group) == 1 and may_be_integers(table.schema.field(group[0]).type))
     for batch in table.batches(roles.used):
         seen.rows += batch.num_rows
         batch = _used(batch, roles, seen, missing)
         for tally in tallies:
-            with seen.noting(tally.name):
+            with seen.collecting(tally.name):
                 tally.add(batch.column(tally.name))
-        if roles.target not in roles.problems:
-            with seen.noting(roles.target):
+        if roles.target is not None and roles.target not in roles.problems:
+            with seen.collecting(roles.target):
                 check_size(target_numbers(batch, roles.target), roles.target)
         if group:
-            with seen.noting(" ".join(group)):
+            with seen.collecting(" ".join(group)):
                 _count_groups(batch, group, seen)
         if progress is not None:
             progress(seen.rows, table.n_rows)
@@ -96,10 +98,10 @@ def scan(
     return seen
 
 
-def _used(batch: Any, roles: Roles, seen: Seen, missing: str) -> Any:
-    """The rows of a batch that are neither of weight 0 nor left out for what they miss."""
+def _used(batch: Any, roles: Roles, seen: ScanCounts, missing: str) -> Any:
+    """The rows of a batch that have a weight and, if asked, no missing value."""
     if roles.weight is not None and roles.weight not in roles.problems:
-        with seen.noting(roles.weight):
+        with seen.collecting(roles.weight):
             keep = has_weight(batch, roles.weight)
             seen.weightless += int((~keep).sum())
             batch = batch.filter(keep)
@@ -112,7 +114,7 @@ def _used(batch: Any, roles: Roles, seen: Seen, missing: str) -> Any:
     return batch
 
 
-def _count_groups(batch: Any, group: Sequence[str], seen: Seen) -> None:
+def _count_groups(batch: Any, group: Sequence[str], seen: ScanCounts) -> None:
     for name in group:
         check_whole_labels(batch.column(name), name)
     labels, codes = group_codes(batch, group, "integer" if seen.whole else "text")
@@ -124,21 +126,21 @@ def _count_groups(batch: Any, group: Sequence[str], seen: Seen) -> None:
 
 
 def refuse(
-    table: Table, roles: Roles, tallies: Sequence[Tally], missing: str, seen: Seen, most: int
+    table: Table, roles: Roles, tallies: Sequence[Tally], missing: str, seen: ScanCounts, most: int
 ) -> None:
-    """All that is wrong, in one error."""
+    """Raise one error that reports everything wrong with the table."""
     problems = [*roles.problems.values()]
     misfits = list(roles.misfits.values())
     if not seen.weighty:
         problems.append(
-            f"every row of {table.where} has weight 0 in the column {roles.weight!r}; give other "
-            "weights, or none"
+            f"every row of {table.where} has weight 0 in the column {roles.weight!r}; use another "
+            "weight column, or none"
         )
     else:
         problems += seen.problems.values()
         empty = [name for name in roles.features if seen.missing[name] == seen.weighty]
         misfits += [
-            f"{name!r} has no value at all: leave it out with {drop_option(name)}" for name in empty
+            f"{name!r} has no values: leave it out with {drop_option(name)}" for name in empty
         ]
         misfits += [found for tally in tallies if (found := tally.problem())]
         problems += _of_groups(roles, seen, most)
@@ -149,7 +151,7 @@ def refuse(
         raise DataError("\n".join(problems))
 
 
-def _of_groups(roles: Roles, seen: Seen, most: int) -> list[str]:
+def _of_groups(roles: Roles, seen: ScanCounts, most: int) -> list[str]:
     if len(seen.groups) > most and all(map(is_numeral, map(str, seen.groups))):
         fraction = next((label for label in seen.groups if not float(label).is_integer()), None)
         if fraction is not None:
@@ -158,21 +160,21 @@ def _of_groups(roles: Roles, seen: Seen, most: int) -> list[str]:
 
 
 def _of_holes(
-    table: Table, roles: Roles, seen: Seen, missing: str, empty: Sequence[str]
+    table: Table, roles: Roles, seen: ScanCounts, missing: str, empty: Sequence[str]
 ) -> list[str]:
-    """What is wrong with missing values; columns that are empty are told elsewhere."""
+    """Messages about missing values; empty columns are reported elsewhere."""
     holes = {name: count for name, count in seen.missing.items() if name not in empty}
     if missing == "refuse" and holes:
-        remedy = "leave such rows out with --missing drop, or fill them in with --missing impute"
+        remedy = "leave these rows out with missing='drop', or fill them in with missing='impute'"
         return [missing_told(holes, remedy)]
     needed = {name: n for name, n in holes.items() if name in (roles.target, roles.weight)}
     if missing == "impute" and needed:
-        remedy = "labels and weights are not imputed: leave such rows out with --missing drop"
+        remedy = "targets and weights are not imputed: leave these rows out with missing='drop'"
         return [missing_told(needed, remedy)]
     if missing == "drop" and not seen.used and not empty:
         most = [name for name, _ in seen.missing.most_common(3)]
         return [
-            f"every row of {table.where} misses a value; most are missing in {listed(most)}: "
-            "leave these columns out with --drop, or use --missing impute"
+            f"every row of {table.where} has a missing value, most often in {listed(most)}: "
+            f"leave these columns out with drop={most!r}, or use missing='impute'"
         ]
     return []

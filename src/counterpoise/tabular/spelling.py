@@ -55,7 +55,7 @@ HOLES = frozenset(
 
 
 @dataclass(frozen=True)
-class Meant:
+class TextKind:
     """What texts seem to be.
 
     Attributes
@@ -70,17 +70,17 @@ class Meant:
     strays: tuple[str, ...] = ()
 
 
-def meant(values: Iterable[str], lax: bool = False) -> Meant:
+def text_kind(values: Iterable[str], lax: bool = False) -> TextKind:
     """What the different texts of a column seem to be.
 
     Strays are allowed if they stand for missing values, or are few (at most a fifth); if ``lax``,
     also if they are less than half. But numbers among ranges are names.
 
-    >>> meant(["1,5", "2"])
-    Meant(kind='marked', example='1,5', strays=())
-    >>> meant(["3", "?", "4"])
-    Meant(kind='numbers', example='3', strays=('?',))
-    >>> meant(["24 Dec 2020"]).kind, meant(["0", "1", "2", "3", "4", "5+"]).kind
+    >>> text_kind(["1,5", "2"])
+    TextKind(kind='marked', example='1,5', strays=())
+    >>> text_kind(["3", "?", "4"])
+    TextKind(kind='numbers', example='3', strays=('?',))
+    >>> text_kind(["24 Dec 2020"]).kind, text_kind(["0", "1", "2", "3", "4", "5+"]).kind
     ('dates', 'text')
     """
     words = list(values)
@@ -90,12 +90,12 @@ def meant(values: Iterable[str], lax: bool = False) -> Meant:
     strays = tuple(word for word in words if word not in likes)
     if _prevail(len(likes), strays, lax):
         example = marked[0] if marked else next(word for word in words if word in plain)
-        return Meant("marked" if marked else "numbers", example, strays)
+        return TextKind("marked" if marked else "numbers", example, strays)
     dates = [word for word in words if DATE.fullmatch(word.strip())]
     strays = tuple(word for word in words if not DATE.fullmatch(word.strip()))
     if _prevail(len(dates), strays, lax):
-        return Meant("dates", dates[0], strays)
-    return Meant("text", next((word for word in words if word.strip()), ""))
+        return TextKind("dates", dates[0], strays)
+    return TextKind("text", next((word for word in words if word.strip()), ""))
 
 
 def _prevail(likes: int, strays: tuple[str, ...], lax: bool) -> bool:

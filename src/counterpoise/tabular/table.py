@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import narwhals as nw
 import pyarrow as pa
 
 from counterpoise.rows.sources import open_parquet, parquet_schema
@@ -181,31 +182,40 @@ class ParquetTable(Table):
 
 
 def as_table(data: Any) -> Table:
-    """A table from one, from an Arrow table or batch, a pandas or polars frame, or a mapping from
-    names to columns."""
+    """Make a table from a data frame, an Arrow table or batch, or a mapping from names to columns.
+
+    Any frame that narwhals knows is read (pandas, polars, modin, ...); a lazy one is collected.
+    """
     if isinstance(data, Table):
         return data
     try:
-        if isinstance(data, pa.RecordBatch):
-            return HeldTable.of(pa.Table.from_batches([data]))
-        if isinstance(data, pa.Table):
-            return HeldTable.of(data)
-        if type(data).__module__.split(".")[0] == "pandas":
-            return HeldTable.of(pa.Table.from_pandas(data, preserve_index=False))
-        if hasattr(data, "to_arrow"):
-            return HeldTable.of(data.to_arrow())
-        if hasattr(data, "__arrow_c_stream__"):
-            return HeldTable.of(pa.table(data))
-        if isinstance(data, Mapping):
-            return HeldTable.of(pa.table(dict(data)))
-    except pa.ArrowException as error:
+        found = _as_arrow(data)
+    except (pa.ArrowException, nw.exceptions.NarwhalsError) as error:
         raise DataError(
-            f"the columns cannot be read ({short(error)}); each must hold values of one kind"
+            f"the columns cannot be read ({short(error)}); each needs its own name and values of "
+            "one type"
         ) from None
-    raise TypeError(
-        "rows must come as a Table, an Arrow table, a pandas or polars DataFrame or a mapping from "
-        f"names to columns; got {type(data).__name__}"
-    )
+    if found is None:
+        raise TypeError(
+            "rows must be a data frame, a Table, an Arrow table or a mapping from names to "
+            f"columns; got {type(data).__name__}"
+        )
+    return HeldTable.of(found)
+
+
+def _as_arrow(data: Any) -> Any:
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    if isinstance(data, pa.Table):
+        return data
+    if isinstance(data, Mapping):
+        return pa.table(dict(data))
+    frame = nw.from_native(data, pass_through=True)
+    if isinstance(frame, nw.LazyFrame):
+        frame = frame.collect(backend="pyarrow")
+    if isinstance(frame, nw.DataFrame):
+        return frame.to_arrow().select(range(len(frame.columns)))  # an index of pandas comes last
+    return pa.table(data) if hasattr(data, "__arrow_c_stream__") else None
 
 
 def _joined(column: Any) -> Any:

@@ -1,8 +1,7 @@
-"""What a pass over a column counts, batch by batch."""
+"""Counts of one column, batch by batch, and the feature they lead to."""
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from counterpoise.tabular.cells import check_size, is_numeral, numbers, words
-from counterpoise.tabular.columns import NONE, Feature
 from counterpoise.tabular.errors import DERIVE, POINTS, drop_option, listed
-from counterpoise.tabular.spelling import Meant, meant
+from counterpoise.tabular.layout import NONE, Feature
+from counterpoise.tabular.spelling import TextKind, text_kind
 
 Array = np.ndarray
 
@@ -56,13 +55,15 @@ class NumberTally:
 
     @property
     def note(self) -> str | None:
-        """What a reader should know of."""
+        """A remark for the reader."""
         if self.constant is not None:
-            return f"column {self.name!r} is {self.constant} in every row and tells nothing"
+            return (
+                f"column {self.name!r} is {self.constant} in every row and has no predictive value"
+            )
         if self.days >= NEARLY * max(1, self.count):
             return (
-                f"column {self.name!r} has numbers such as {self.day:.0f} that look like dates and "
-                f"are taken as numbers; {DERIVE}"
+                f"column {self.name!r} has numbers such as {self.day:.0f}, which look like dates "
+                f"but are used as numbers; {DERIVE}"
             )
         return None
 
@@ -107,19 +108,19 @@ class WordTally:
     def note(self) -> str | None:
         if self.constant is None:
             return None
-        return f"column {self.name!r} is {self.constant} in every row and tells nothing"
+        return f"column {self.name!r} is {self.constant} in every row and has no predictive value"
 
     def problem(self) -> str | None:
         many = len(self.levels) > self.most
         leave = f"leave it out with {drop_option(self.name)}"
-        names = f"say --categorical {shlex.quote(self.name)} if these are names"
-        seems = Meant("text") if self.named else meant(self.levels, lax=many)
+        names = f"use categorical={[self.name]!r} if its values are names"
+        seems = TextKind("text") if self.named else text_kind(self.levels, lax=many)
         if seems.kind != "text":
             return f"{self.name!r} {_told(seems)}, {leave}, or {names}"
         if many:
             return (
-                f"{self.name!r} has more than {self.most} different values: if it names rows, "
-                f"{leave}, else allow more with --max-levels"
+                f"{self.name!r} has more than {self.most} different values: if they identify rows, "
+                f"{leave}, otherwise allow more, such as max_levels={10 * self.most}"
             )
         return None
 
@@ -148,7 +149,7 @@ def _are_days(values: Array) -> Array:
     return maybe
 
 
-def _told(seems: Meant) -> str:
+def _told(seems: TextKind) -> str:
     """What texts seem to be, and how they can be written."""
     strays = listed(seems.strays, 3)
     if seems.kind == "numbers":

@@ -1,4 +1,4 @@
-"""Labels and weights of rows."""
+"""Targets and weights of rows."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from counterpoise.tabular.cells import (
     words,
 )
 from counterpoise.tabular.errors import POINTS, DataError, listed
-from counterpoise.tabular.spelling import meant
+from counterpoise.tabular.spelling import text_kind
 from counterpoise.tabular.table import Table
 
 Array = np.ndarray
 
 
 def check_target(table: Table, name: str) -> None:
-    """Numbers or booleans; of text, the error says what it seems to be."""
+    """Check that a target holds numbers or booleans; for text, the error guesses what it is."""
     kind = table.schema.field(name).type
     found = kind_of(kind)
     if found in (NUMBER, BOOLEAN):
@@ -35,7 +35,7 @@ def check_target(table: Table, name: str) -> None:
     if found == TIME:
         remedy = "write numbers instead, such as days since the first one"
     if found == WORD:
-        seems = meant(_some_words(table, name), lax=True)
+        seems = text_kind(_some_words(table, name), lax=True)
         text += f", such as {listed(seems.strays or [seems.example], 3)}"
         remedy = {
             "marked": POINTS,
@@ -43,7 +43,7 @@ def check_target(table: Table, name: str) -> None:
             "dates": "write numbers instead, such as days since the first one",
         }.get(seems.kind, "write numbers instead, such as 0 and 1 for two classes")
         if seems.strays and seems.kind != "dates":
-            remedy = "leave a cell empty where there is no number, and use --missing drop"
+            remedy = "leave a cell empty where there is no number, and use missing='drop'"
             if seems.kind == "marked":
                 remedy += f"; in place of {seems.example!r}, {POINTS}"
     raise DataError(f"{text}; {remedy}")
@@ -66,12 +66,12 @@ def check_weight_type(name: str, kind: Any) -> None:
 
 
 def target_numbers(batch: Any, name: str) -> Array:
-    """The labels, NaN where they are missing."""
+    """The targets; NaN where missing."""
     return numbers(batch.column(name), name)
 
 
 def weight_numbers(batch: Any, name: str) -> Array:
-    """The weights, NaN where they are missing; none is negative."""
+    """The weights; NaN where missing, never negative."""
     found = numbers(batch.column(name), name)
     wrong = found[found < 0]
     if len(wrong):
@@ -83,7 +83,7 @@ def weight_numbers(batch: Any, name: str) -> Array:
 
 
 def has_weight(batch: Any, name: str) -> Array:
-    """Which rows do not have weight 0; a missing weight may be any."""
+    """Which rows do not have weight 0; a missing weight could be anything."""
     found = weight_numbers(batch, name)
     check_size(found, name)
     return found != 0

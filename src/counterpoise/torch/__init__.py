@@ -1,9 +1,18 @@
 """Group-robust training of PyTorch models: a loss that carries the dual, and sums over ranks.
 
-Needs ``pip install counterpoise[torch]``; ``import counterpoise`` alone does not import it.
+Stands on `reweight`. Needs ``pip install counterpoise[torch]``; ``import counterpoise`` does not
+import it.
 """
 
 from counterpoise.torch.distributed import group_sums, reduce_checked, reduce_sums, world_size
 from counterpoise.torch.loss import GroupDROLoss
+from counterpoise.torch.weighing import weigh_losses
 
-__all__ = ["GroupDROLoss", "group_sums", "reduce_checked", "reduce_sums", "world_size"]
+__all__ = [
+    "GroupDROLoss",
+    "group_sums",
+    "reduce_checked",
+    "reduce_sums",
+    "weigh_losses",
+    "world_size",
+]

@@ -13,6 +13,7 @@ from counterpoise.common.arguments import check_counts, check_weights
 from counterpoise.reweight.reweighter import Reweighter, Update
 from counterpoise.torch.checks import check_losses, check_mask, check_total, encode
 from counterpoise.torch.distributed import group_sums, rank_of, reduce_checked, world_size
+from counterpoise.torch.weighing import weigh_losses, wide_dtype
 
 Array = np.ndarray
 
@@ -143,7 +144,7 @@ class GroupDROLoss(torch.nn.Module):
         total = self._collect(found, expected_K) if self.training else self._reduce(found)
         if self.shares is not None:
             calls = self.accumulate if self.training else 1
-            n = found[1].sum().to(losses.device, _wide(losses)).clamp(min=1.0)
+            n = found[1].sum().to(losses.device, wide_dtype(losses)).clamp(min=1.0)
             value = _weighted(losses, codes, mask, self.weights / self.shares) / (n * calls)
         else:
             count_K = cast(Array, total)[1] if expected_K is None else expected_K
@@ -264,15 +265,9 @@ def _weighted(
     losses: torch.Tensor, codes: torch.Tensor, mask: torch.Tensor | None, scale_K: Array
 ) -> torch.Tensor:
     """``sum_i scale[group_i] * loss_i``, in single precision at least."""
-    wide = _wide(losses)
-    kept = losses.to(wide)
+    kept = losses.to(wide_dtype(losses))
     if mask is not None:
         kept = kept.masked_fill(~mask, 0.0)
     if losses.ndim > codes.ndim:
         kept = kept.sum(tuple(range(codes.ndim, losses.ndim)))
-    scale = torch.tensor([*scale_K.tolist(), 0.0], dtype=wide)
-    return (kept * scale.to(losses.device, non_blocking=True)[codes]).sum()
-
-
-def _wide(losses: torch.Tensor) -> torch.dtype:
-    return torch.promote_types(losses.dtype, torch.float32)
+    return weigh_losses(kept, codes, scale_K).sum()

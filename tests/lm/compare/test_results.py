@@ -263,7 +263,7 @@ def test_runs_are_gathered_and_unfinished_ones_named(tmp_path, caplog):
     assert results.seeds("dro") == results.seeds("base") == [2, 10]
     assert list(dict.fromkeys(results.seed.tolist())) == [2, 10], "by number, not by name"
     assert [r.getMessage() for r in caplog.records] == [
-        "runs that are not finished are left out: base/seed-3, dro/seed-4"
+        "leaving out unfinished runs: base/seed-3, dro/seed-4"
     ]
     tokens, losses = results.matrix("dro", 10)
     assert tokens.tolist() == [640, 1280]
@@ -294,7 +294,7 @@ def test_a_bad_evaluation_is_named(tmp_path, line, message):
 
 
 def test_a_folder_without_finished_runs_is_an_error(tmp_path):
-    with pytest.raises(FileNotFoundError, match="there is no folder"):
+    with pytest.raises(FileNotFoundError, match="is not a folder"):
         Results.from_runs(tmp_path / "nothing")
     write_run(tmp_path / "dro" / "seed-0", [LINE], finished=False)
     with pytest.raises(ValueError, match="holds no finished run"):

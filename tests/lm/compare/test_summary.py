@@ -13,7 +13,7 @@ from scipy.stats import ttest_rel
 
 from counterpoise.lm.compare.bands import mean_curve, paired_curve
 from counterpoise.lm.compare.estimates import first_reach, holm, student_interval, token_ratio
-from counterpoise.lm.compare.markdown import fixed, interval, markdown_table
+from counterpoise.lm.compare.markdown import fixed, interval, markdown_table, ratio
 from counterpoise.lm.compare.results import LOSS_KINDS, Results
 from counterpoise.lm.compare.summary import (
     Difference,
@@ -86,9 +86,10 @@ def test_one_seed_gives_a_mean_and_no_interval():
     (found,) = paired_differences(results, "base", "average")
     assert (found.mean, found.n, found.below) == (-0.25, 1, 1)
     assert all(map(math.isnan, (found.low, found.high, found.sd, found.p, found.p_holm)))
-    assert "-0.250 [-, -]" in markdown_table([found])
-    assert "1.00 [-, -]" in markdown_table(tokens_to_target(results, "base", "average"))
-    assert "0.750 ± -" in markdown_table(final_spreads(results))
+    assert markdown_table([found]).split("\n")[2] == "| run |              -0.250 | 1 of 1 |"
+    (faster,) = tokens_to_target(results, "base", "average")
+    assert ratio(faster) == ">= 1.00"
+    assert "±" not in markdown_table(final_spreads(results))
 
 
 def test_a_loss_that_is_not_known_leaves_the_difference_open():
@@ -332,9 +333,9 @@ def test_a_table_is_of_one_kind():
         ((12.34, 10.34, 14.34), "12.3 [10.3, 14.3]"),
         ((1234.5, 1000.0, 1469.0), "1234 [1000, 1469]"),
         ((0.5, 0.4004, 0.5996), "0.50 [0.40, 0.60]"),
-        ((0.0312, math.nan, math.nan), "0.0312 [-, -]"),
+        ((0.0312, math.nan, math.nan), "0.0312"),
         ((0.0, 0.0, 0.0), "0.00 [0.00, 0.00]"),
-        ((math.nan, math.nan, math.nan), "- [-, -]"),
+        ((math.nan, math.nan, math.nan), "-"),
     ],
 )
 def test_as_many_digits_as_the_interval_allows(numbers, text):

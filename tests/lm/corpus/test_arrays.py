@@ -24,12 +24,12 @@ def test_ids_that_exist_become_a_corpus(tmp_path):
 def test_ids_are_checked_and_nothing_is_half_written(tmp_path):
     for documents, message in [
         ({"a": [[1], [12]]}, "document 1 of domain 'a'"),
-        ({"a": [[-1]]}, "whole numbers in 0 to vocab_size - 1 = 9"),
+        ({"a": [[-1]]}, "whole numbers from 0 to vocab_size - 1 = 9"),
         ({"a": [[0.5]]}, "whole numbers"),
         ({"a": [[1], [[2]]]}, "document 1"),
         ({"a": np.arange(5)}, "must be a list of whole"),
         ({"a": []}, "has no documents"),
-        ({"../evil": [[1]]}, "cannot be the name"),
+        ({"../evil": [[1]]}, "cannot name a domain"),
         ({"a": {"train": [[1]]}, "b": {"test": [[1]]}}, "give all domains the same"),
     ]:
         with pytest.raises(ValueError, match=message):
@@ -37,7 +37,7 @@ def test_ids_are_checked_and_nothing_is_half_written(tmp_path):
         assert list(tmp_path.iterdir()) == []
     with pytest.raises(TypeError, match="at least one"):
         write_tokens({}, tmp_path / "c", vocab_size=10, end=0)
-    with pytest.raises(ValueError, match="vocab_size must be in 1 to"):
+    with pytest.raises(ValueError, match="vocab_size must be between 1 and"):
         write_tokens({"a": [[1]]}, tmp_path / "c", vocab_size=2**33, end=0)
     write_tokens({"a": [[1]]}, tmp_path / "c", vocab_size=10, end=0)
     with pytest.raises(FileExistsError, match="choose another folder"):

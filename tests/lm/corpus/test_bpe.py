@@ -92,7 +92,7 @@ def test_wide_characters_at_the_edge_of_a_share(tmp_path):
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        (dict(vocab_size=256), "vocab_size must be at least 257, for the 256 bytes"),
+        (dict(vocab_size=256), "vocab_size must be at least 257, for 256 bytes"),
         (dict(vocab_size=300.0), "vocab_size must be a whole number"),
         (dict(vocab_size=300, max_bytes_per_domain=0), "max_bytes_per_domain must be"),
         (dict(vocab_size=300, text={"large": "text"}), "text must name a field for each of"),

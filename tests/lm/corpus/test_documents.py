@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counterpoise.lm import read_documents
-from counterpoise.lm.corpus.documents import Documents, beginning, cut, find_parts, identify
+from counterpoise.lm.corpus.documents import Documents, beginning, cut, find_readers, identify
 
 TEXTS = ["one", "zwei\nLinien", "", "三", " \n\t", "fünf 🙂", "six"]
 FULL = [text for text in TEXTS if text.strip()]
@@ -61,7 +61,7 @@ def test_every_source_gives_the_documents_and_counts_the_empty_ones(source):
 
 
 def test_every_source_can_be_read_from_any_row_on(source):
-    parts = [*find_parts(source), *find_parts(source)]
+    parts = [*find_readers(source), *find_readers(source)]
     whole = Documents(parts)
     places = [(whole.part, whole.row)]
     texts = []
@@ -74,8 +74,8 @@ def test_every_source_can_be_read_from_any_row_on(source):
 
 
 def test_the_identity_of_a_source_stays(source):
-    assert identify(find_parts(source)) == identify(find_parts(source))
-    json.dumps(identify(find_parts(source)))
+    assert identify(find_readers(source)) == identify(find_readers(source))
+    json.dumps(identify(find_readers(source)))
 
 
 @pytest.mark.parametrize("suffix", PACKERS)
@@ -87,7 +87,7 @@ def test_compressed_files(tmp_path, kind, suffix):
     assert list(read_documents(path)) == (["Ä whole\nfile"] if kind == ".txt" else FULL)
     path.write_bytes(path.read_bytes()[:-9])
     if suffix and suffix != ".bz2":  # which may end early without saying so
-        with pytest.raises(ValueError, match=rf"a\{kind}\{suffix}.*cut off or damaged"):
+        with pytest.raises(ValueError, match=rf"a\{kind}\{suffix}.*truncated or damaged"):
             list(read_documents(path))
 
 
@@ -176,7 +176,7 @@ def test_names_on_the_hub_are_streamed(monkeypatch, name, asked):
 
 @pytest.mark.parametrize("name", ["hf://", "hf://a:b:c", "hf://a@", "hf://a@b@c"])
 def test_other_names_are_refused(name):
-    with pytest.raises(ValueError, match=r"not the name of a dataset; write 'hf://owner/name'"):
+    with pytest.raises(ValueError, match=r"does not name a dataset; write 'hf://owner/name'"):
         read_documents(name)
 
 
@@ -186,12 +186,12 @@ def test_other_names_are_refused(name):
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        (b'{"txt": "a"}', r"line 4, has no field 'text'; it has \['txt'\]; name.*text="),
-        (b'{"text": 3}', r"line 4, has 3 in 'text', not a text"),
+        (b'{"txt": "a"}', r"line 4, has no field 'text', only \['txt'\]; name.*text="),
+        (b'{"text": 3}', r"line 4, has 3 in 'text', which is not a text"),
         (b'{"text": null}', r"line 4, has None in 'text'"),
-        (b'{"text": "a"', r"line 4, is not JSON.*one object on each line"),
+        (b'{"text": "a"', r"line 4, is not JSON.*every line must hold one object"),
         (b'{"text": "\xff"}', r"line 4, is not JSON"),
-        (b'["a"]', r"line 4, holds a list; files of this kind hold one object"),
+        (b'["a"]', r"line 4, holds a list; every line must hold one object"),
     ],
 )
 def test_bad_lines_are_named(tmp_path, bad, message):
@@ -203,36 +203,36 @@ def test_bad_lines_are_named(tmp_path, bad, message):
 
 
 def test_bad_tables_are_named(tmp_path):
-    with pytest.raises(ValueError, match=r"a\.parquet' has no field 'text'; it has \['n', 'q'\]"):
+    with pytest.raises(ValueError, match=r"a\.parquet' has no field 'text', only \['n', 'q'\]"):
         list(read_documents(parquet(tmp_path / "a.parquet", key="q")))
     with pytest.raises(ValueError, match=r"b\.parquet', row 5, has None in 'text'"):
         list(read_documents(parquet(tmp_path / "b.parquet", ["a", "b", "c", "d", None])))
     (tmp_path / "c.parquet").write_bytes(b"no")
     with pytest.raises(ValueError, match=r"c\.parquet' is not a Parquet file"):
         list(read_documents(tmp_path / "c.parquet"))
-    with pytest.raises(ValueError, match=r"Dataset has no field 'text'; it has \['q'\]"):
+    with pytest.raises(ValueError, match=r"Dataset has no field 'text', only \['q'\]"):
         read_documents(datasets.Dataset.from_dict({"q": ["a"]}))
     with pytest.raises(ValueError, match=r"row 2, has None in 'text'"):
         list(read_documents(datasets.Dataset.from_dict({"text": ["a", None]})))
     (tmp_path / "d.txt").write_bytes(b"\xff\xfe")
-    with pytest.raises(ValueError, match=r"d\.txt' is not in UTF-8"):
+    with pytest.raises(ValueError, match=r"d\.txt' is not UTF-8"):
         list(read_documents(tmp_path / "d.txt"))
 
 
 def test_bad_sources_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no file or folder .*nowhere"):
         read_documents(tmp_path / "nowhere")
-    with pytest.raises(FileNotFoundError, match="nothing to read in the folder"):
+    with pytest.raises(FileNotFoundError, match=r"the folder .* has nothing to read"):
         read_documents(tmp_path)
     (tmp_path / "a.csv").write_text("a")
-    with pytest.raises(ValueError, match=r"a\.csv' is not of a kind that can be read; give"):
+    with pytest.raises(ValueError, match=r"the type of .*a\.csv' cannot be read; give"):
         read_documents(tmp_path / "a.csv")
     with pytest.raises(ValueError, match="list of sources is empty"):
         read_documents([])
     with pytest.raises(TypeError, match="int is not a source"):
         read_documents(3)
     both = datasets.DatasetDict({"train": datasets.Dataset.from_dict({"text": ["a"]})})
-    with pytest.raises(TypeError, match=r"DatasetDict of \['train'\]; choose one"):
+    with pytest.raises(TypeError, match=r"DatasetDict with \['train'\]; choose one"):
         read_documents(both)
     both.save_to_disk(tmp_path / "both")
     with pytest.raises(
@@ -261,7 +261,7 @@ def test_files_of_other_kinds_are_left_out_aloud(tmp_path, caplog):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "in/linked").symlink_to(tmp_path / "elsewhere")
     assert list(read_documents(tmp_path / "in")) == ["x"]
-    assert "2 files that cannot be read or linked folders, such as linked, table.csv" in caplog.text
+    assert "2 linked folders or files of another type, such as linked, table.csv" in caplog.text
 
 
 @given(st.text(alphabet="ab \n", max_size=120), st.integers(1, 30))

@@ -20,8 +20,8 @@ from tokenizers import Tokenizer as TokenizersTokenizer
 from tokenizers.models import WordLevel
 
 from counterpoise.lm import Corpus, Tokens, prepare
-from counterpoise.lm.corpus import prepare as corpus
-from counterpoise.lm.corpus.encoding import Task
+from counterpoise.lm.corpus import prepare as preparing
+from counterpoise.lm.corpus.encoding import DocumentEncoder
 from counterpoise.storage.files import locked
 
 SPLITS = {"train": 0.75, "validation": 0.25}
@@ -38,8 +38,8 @@ def expected(texts):
 @pytest.fixture
 def small(monkeypatch):
     """Many batches, each made safe at once."""
-    monkeypatch.setattr(corpus, "BATCH_CHARACTERS", 500)
-    monkeypatch.setattr(corpus, "COMMIT_SECONDS", 0.0)
+    monkeypatch.setattr(preparing, "BATCH_CHARACTERS", 500)
+    monkeypatch.setattr(preparing, "COMMIT_SECONDS", 0.0)
 
 
 # -- what is in the files ------------------------------------------------------------------
@@ -159,7 +159,7 @@ def test_a_split_without_documents_is_warned_of(tmp_path):
         ({"train": 0.5}, r"add up to 1; they add up to 0\.5"),
         ({"train": 1.5, "b": -0.5}, "'train' must have a share between 0 and 1; got 1.5"),
         ({"train": True}, "share between"),
-        ({"a.docs": 1.0}, r"'a\.docs' cannot be a split's name"),
+        ({"a.docs": 1.0}, r"'a\.docs' cannot name a split"),
     ],
 )
 def test_splits_are_checked(tmp_path, splits, message):
@@ -184,7 +184,7 @@ def test_the_number_of_processes_does_not_matter(tmp_path, small):
 def test_the_length_of_batches_does_not_matter(tmp_path, monkeypatch):
     sources = {"a": write(tmp_path / "a.jsonl", documents(50))}
     for size in (1, 999, 1 << 20):
-        monkeypatch.setattr(corpus, "BATCH_CHARACTERS", size)
+        monkeypatch.setattr(preparing, "BATCH_CHARACTERS", size)
         prepare(sources, tmp_path / str(size), tokenizer="bytes", splits=SPLITS)
     assert (
         contents(tmp_path / "1") == contents(tmp_path / "999") == contents(tmp_path / str(1 << 20))
@@ -203,13 +203,14 @@ def test_a_tokenizer_that_cannot_travel_is_refused(tmp_path):
 
 RUN = """
 import sys
-from counterpoise.lm.corpus import prepare as corpus
+from counterpoise.lm.corpus import prepare as preparing
 from lm_texts import contents, documents, write
 from lm_tokenizer import slow_bytes
 if __name__ == "__main__":
-    corpus.BATCH_CHARACTERS, corpus.COMMIT_SECONDS = 2000, 0.0
-    corpus.prepare({"a": sys.argv[1]}, sys.argv[2], tokenizer=slow_bytes, end=256, vocab_size=257,
-                   splits={"train": 0.75, "validation": 0.25}, workers=int(sys.argv[3]))
+    preparing.BATCH_CHARACTERS, preparing.COMMIT_SECONDS = 2000, 0.0
+    preparing.prepare({"a": sys.argv[1]}, sys.argv[2], tokenizer=slow_bytes, end=256,
+                      vocab_size=257, splits={"train": 0.75, "validation": 0.25},
+                      workers=int(sys.argv[3]))
 """
 
 
@@ -274,7 +275,7 @@ class Stop(Exception):
 
 def crash(after, sources, out, **options):
     """A preparation that fails at one of its batches, as a crash would."""
-    real = Task.encode
+    real = DocumentEncoder.encode
     left = [after]
 
     def encode(self, texts):
@@ -284,7 +285,7 @@ def crash(after, sources, out, **options):
         return real(self, texts)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Task, "encode", encode)
+        patch.setattr(DocumentEncoder, "encode", encode)
         with pytest.raises(Stop):
             prepare(sources, out, **options)
 
@@ -312,14 +313,14 @@ def stopped(tmp_path, small, monkeypatch):
     crash(5, {"a": path}, tmp_path / "out", **options)
     folder = tmp_path / "out/a"
     assert len((folder / "progress.jsonl").read_text().splitlines()) == 6
-    with pytest.raises(FileNotFoundError, match=r"no corpus in.*run it again"):
+    with pytest.raises(FileNotFoundError, match=r"has no corpus .*prepare it, or continue"):
         Corpus.open(tmp_path / "out")
 
     def again(**changed):
         read = []
-        real = Task.encode
+        real = DocumentEncoder.encode
         monkeypatch.setattr(
-            Task, "encode", lambda s, texts: (read.extend(texts), real(s, texts))[1]
+            DocumentEncoder, "encode", lambda s, texts: (read.extend(texts), real(s, texts))[1]
         )
         prepare({"a": path}, tmp_path / "out", **options | changed)
         assert contents(tmp_path / "out") == contents(tmp_path / "whole")
@@ -423,7 +424,7 @@ def test_a_changed_source_is_refused_or_prepared_anew(done):
     before = contents(out)
     prepare({"a": path}, out, tokenizer="bytes")
     os.utime(path, (1, 1))
-    with pytest.raises(ValueError, match=r"another source \(1 parts, \d+ bytes.*overwrite=True"):
+    with pytest.raises(ValueError, match=r"another source \(1 files, \d+ bytes.*overwrite=True"):
         prepare({"a": path}, out, tokenizer="bytes")
     assert contents(out) == before
     write(path, ["new"])
@@ -436,8 +437,10 @@ def test_a_changed_source_is_refused_or_prepared_anew(done):
 
 def test_a_source_that_changes_while_it_is_read_is_not_finished(tmp_path, small, monkeypatch):
     path = write(tmp_path / "a.jsonl", documents(50))
-    real = Task.encode
-    monkeypatch.setattr(Task, "encode", lambda s, t: (os.utime(path, (1, 1)), real(s, t))[1])
+    real = DocumentEncoder.encode
+    monkeypatch.setattr(
+        DocumentEncoder, "encode", lambda s, t: (os.utime(path, (1, 1)), real(s, t))[1]
+    )
     with pytest.raises(ValueError, match="changed while it was read"):
         prepare({"a": path}, tmp_path / "out", tokenizer="bytes")
     assert not (tmp_path / "out/a/index.json").exists()
@@ -445,7 +448,7 @@ def test_a_source_that_changes_while_it_is_read_is_not_finished(tmp_path, small,
 
 def test_one_corpus_has_one_tokenizer(done):
     path, out = done
-    with pytest.raises(ValueError, match=r"has the domain 'a', made with another .*end .*name it"):
+    with pytest.raises(ValueError, match=r"domain 'a', prepared with another .*end .*add it"):
         prepare({"b": path}, out, tokenizer="bytes", end=0)
     assert prepare({"b": path}, out, tokenizer="bytes").domains == ["a", "b"]
     assert prepare({"b": path, "a": path}, out, tokenizer="bytes").domains == ["b", "a"]
@@ -456,11 +459,11 @@ def test_what_is_not_ours_is_left_alone(tmp_path):
     (tmp_path / "out/a").mkdir(parents=True)
     (tmp_path / "out/a/model.bin").write_text("precious")
     for overwrite in (False, True):
-        with pytest.raises(ValueError, match="holds something else"):
+        with pytest.raises(ValueError, match="holds something other"):
             prepare({"a": path}, tmp_path / "out", tokenizer="bytes", overwrite=overwrite)
     assert contents(tmp_path / "out") == {"a/model.bin": b"precious"}
     (tmp_path / "out/a/progress.jsonl").write_text("mine\n")
-    with pytest.raises(ValueError, match="is not of a preparation with this version"):
+    with pytest.raises(ValueError, match="was not written by this version"):
         prepare({"a": path}, tmp_path / "out", tokenizer="bytes", overwrite=True)
 
 
@@ -480,7 +483,7 @@ def test_a_folder_is_written_by_one_at_a_time(tmp_path):
 
 def test_an_empty_domain_is_named_and_leaves_nothing(tmp_path):
     path = write(tmp_path / "a.jsonl", ["", " "])
-    with pytest.raises(ValueError, match=r"domain 'none' has no document \(2 empty ones\)"):
+    with pytest.raises(ValueError, match=r"'none' has no document with text \(and 2 without\)"):
         prepare({"none": path}, tmp_path / "out", tokenizer="bytes")
     assert contents(tmp_path / "out") == {}
     write(path, ["a"])
@@ -491,7 +494,7 @@ def test_an_empty_domain_is_named_and_leaves_nothing(tmp_path):
     "name", ["", " ", "a/b", "a\\b", "..", ".a", "a ", "a:b", "x\n", "corpus.json", 3]
 )
 def test_names_that_are_no_folders_are_refused(tmp_path, name):
-    with pytest.raises(ValueError, match="cannot be the name of a domain"):
+    with pytest.raises(ValueError, match="cannot name a domain"):
         prepare({name: tmp_path}, tmp_path / "out", tokenizer="bytes")
     assert not (tmp_path / "out").exists()
 

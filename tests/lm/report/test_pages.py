@@ -99,7 +99,7 @@ def test_a_run_that_has_not_ended_says_so(run, tmp_path):
     (tmp_path / "evaluations.jsonl").write_text(lines[0] + "\n" + lines[1] + "\n")
     data = data_of(run_page(tmp_path))
     assert "has not ended" in data["lead"][1]
-    assert "No step was made yet" in json.dumps(data)
+    assert "No training step yet" in json.dumps(data)
 
 
 def test_a_folder_without_evaluations_is_an_error(tmp_path):
@@ -161,3 +161,17 @@ def test_a_comparison_in_a_browser(visit):  # noqa: F811
     opened.locator("#choice-runs").get_by_role("button", name="None").click()
     opened.locator("#choice-runs input[type=checkbox]").first.check()
     assert opened.chart("curves-worst", "gd.data.map((t) => t.mode)") == ["lines", "lines+markers"]
+
+
+def test_one_seed_is_called_one_seed(tmp_path):
+    """Without intervals no run is called lower or higher."""
+    shutil.copy(STUDY / "study.json", tmp_path)
+    head, *rows = (STUDY / "losses.csv").read_text().splitlines()
+    seed = head.split(",").index("seed")
+    kept = [row for row in rows if row.split(",")[seed] == "0"]
+    (tmp_path / "losses.csv").write_text("\n".join([head, *kept]) + "\n")
+    (lead,) = data_of(study_page(tmp_path))["lead"]
+    (difference, *_) = load_study(tmp_path).differences("worst", "rules")
+    assert "one seed each" in lead
+    assert "interval" not in lead.replace("no interval", "")
+    assert f"{difference.run} {difference.mean:+.4f}" in lead

@@ -9,9 +9,9 @@ from lm_problems import markov_corpus
 
 from counterpoise.cli.main import main
 from counterpoise.common.toml import build, to_toml
+from counterpoise.lm.compare.dry_run import check_all as check_run
 from counterpoise.lm.compare.plan import plan
 from counterpoise.lm.training.domains import make_reweighter, named_weights
-from counterpoise.lm.training.dry_run import check_run
 from counterpoise.lm.training.run_folder import RunFolder
 from counterpoise.lm.training.settings import Settings, load_settings
 
@@ -61,12 +61,12 @@ def test_the_papers_run_as_json(capsys):
     assert main(["lm", "train", str(PAPER), "--dry-run", "--ranks", "4", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["parameters"] == 1_345_423_360  # as the model on the hub has
-    assert (found["steps"], found["step_tokens"], found["parts"]) == (88, 1_048_576, 8)
+    assert (found["steps"], found["step_tokens"], found["micro_batches"]) == (88, 1_048_576, 8)
     assert found["evaluations"] == 12
     assert found["checkpoints"] == 11
     assert found["fits"]
     assert found["hours"] < 24
-    assert [note for note in found["notes"] if "--ranks" in note] == []
+    assert [note for note in found["notes"] if "ranks" in note] == []
 
 
 def test_the_papers_weights_rules_and_references():
@@ -110,11 +110,11 @@ def test_notes_say_what_is_to_be_done():
     )
     notes = " | ".join(check_run(given))
     for part in (
-        "no corpus in 'corpus' yet; `counterpoise lm prepare`",
-        "references.file='references.json' is not there yet; `counterpoise lm references`",
+        "no corpus in 'corpus' yet; make it with `counterpoise lm prepare`",
+        "references.file='references.json' does not exist yet; make it with `counterpoise lm ref",
         "references.model='nobody/nothing' is not on this disk",
-        "train.parallel = 'fsdp' does nothing on one rank",
-        "compare.launcher starts 4 ranks; this is about 1",
+        "train.parallel = 'fsdp' has no effect with one rank",
+        "compare.launcher starts 4 ranks; this check assumes 1",
     ):
         assert part in notes
     assert "rank" not in " ".join(check_run(given, 4))
@@ -151,7 +151,10 @@ def test_a_checkpoint_is_compared_with_what_is_said_of_it(tmp_path):
     Path("there", "model.safetensors").touch()
     assert len(check_run(same)) == 1  # the corpus
     other = settings(model={"checkpoint": "there", "hidden_size": 32})
-    assert "model.hidden_size=32 is not the checkpoint's, which is 16" in check_run(other)[-1]
+    assert (
+        "model.hidden_size=32 is not the checkpoint's; the checkpoint's own, 16"
+        in check_run(other)[-1]
+    )
     with pytest.raises(ValueError, match=r"train\.length=64 is longer than the 16 tokens"):
         check_run(settings(model={"checkpoint": "there"}, train={"length": 64}))
     markov_corpus(Path("corpus"), dict.fromkeys("xyz", 2000), vocab_size=33, splits=SPLITS)
@@ -173,7 +176,7 @@ BAD = {
     ),
     "lacking": ({"reweight": {"prior": {"x": 0.5, "y": 0.5}}}, "[reweight] prior has no value for"),
     "reference": ({"references": {"losses": {"x": 1.0}}}, "no reference loss for ['y', 'z']"),
-    "file": ({"references": {"file": "r.json"}}, "references.file='r.json' is not there, and"),
+    "file": ({"references": {"file": "r.json"}}, "references.file='r.json' does not exist, and"),
     "kept": ({"references": {"model": "m"}}, "references.file must be set"),
     "smaller": (
         {"references": {"file": "r", "sizes": [{"layers": 1}, {"layer": 2}, {"layers": 3}]}},

@@ -17,9 +17,9 @@ from counterpoise.lm.training import calibrate, checkpoints
 from counterpoise.lm.training.devices import DEVICES, Device, get_device
 from counterpoise.lm.training.estimate import estimate, evaluations_of
 from counterpoise.lm.training.losses import token_losses
-from counterpoise.lm.training.memory import memory_of
-from counterpoise.lm.training.model import llama_config
-from counterpoise.lm.training.ranks import Place
+from counterpoise.lm.training.model import llama_config, recompute_activations
+from counterpoise.lm.training.rank_memory import rank_memory
+from counterpoise.lm.training.ranks import Process
 from counterpoise.lm.training.settings import Settings, TrainSettings
 from counterpoise.lm.training.shape import shape_of
 from counterpoise.lm.training.train import make_optimizer, train
@@ -48,7 +48,7 @@ def model_of(given, *, checkpointing=False, bf16=False):
     model = LlamaForCausalLM(llama_config(given, given.model.vocab_size)).train()
     model.config.use_cache = False
     if checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
+        recompute_activations(model)
     return model.bfloat16() if bf16 else model
 
 
@@ -70,7 +70,7 @@ def test_parameters_are_those_of_the_model(tmp_path, name):
 def test_weights_gradients_and_moments_to_the_byte(tmp_path):
     given = settings(tmp_path)
     model = model_of(given)
-    optimizer = make_optimizer(model, given.train, Place(torch.device("cpu")))
+    optimizer = make_optimizer(model, given.train, Process(torch.device("cpu")))
     token_losses(model, torch.randint(200, (2, 32))).mean().backward()
     optimizer.step()
     found = estimate(given).memory
@@ -118,7 +118,7 @@ def measured(request, tmp_path):
             "parallel": "fsdp" if sharded else "ddp", "batch": 16 if sharded else 8, "tokens": 2048,
         },
     )  # fmt: skip
-    found = memory_of(shape_of(given), given.train, 2 if sharded else 1, 4)
+    found = rank_memory(shape_of(given), given.train, 2 if sharded else 1, 4)
     torch.manual_seed(0)
     ids = torch.randint(1000, (4, 64))
     return model_of(given, checkpointing=again, bf16=sharded), ids, half, found, given
@@ -237,7 +237,7 @@ def test_what_does_not_fit_is_said_with_what_would(tmp_path):
     tried = given.changed({"train.micro_batch": 1, "train.activation_checkpointing": True})
     assert estimate(tried, device=replace(small, memory=3.4e6)).memory.training <= 0.9 * 3.4e6
     hopeless = estimate(given, device=replace(small, memory=1e6))
-    assert hopeless.advice[0].startswith("no micro batch fits")
+    assert hopeless.advice[0].startswith("no micro-batch fits")
     large = given.changed({"train.micro_batch": 1, "evaluate.batch": 1000})
     evaluation = estimate(large, device=small)
     assert not evaluation.fits
@@ -266,7 +266,7 @@ def test_nothing_is_assumed_of_a_cpu_but_it_can_be_measured(tmp_path, monkeypatc
     given = settings(tmp_path, train={"threads": 1})
     found = estimate(given, device="cpu")
     assert found.hours is None
-    assert "not known on 'cpu'" in str(found)
+    assert "unknown on 'cpu'" in str(found)
     monkeypatch.setattr(calibrate, "SECONDS", 0.0)
     found = estimate(given, device="cpu", calibrate=True)
     assert found.measured

@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 from lm_problems import small_llama
-from lm_tasks import byte_tokenizer, save_packages
+from lm_tasks import byte_tokenizer, save_task_files
 
 from counterpoise.common.stopping import Stopped
 from counterpoise.common.toml import build
 from counterpoise.lm.tasks import harness
-from counterpoise.lm.tasks.task_data import prepare_tasks
-from counterpoise.lm.tasks.tasks import evaluate_tasks
+from counterpoise.lm.tasks.evaluate import evaluate_tasks
 from counterpoise.lm.training import measure
 from counterpoise.lm.training.corpora import prepare_corpus
 from counterpoise.lm.training.run_folder import RunFolder
@@ -27,9 +26,7 @@ TASKS = ["SciQ", "PIQA", "ARC-E"]
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tasks")
-    prepare_tasks(save_packages(tmp_path_factory.mktemp("packages")), folder)
-    return folder
+    return save_task_files(tmp_path_factory.mktemp("tasks"))
 
 
 @pytest.fixture

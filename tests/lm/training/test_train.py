@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from dataclasses import fields, is_dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -15,57 +16,34 @@ import numpy as np
 import pytest
 import torch
 from lm_problems import markov_corpus
-from safetensors.torch import load_file
+from lm_runs import (
+    SIZES,
+    SPLITS,
+    assert_close_model,
+    assert_same_model,
+    interrupt_at,
+    model_of,
+)
+from lm_runs import run_settings as settings
+from paths import DATA
+from ranks import start
 
 from counterpoise.common.stopping import Stopped
-from counterpoise.common.toml import build, to_toml
+from counterpoise.common.toml import to_toml
 from counterpoise.lm.logs import JsonlLog
 from counterpoise.lm.training import checkpoints
 from counterpoise.lm.training import settings as all_settings
 from counterpoise.lm.training import train as training
 from counterpoise.lm.training.optimizer import learning_rate
-from counterpoise.lm.training.run_folder import RunFolder
-from counterpoise.lm.training.settings import Settings, TrainSettings
+from counterpoise.lm.training.run_folder import OPTIMIZER, RunFolder
+from counterpoise.lm.training.settings import TrainSettings
 from counterpoise.lm.training.train import train
-
-SIZES = {"x": 6000, "y": 3000, "z": 1500}
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     folder = tmp_path_factory.mktemp("lm") / "corpus"
-    return markov_corpus(folder, SIZES, splits=("train", "validation", "test"))
-
-
-def table(corpus, /, **changes):
-    found = {
-        "corpus": {"folder": str(corpus.folder)},
-        "model": {"hidden_size": 16, "layers": 2, "heads": 2},
-        "train": {
-            "tokens": 16 * 8 * 24, "length": 16, "batch": 8, "learning_rate": 0.01,
-            "evaluate_every": 16 * 8 * 4, "threads": 1,
-        },
-        "evaluate": {"sequences": 8},
-    }  # fmt: skip
-    for name, inner in changes.items():
-        found[name] = {**found.get(name, {}), **inner}
-    return found
-
-
-def settings(corpus, /, **changes):
-    return build(Settings, table(corpus, **changes))
-
-
-def model_of(folder):
-    result = RunFolder(Path(folder)).result
-    return load_file(Path(folder) / result["model"] / checkpoints.MODEL)
-
-
-def assert_same_model(one, other):
-    a, b = model_of(one), model_of(other)
-    assert a.keys() == b.keys()
-    for name in a:
-        assert torch.equal(a[name], b[name]), name
+    return markov_corpus(folder, SIZES, splits=SPLITS)
 
 
 @pytest.fixture(scope="module")
@@ -103,20 +81,12 @@ def test_the_same_settings_give_the_same_bits(corpus, whole, tmp_path):
     assert_same_model(tmp_path, whole[0])
 
 
-@pytest.mark.parametrize("when", [5, 8, 23])
-def test_a_stopped_run_goes_on_to_the_same_bits(corpus, whole, tmp_path, when, monkeypatch):
-    """A signal comes in the middle of training, as a cluster sends one."""
-    advance = training.Run.advance
-
-    def interrupted(self):
-        advance(self)
-        if self.step == when and not (tmp_path / "told").exists():
-            (tmp_path / "told").touch()
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    monkeypatch.setattr(training.Run, "advance", interrupted)
+@pytest.mark.parametrize("when", [5, 8])
+def test_a_stopped_run_resumes_to_the_same_bits(corpus, whole, tmp_path, when, monkeypatch):
+    """A signal arrives in the middle of training, as a cluster sends one."""
+    interrupt_at(monkeypatch, when)
     out = tmp_path / "run"
-    with pytest.raises(Stopped, match="the same call goes on"):
+    with pytest.raises(Stopped, match="run the same command to resume"):
         train(settings(corpus), out, progress=False)
     assert RunFolder(out).result is None
     torch.manual_seed(99)  # whatever happened in between
@@ -132,18 +102,11 @@ def test_a_stopped_run_goes_on_to_the_same_bits(corpus, whole, tmp_path, when, m
     assert result["weights"] == whole[1]["weights"]
 
 
-def test_a_killed_run_goes_on_from_its_last_checkpoint(corpus, whole, tmp_path, monkeypatch):
+def test_a_killed_run_resumes_from_its_last_checkpoint(corpus, whole, tmp_path, monkeypatch):
     """Lines that were written after the checkpoint do not stay."""
-    advance = training.Run.advance
-
-    def killed(self):
-        if self.step == 13:
-            raise KeyboardInterrupt
-        advance(self)
-
     often = settings(corpus, train={"checkpoint_every": 16 * 8 * 4, "keep": 2})
     with monkeypatch.context() as patch:
-        patch.setattr(training.Run, "advance", killed)
+        interrupt_at(patch, 14, KeyboardInterrupt)
         with pytest.raises(KeyboardInterrupt):
             train(often, tmp_path, progress=False)
     there = [p.name for p in checkpoints.found(tmp_path / "checkpoints")]
@@ -170,16 +133,12 @@ def test_parts_of_a_batch_add_up_to_it(corpus, whole, tmp_path):
     """Gradients that are accumulated are those of the whole batch, up to rounding."""
     parts = settings(corpus, train={"micro_batch": 2})
     train(parts, tmp_path, progress=False)
-    a, b = model_of(tmp_path), model_of(whole[0])
-    for name in a:
-        assert torch.allclose(a[name], b[name], atol=2e-4), name
+    assert_close_model(tmp_path, whole[0], atol=2e-4)
 
 
 def test_activation_checkpointing_changes_no_number(corpus, whole, tmp_path):
     train(settings(corpus, train={"activation_checkpointing": True}), tmp_path, progress=False)
-    a, b = model_of(tmp_path), model_of(whole[0])
-    for name in a:
-        assert torch.allclose(a[name], b[name], atol=1e-5), name
+    assert_close_model(tmp_path, whole[0], atol=1e-5)
 
 
 def test_bf16_trains(corpus, tmp_path):
@@ -235,8 +194,8 @@ def test_weights_on_the_loss_make_the_gradient_of_the_weighted_mean(corpus, tmp_
     """With one sequence a step, the gradient is the weight's multiple of the plain one."""
     one = {"tokens": 16, "batch": 1, "clip": 1e9, "evaluate_every": 16}
     runs = {}
-    for name, start in (("plain", None), ("weighed", {"x": 0.8, "y": 0.1, "z": 0.1})):
-        chosen = {"rule": "static", "weigh": "loss"} | ({"start": start} if start else {})
+    for name, first in (("plain", None), ("weighed", {"x": 0.8, "y": 0.1, "z": 0.1})):
+        chosen = {"rule": "static", "weigh": "loss"} | ({"start": first} if first else {})
         train(settings(corpus, train=one, reweight=chosen), tmp_path / name, progress=False)
         runs[name] = RunFolder(tmp_path / name).steps.read()[0]
     first = RunFolder(tmp_path / "plain").evaluations.read()[-1]["shares"]
@@ -288,90 +247,11 @@ def test_settings_that_do_not_fit_are_refused(corpus, tmp_path, changes, message
         train(settings(corpus, **changes), tmp_path, progress=False)
 
 
-def start_ranks(corpus, out, parallel, **changes):
-    """Two processes through torchrun and the command line."""
-    file = out.with_suffix(".toml")
-    chosen = {"parallel": parallel, "checkpoint_every": 16 * 8 * 8, **changes}
-    file.write_text(to_toml(settings(corpus, train=chosen).table))
-    return two_ranks("train", str(file), "--out", str(out))
-
-
-def two_ranks(*words):
-    command = [
-        sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1",
-        "--nproc-per-node", "2", "-m", "counterpoise", "lm", *words,
-    ]  # fmt: skip
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)
-
-
-@pytest.mark.xdist_group("two processes")
-@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
-def test_two_ranks_train_as_one_and_resume(corpus, whole, tmp_path, parallel):
-    out = tmp_path / parallel
-    done = start_ranks(corpus, out, parallel)
-    assert done.returncode == 0, done.stderr[-3000:]
-    a, b = model_of(out), model_of(whole[0])
-    assert a.keys() == b.keys()
-    for name in a:
-        assert torch.allclose(a[name], b[name], atol=5e-4), name
-    ours = RunFolder(out).evaluations.read()
-    theirs = RunFolder(whole[0]).evaluations.read()
-    for mine, other in zip(ours, theirs, strict=True):
-        assert mine["report"] == pytest.approx(other["report"], abs=2e-3)
-        assert mine["shares"] == other["shares"]
-    # from the checkpoint at step 16 on, once more
-    half = tmp_path / "half"
-    half.mkdir()
-    short = start_ranks(corpus, half / "run", parallel, keep=9)
-    assert short.returncode == 0, short.stderr[-3000:]
-    (half / "run" / "result.json").unlink()
-    last = RunFolder(half / "run").checkpoints / "step-00000024"
-    for path in last.iterdir():
-        path.unlink()
-    last.rmdir()
-    again = start_ranks(corpus, half / "run", parallel, keep=9)
-    assert again.returncode == 0, again.stderr[-3000:]
-    assert_same_model(half / "run", out)
-
-
-@pytest.mark.xdist_group("two processes")
-def test_two_ranks_find_references(corpus, tmp_path):
-    """They train a model and measure it three times over."""
-    file = tmp_path / "c.toml"
-    asked = {"file": str(tmp_path / "r.json"), "model": "train", "tokens": 16 * 8 * 2}
-    chosen = settings(corpus, references=asked, evaluate={"final": 12})
-    file.write_text(to_toml(replace(chosen, out=str(tmp_path / "out")).table))
-    done = two_ranks("references", str(file))
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads((tmp_path / "r.json").read_text())
-    assert json.loads(done.stdout) == found["losses"]
-    assert found["final"]["of"] == {"split": "test", "sequences": 12, "length": 16}
-    ended = RunFolder(tmp_path / "out" / "references" / "model").result
-    assert found["reported"]["losses"] == pytest.approx(ended["losses"], rel=1e-5)
-
-
-def stop_at(monkeypatch, step, kind):
-    """Have a run stopped, or its process as good as killed, after a step."""
-    advance = training.Run.advance
-    told = []
-
-    def interrupted(self):
-        advance(self)
-        if self.step == step and not told:
-            told.append(step)
-            if kind is not None:
-                raise kind
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    monkeypatch.setattr(training.Run, "advance", interrupted)
-
-
 def test_a_signal_in_the_last_step_lets_the_run_end(corpus, whole, tmp_path, monkeypatch):
-    stop_at(monkeypatch, 24, None)
+    interrupt_at(monkeypatch, 24)
     small = settings(corpus, train={"save_optimizer": False})
     assert train(small, tmp_path, progress=False)["losses"] == whole[1]["losses"]
-    assert not list(tmp_path.rglob(checkpoints.OPTIMIZER))
+    assert not list(tmp_path.rglob(OPTIMIZER))
 
 
 def test_a_kill_between_the_last_checkpoint_and_the_result(corpus, whole, tmp_path, monkeypatch):
@@ -391,7 +271,7 @@ def test_a_signal_when_a_checkpoint_is_due_saves_it_once(corpus, whole, tmp_path
     saved = []
     writing = checkpoints._plain_config
     monkeypatch.setattr(checkpoints, "_plain_config", lambda m: saved.append(1) or writing(m))
-    stop_at(monkeypatch, 8, None)
+    interrupt_at(monkeypatch, 8)
     often = settings(corpus, train={"checkpoint_every": 16 * 8 * 8})
     with pytest.raises(Stopped):
         train(often, tmp_path, progress=False)
@@ -410,7 +290,7 @@ def test_a_stop_takes_no_place_of_the_checkpoints_that_are_kept(corpus, tmp_path
     steps = []
     for step in (11, 19):
         with monkeypatch.context() as patch:
-            stop_at(patch, step, None)
+            interrupt_at(patch, step)
             with pytest.raises(Stopped):
                 train(often, tmp_path, progress=False)
         steps.append([p.name[-2:] for p in checkpoints.found(tmp_path / "checkpoints")])
@@ -422,7 +302,7 @@ def test_a_stop_takes_no_place_of_the_checkpoints_that_are_kept(corpus, tmp_path
 def test_checkpoints_stay_when_others_are_asked_for_later(corpus, tmp_path, monkeypatch):
     often = settings(corpus, train={"checkpoint_every": 16 * 8 * 5, "keep": 9})
     with monkeypatch.context() as patch:
-        stop_at(patch, 11, None)
+        interrupt_at(patch, 11)
         with pytest.raises(Stopped):
             train(often, tmp_path, progress=False)
     train(
@@ -434,31 +314,29 @@ def test_checkpoints_stay_when_others_are_asked_for_later(corpus, tmp_path, monk
     assert left == ["05", "10", "12", "24"]
 
 
-def test_workers_do_not_die_of_a_signal_to_all(corpus, tmp_path):
+def test_workers_survive_a_signal_to_all_processes(corpus, tmp_path):
     """As a cluster sends it: to every process of the group."""
     chosen = settings(corpus, train={"workers": 1, "tokens": 16 * 8 * 4000})
-    file = tmp_path / "c.toml"
+    file, out = tmp_path / "c.toml", tmp_path / "run"
     file.write_text(to_toml(chosen.table))
-    out = tmp_path / "run"
     command = [sys.executable, "-m", "counterpoise", "lm", "train", str(file), "--out", str(out)]
-    process = subprocess.Popen(
-        command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
-    deadline = time.monotonic() + 120
-    while len(RunFolder(out).steps.read()) < 5:
-        assert process.poll() is None, process.stderr.read().decode()[-2000:]
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGTERM)
-    _, said = process.communicate(timeout=120)
+    with ExitStack() as stack:
+        process = start(stack, command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        deadline = time.monotonic() + 100
+        while len(RunFolder(out).steps.read()) < 5:
+            assert process.poll() is None, process.stderr.read().decode()[-2000:]
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGTERM)
+        _, said = process.communicate(timeout=60)
     assert process.returncode == 75, said.decode()[-2000:]
-    assert b"the same call goes on" in said
+    assert b"run the same command to resume" in said
     (saved,) = checkpoints.found(out / "checkpoints")
     assert checkpoints.read_state(saved)["step"] >= 5
 
 
 def test_one_process_at_a_time_has_a_folder(corpus, tmp_path, monkeypatch):
-    advance = training.Run.advance
+    advance = training.Trainer.advance
 
     def twice(self):
         if self.step == 2:
@@ -466,26 +344,25 @@ def test_one_process_at_a_time_has_a_folder(corpus, tmp_path, monkeypatch):
                 train(settings(corpus), tmp_path, progress=False)
         advance(self)
 
-    monkeypatch.setattr(training.Run, "advance", twice)
+    monkeypatch.setattr(training.Trainer, "advance", twice)
     train(settings(corpus), tmp_path, progress=False)
     assert [r["step"] for r in RunFolder(tmp_path).steps.read()] == list(range(1, 25))
 
 
 def test_other_files_behind_the_same_names_are_another_run(tmp_path):
-    names = ("train", "validation", "test")
-    corpus = markov_corpus(tmp_path / "c", SIZES, splits=names)
+    corpus = markov_corpus(tmp_path / "c", SIZES, splits=SPLITS)
     losses = tmp_path / "r.json"
     table = {"format": "counterpoise references", "version": 1, "losses": dict.fromkeys(SIZES, 1.0)}
     losses.write_text(json.dumps(table))
     chosen = settings(corpus, references={"file": str(losses)})
     train(chosen, tmp_path / "run", progress=False)
     losses.write_text(json.dumps(table | {"losses": dict.fromkeys(SIZES, 2.0)}))
-    with pytest.raises(ValueError, match="a run with another references than there is now"):
+    with pytest.raises(ValueError, match="used other files: references changed"):
         train(chosen, tmp_path / "run", progress=False)
     losses.write_text(json.dumps(table))
     shutil.rmtree(tmp_path / "c")
-    markov_corpus(tmp_path / "c", SIZES, splits=names, seed=1)
-    with pytest.raises(ValueError, match="a run with another corpus than there is now"):
+    markov_corpus(tmp_path / "c", SIZES, splits=SPLITS, seed=1)
+    with pytest.raises(ValueError, match="used other files: corpus changed"):
         train(chosen, tmp_path / "run", progress=False)
 
 
@@ -525,7 +402,7 @@ def test_checkpoints_describe_themselves(corpus, tmp_path):
 
 
 def test_every_start_is_written_down(corpus, tmp_path, monkeypatch):
-    stop_at(monkeypatch, 6, KeyboardInterrupt)
+    interrupt_at(monkeypatch, 6, KeyboardInterrupt)
     with pytest.raises(KeyboardInterrupt):
         train(settings(corpus), tmp_path, progress=False)
     train(settings(corpus), tmp_path, progress=False)
@@ -571,3 +448,33 @@ def test_no_setting_is_lost_by_being_none():
             for field in fields(kind):
                 if "None" in str(field.type):
                     assert field.default is None, (kind.__name__, field.name)
+
+
+@pytest.mark.parametrize("weigh", ["samples", "loss"])
+def test_a_run_of_release_0_1_resumes(tmp_path, monkeypatch, weigh):
+    """Its checkpoint at step 4 of 8 was written by 0.1, and so was the expected end."""
+    shutil.copytree(DATA / "run-0.1", tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)  # the corpus is named relative to it
+    run = RunFolder(Path(weigh))
+    found = train(run.settings, run.path, progress=False)
+    expected = json.loads(Path(weigh, "expected.json").read_text())
+    for name in ("losses", "driving_losses", "weights", "average_weights"):
+        assert found[name] == pytest.approx(expected[name], rel=1e-4), name
+    assert [r["step"] for r in run.steps.read()] == list(range(1, 9))
+    last = json.loads((run.path / found["model"] / "state.json").read_text())
+    assert last["version"] == 2
+    assert "steering" not in last  # the mixture is saved once
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"version": 9}, "version 9; this release reads versions 1 to 2.*install a newer one"),
+        ({"format": "other"}, "is not a checkpoint of a run"),
+    ],
+)
+def test_other_checkpoints_are_refused(tmp_path, changes, message):
+    state = DATA / "run-0.1" / "samples" / "checkpoints" / "step-00000004" / "state.json"
+    (tmp_path / "state.json").write_text(json.dumps(json.loads(state.read_text()) | changes))
+    with pytest.raises(ValueError, match=message):
+        checkpoints.read_state(tmp_path)

@@ -21,9 +21,8 @@ from problems import neuron_data
 
 from counterpoise import GroupDRONeuron, solve
 from counterpoise.activations import Activation, identity, leaky_relu, relu, softplus
-from counterpoise.rows.engines import dispatch
+from counterpoise.rows.backends import TorchBackend, backend_of, open_engine
 from counterpoise.rows.engines import torch as tensors
-from counterpoise.rows.engines.dispatch import kind_of, open_engine
 from counterpoise.rows.engines.memory import MemoryEngine, make_engine
 from counterpoise.rows.engines.questions import Labels
 from counterpoise.rows.engines.torch import TorchEngine, predict
@@ -32,7 +31,7 @@ from counterpoise.rows.engines.torch import TorchEngine, predict
 @pytest.fixture(autouse=True)
 def _tensors_stay(monkeypatch):
     """Tensors on the CPU stand in for those on a card, which are read where they are."""
-    monkeypatch.setattr(dispatch, "stays_on_device", lambda X: True)
+    monkeypatch.setattr(TorchBackend, "in_place", lambda self, X: True)
 
 
 def test_tensors_on_the_cpu_are_read_as_arrays(monkeypatch):
@@ -443,8 +442,8 @@ def test_fits_are_those_of_arrays(activation, divergence, weighted, nu):
 
 
 def test_a_tensor_is_known_without_importing_torch():
-    assert kind_of(torch.zeros(2, 2)) == "torch"
-    assert kind_of(torch.nn.Parameter(torch.zeros(2, 2))) == "torch"
+    assert backend_of(torch.zeros(2, 2)).name == "torch"
+    assert backend_of(torch.nn.Parameter(torch.zeros(2, 2))).name == "torch"
 
 
 def test_the_estimator_takes_tensors_and_predicts_tensors():

@@ -17,7 +17,7 @@ from counterpoise.assessment.diagnosis.floors import noise_floors
 from counterpoise.assessment.diagnosis.verdicts import DOUBTFUL, HOLDS, VIOLATED, Verdict
 from counterpoise.common.arguments import is_number
 from counterpoise.common.text import rounded, text_table
-from counterpoise.rows.engines.dispatch import kind_of, open_engine
+from counterpoise.rows.backends import backend_of, open_engine
 from counterpoise.rows.groups import GroupedData, label_list
 from counterpoise.rows.sample import RowSample
 from counterpoise.solver.algorithm import PrimalDualResult, spread
@@ -249,7 +249,7 @@ def _feature_names(X: Any, count: int) -> list[str] | None:
 def _sampled(
     X: Any, y: Any, groups: Any, weights: Any, options: dict[str, Any], seed: int
 ) -> RowSample:
-    if kind_of(X) != "memory":
+    if not backend_of(X).is_memory:
         return open_engine(
             X, y, groups, weights, get_activation(options["activation"]),
             intercept=bool(options["fit_intercept"]), centred=False,

@@ -42,7 +42,7 @@ def get_divergence(divergence: str | Divergence) -> Divergence:
 
 def from_config(config: Mapping[str, Any]) -> Divergence:
     """The divergence that :meth:`Divergence.config` describes."""
-    options = {name: value for name, value in config.items() if name != "name"}
+    options = {key: item for key, item in config.items() if key != "name" and item is not None}
     return NAMED[str(config["name"])](**options)
 
 

@@ -207,7 +207,9 @@ def draw_forest(
         lines = [
             (i, f"{d.below} of {d.n}", interval(d.mean, d.low, d.high, digits)) for i, d in found
         ]
-        for i, *texts in [(-1, "below", "mean [95 % interval]"), *lines]:
+        several = any(d.n > 1 for _, d in found)
+        title = "mean [95 % interval]" if several else "one seed"
+        for i, *texts in [(-1, "below", title), *lines]:
             for text, points in zip(texts, (10, 48), strict=True):
                 ax.annotate(
                     text, (1.0, i), (points, 0), xycoords=ax.get_yaxis_transform(), va="center",

@@ -1,4 +1,4 @@
-"""Tables of a study in markdown, aligned, with as many digits as the seeds allow."""
+"""Tables of a study in markdown, with as many digits as the seeds allow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NONE = "-"
 
 
 def markdown_table(rows: Sequence[Difference] | Sequence[Speedup] | Sequence[Spread]) -> str:
-    """Differences or speedups, a line for each run; or spreads, a column for each domain.
+    """Tabulate differences or speedups, a line per run, or spreads, a column per domain.
 
     Examples
     --------
@@ -39,7 +39,7 @@ def markdown_table(rows: Sequence[Difference] | Sequence[Speedup] | Sequence[Spr
 
 
 def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A markdown table whose bars stand in columns; the first to the left, others to the right."""
+    """Lay out a markdown table; the first column is aligned left, the others right."""
     cells = [[cell.replace("|", "\\|") for cell in row] for row in [head, *rows]]
     widths = [max(3, *map(len, column)) for column in zip(*cells, strict=True)]
     lines = []
@@ -55,32 +55,38 @@ def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def interval(mean: float, low: float, high: float, digits: int | None = None) -> str:
-    """As ``-0.031 [-0.045, -0.017]``; by default the half width has two digits."""
+    """Write a mean with its interval; by default the half width has two digits.
+
+    >>> interval(-0.031, -0.0452, -0.0168), interval(-0.031, float("nan"), float("nan"))
+    ('-0.031 [-0.045, -0.017]', '-0.0310')
+    """
     if digits is None:
         digits = decimals(0.5 * (high - low), mean)
+    if math.isnan(low) and math.isnan(high):  # one seed
+        return fixed(mean, digits)
     return f"{fixed(mean, digits)} [{fixed(low, digits)}, {fixed(high, digits)}]"
 
 
 def ratio(speedup: Speedup, digits: int | None = None) -> str:
-    """A speedup with its interval; a bound is marked."""
+    """Write a speedup with its interval; mark bounds."""
     marks = {(True, False): "<= ", (False, True): ">= ", (True, True): "~ ", (False, False): ""}
     mark = marks[speedup.at_most > 0, speedup.at_least > 0]
     return mark + interval(speedup.ratio, speedup.low, speedup.high, digits)
 
 
 def decimals(error: float, value: float) -> int:
-    """Decimals that show two digits of an error, or three of the value if there is no error."""
+    """Count the decimals that show two digits of an error, or three of a value without one."""
     known = math.isfinite(error) and error > 0
     scale = abs(error if known else value)
     if not math.isfinite(scale) or scale == 0:
         return 2
-    # of 0.0996, which is shown as 0.10, the digits begin where those of 0.1 do
+    # 0.0996 is shown as 0.10, so its digits start where those of 0.1 do
     power = int(f"{scale:.{1 if known else 2}e}".split("e")[1])
     return min(max((1 if known else 2) - power, 0), 6)
 
 
 def shared_decimals(rows: Sequence[Difference] | Sequence[Speedup]) -> int:
-    """Decimals for a column of intervals: what the typical one allows."""
+    """Count the decimals that suit the typical interval of a column."""
     found = sorted(
         decimals(0.5 * (row.high - row.low), row.ratio if isinstance(row, Speedup) else row.mean)
         for row in rows
@@ -89,7 +95,7 @@ def shared_decimals(rows: Sequence[Difference] | Sequence[Speedup]) -> int:
 
 
 def fixed(value: float, digits: int) -> str:
-    """A number with so many decimals, without the sign of zero; a dash if it is none."""
+    """Write a number with so many decimals; zero has no sign and NaN is a dash."""
     if math.isnan(value):
         return NONE
     text = f"{value:.{digits}f}"
@@ -116,13 +122,16 @@ def _differences(rows: Sequence[Difference]) -> str:
         for d in rows
     ]
     head = ["run", "minus {}", "below", "p (Holm)", "s.e.", "s.e. unpaired"]
+    if all(d.n < 2 for d in rows):  # one seed has no interval, test or error
+        head, cells = head[:3], [line[:3] for line in cells]
     return aligned(*_with_what(rows, head, cells))
 
 
 def _with_what(
     rows: Sequence[Difference] | Sequence[Speedup], head: list[str], cells: list[list[str]]
 ) -> tuple[list[str], list[list[str]]]:
-    """The baseline in the head, or in a column if there are several; so with metrics."""
+    """Name the baseline in the head, or in a column of its own if there are several; same for
+    metrics."""
     baselines, metrics = [row.baseline for row in rows], [row.metric for row in rows]
     one = len(set(baselines)) == 1
     head = [name.format(baselines[0] if one else "baseline") for name in head]
@@ -138,12 +147,13 @@ def _with_what(
 
 
 def _spreads(rows: Sequence[Spread]) -> str:
-    """Runs down, domains across; all with the decimals that the typical spread allows."""
+    """Lay out runs by domains, with the decimals that suit the typical spread."""
     runs = list(dict.fromkeys(row.run for row in rows))
     domains = list(dict.fromkeys(row.domain for row in rows))
     cells: dict[tuple[str, str], str] = {}
     digits = sorted(decimals(row.sd, row.mean) for row in rows)[len(rows) // 2]
     for row in rows:
-        cells[row.run, row.domain] = f"{fixed(row.mean, digits)} ± {fixed(row.sd, digits)}"
+        spread = "" if math.isnan(row.sd) else f" ± {fixed(row.sd, digits)}"
+        cells[row.run, row.domain] = fixed(row.mean, digits) + spread
     body = [[run, *(cells.get((run, domain), NONE) for domain in domains)] for run in runs]
     return aligned(["run", *domains], body)

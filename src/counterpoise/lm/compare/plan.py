@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from counterpoise.lm.training.references import inputs_of
+from counterpoise.lm.training.inputs import inputs_of
 from counterpoise.lm.training.run_folder import RunFolder
 from counterpoise.lm.training.settings import RunSettings, Settings
 
@@ -15,7 +15,7 @@ MODEL_OF, WEIGHTS_OF = "model-of:", "average-weights-of:"
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedRun:
     """One run of a comparison, with one seed."""
 
     run: RunSettings
@@ -81,7 +81,7 @@ def provider(value: Any) -> str | None:
 
 def plan(
     settings: Settings, only: list[str] | None = None, seeds: list[int] | None = None
-) -> list[Planned]:
+) -> list[PlannedRun]:
     """All runs, seed after seed, those first that others wait for; all of them are checked."""
     runs = settings.compare.run
     if not runs:
@@ -99,7 +99,7 @@ def plan(
                 )
     wanted = _with_needs(runs, set(only)) if only else set(names)
     planned = [
-        Planned(run, seed, settings)
+        PlannedRun(run, seed, settings)
         for seed in (settings.compare.seeds if seeds is None else seeds)
         for run in runs
         if run.name in wanted and (run.seeds is None or seed in run.seeds)

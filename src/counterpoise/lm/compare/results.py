@@ -13,7 +13,13 @@ import numpy as np
 
 from counterpoise.common.arguments import one_each
 from counterpoise.lm.compare.columns import as_columns, csv_text, read_csv
-from counterpoise.lm.compare.runs import Run, find_runs, read_finals, read_runs, read_scores
+from counterpoise.lm.compare.run_files import (
+    FinishedRun,
+    find_runs,
+    read_finals,
+    read_runs,
+    read_scores,
+)
 from counterpoise.lm.compare.scores import TASK_AVERAGE, TASK_KINDS, Tasks, is_task
 from counterpoise.storage.files import write_text
 
@@ -83,10 +89,10 @@ class Results:
     @classmethod
     def from_runs(
         cls,
-        folder: str | os.PathLike[str] | Sequence[Run],
+        folder: str | os.PathLike[str] | Sequence[FinishedRun],
         closer_look: dict[str, Any] | None = None,
     ) -> Results:
-        """Gather ``<folder>/<run>/seed-<n>/evaluations.jsonl`` (see `compare.runs`); runs
+        """Gather ``<folder>/<run>/seed-<n>/evaluations.jsonl`` (see `compare.run_files`); runs
         without a ``result.json`` are left out with a warning. Or runs as tuples of name, seed and
         folder. With the losses of finished models that were measured as `closer_look` says."""
         runs = find_runs(folder) if isinstance(folder, (str, os.PathLike)) else folder

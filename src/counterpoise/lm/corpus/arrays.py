@@ -1,4 +1,4 @@
-"""A corpus of token ids that exist already."""
+"""Write a corpus of token ids that exist already."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from counterpoise.lm.corpus.prepare import check_domains
+from counterpoise.lm.corpus.arguments import check_domains
 from counterpoise.lm.corpus.tokens import (
     CORPUS,
     CORPUS_FORMAT,
@@ -33,21 +33,22 @@ def write_tokens(
     end: int,
     tokenizer: str = "given",
 ) -> Corpus:
-    """Write token ids as the corpus that `prepare` would have made of their texts.
+    """Write token ids as the corpus that `prepare` would have made from their texts.
 
     Parameters
     ----------
     documents : mapping
-        For each domain an iterable of documents, arrays of ids without the end token (empty ones
-        are left out); or a mapping of splits to such iterables. Without splits all are ``train``.
+        For each domain an iterable of documents, or a mapping from splits to such iterables. A
+        document is an array of ids without the end token; empty ones are skipped. Without splits
+        all documents are ``train``.
     out : path
-        A folder that does not exist yet; it appears when everything is written.
+        A folder that does not exist yet. It appears when everything is written.
     vocab_size : int
-        All ids are below it.
+        Upper bound of the ids.
     end : int
-        The id that is put after every document.
+        The id to add after every document.
     tokenizer : str, optional
-        A name for what made the ids.
+        A name for the tokenizer that made the ids.
     """
     folder = Path(out)
     if folder.exists():
@@ -73,8 +74,8 @@ def _write_all(
         by_split = given if isinstance(given, Mapping) else {"train": given}
         if splits and list(by_split) != splits:
             raise ValueError(
-                f"domain {name!r} has the splits {list(by_split)!r}, those before it {splits!r}; "
-                "give all domains the same"
+                f"domain {name!r} has the splits {list(by_split)!r}, but the domains before it "
+                f"have {splits!r}; give all domains the same splits"
             )
         splits = list(by_split)
         (folder / name).mkdir(parents=True)
@@ -93,7 +94,7 @@ def _write_all(
 def _write(
     folder: Path, split: str, documents: Iterable[Any], vocab_size: int, end: int
 ) -> dict[str, int]:
-    """One split's ids and ends; how many tokens and documents there were."""
+    """Write the ids and document ends of a split; return its tokens and documents."""
     total = 0
     ends: list[int] = []
     with open(folder / f"{split}.bin", "wb") as file:
@@ -105,7 +106,7 @@ def _write(
             if not whole or ids.min() < 0 or ids.max() >= vocab_size:
                 raise ValueError(
                     f"document {len(ends)} of domain {folder.name!r} must be a list of whole "
-                    f"numbers in 0 to vocab_size - 1 = {vocab_size - 1}"
+                    f"numbers from 0 to vocab_size - 1 = {vocab_size - 1}"
                 )
             file.write(np.append(ids, end).astype(dtype_of(vocab_size)).tobytes())
             total += len(ids) + 1

@@ -1,4 +1,4 @@
-"""A tokenizer of one's own: byte pairs, learned from all domains alike."""
+"""Train a byte-pair tokenizer on all domains alike."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from counterpoise.common.arguments import check_whole
+from counterpoise.lm.corpus.arguments import check_columns, check_domains, readers_of
 from counterpoise.lm.corpus.documents import Documents, beginning
-from counterpoise.lm.corpus.prepare import check_columns, check_domains, parts_of
 from counterpoise.lm.corpus.tokenizers import END_NAMES
 from counterpoise.lm.corpus.tokens import PathLike
 from counterpoise.storage.files import write_text
 
 END = END_NAMES[0]
-TOKENIZER = "tokenizer.json"  # in the folder of a corpus that one was learnt for
-# All bytes, and the end of a document.
+TOKENIZER = "tokenizer.json"  # in the folder of a corpus
+# All bytes and the end of a document.
 SMALLEST = 257
 
 
@@ -28,22 +28,22 @@ def train_tokenizer(
     max_bytes_per_domain: int = 1_000_000,
     text: str | Mapping[str, str] = "text",
 ) -> Path:
-    """Learn a byte-level BPE from equal shares of text of every domain.
+    """Train a byte-level BPE tokenizer on equal amounts of text from every domain.
 
-    Equal shares keep the script of a small domain from being left to bytes. The same texts give
-    the same file.
+    Equal amounts make sure that the script of a small domain gets tokens of its own. The same
+    texts give the same file.
 
     Parameters
     ----------
     sources : mapping from a domain's name to its source
         As for :func:`prepare`.
     out : path
-        The file to write, as ``tokenizer.json``; :func:`prepare` takes it as ``tokenizer``.
+        The file to write, such as ``tokenizer.json``; :func:`prepare` takes it as ``tokenizer``.
     vocab_size : int
-        Number of ids, at least 257: the bytes, and ``<|endoftext|>``, which ends a document.
+        Number of ids, at least 257: the bytes and ``<|endoftext|>``, which ends a document.
     max_bytes_per_domain : int
-        Text that is read of a domain at most, from its beginning. Domains that have less than the
-        largest are read again, from their beginnings, until they have given as much.
+        Most bytes to read from the beginning of a domain. Smaller domains are repeated until all
+        have given the same amount.
     text : str or mapping from domains to str
         The field or column that holds the text.
 
@@ -58,11 +58,11 @@ def train_tokenizer(
     size = check_whole("vocab_size", vocab_size)
     if size < SMALLEST:
         raise ValueError(
-            f"vocab_size must be at least {SMALLEST}, for the 256 bytes and {END}; got {vocab_size}"
+            f"vocab_size must be at least {SMALLEST}, for 256 bytes and {END}; got {vocab_size}"
         )
     path = Path(out)
     if path.is_dir():
-        raise ValueError(f"out={str(out)!r} is a folder; give a file, as {path / 'tokenizer.json'}")
+        raise ValueError(f"out={str(out)!r} is a folder; give a file such as {path / TOKENIZER}")
     tokenizers = _package()
     shares = {name: _first(name, sources[name], columns[name], most) for name in names}
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
@@ -81,23 +81,23 @@ def train_tokenizer(
 
 
 def _first(name: str, source: Any, text: str, most: int) -> list[str]:
-    """A domain's first documents, the last of them cut."""
+    """Return a domain's first documents, the last of them cut."""
     found: list[str] = []
-    for document in Documents(parts_of(name, source, text)):
-        document = document.encode("utf-8", "replace").decode()  # halves of surrogate pairs
+    for document in Documents(readers_of(name, source, text)):
+        document = document.encode("utf-8", "replace").decode()  # lone surrogates
         found.append(beginning(document, most))
         most -= _size(document)
         if most <= 0:
             return found
     if not found:
         raise ValueError(
-            f"domain {name!r} has no document; give it another source, or leave it out"
+            f"domain {name!r} has no document with text; give it another source, or leave it out"
         )
     return found
 
 
 def _alike(shares: Mapping[str, list[str]]) -> Iterator[str]:
-    """As much text of every domain as the largest has."""
+    """Yield as much text of every domain as the largest has."""
     share = max(sum(map(_size, texts)) for texts in shares.values())
     for texts in shares.values():
         left = share

@@ -1,4 +1,4 @@
-"""Documents from files, folders and datasets, one at a time: no file is held whole."""
+"""Read documents from files, folders and datasets, one at a time."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from counterpoise.lm.corpus.files import (
+from counterpoise.lm.corpus.readers import (
     COMPRESSED,
     LINES,
-    Lines,
-    ParquetRows,
-    Part,
-    Rows,
-    SavedRows,
-    WholeText,
+    DatasetReader,
+    JsonLinesReader,
+    ParquetReader,
+    Reader,
+    SavedDatasetReader,
+    TextReader,
 )
 
 logger = logging.getLogger("counterpoise")
@@ -34,60 +34,68 @@ REMEDY = (
 
 
 def read_documents(source: Any, text: str = "text") -> Documents:
-    """The documents of a source, in order.
+    """Read the documents of a source, in order.
 
     Parameters
     ----------
     source : path, dataset, str or list of these
-        A ``.jsonl`` or ``.json`` file of one object per line, a ``.txt`` file of one document
-        (these plain, ``.gz``, ``.bz2``, ``.xz`` or ``.zst``), a ``.parquet`` file; a folder of
-        them, read in sorted order with its subfolders; a ``datasets.Dataset`` or
-        ``IterableDataset``, or a folder saved by ``save_to_disk``; or ``"hf://owner/name"``,
-        ``"hf://owner/name:config@split"``, streamed (its split is ``train`` by default).
+        - a ``.jsonl`` or ``.json`` file with one object per line, or a ``.txt`` file with one
+          document; each may be compressed (``.gz``, ``.bz2``, ``.xz`` or ``.zst``);
+        - a ``.parquet`` file;
+        - a folder of such files, read in sorted order with its subfolders;
+        - a ``datasets.Dataset`` or ``IterableDataset``, or a folder that ``save_to_disk`` wrote;
+        - ``"hf://owner/name"`` or ``"hf://owner/name:config@split"``, a dataset of the hub, which
+          is streamed. The split is ``train`` by default.
     text : str
         The field or column that holds the text.
 
     Returns
     -------
     Documents
-        An iterator of strings. Documents without a visible character are skipped, and counted
-        in its attribute ``empty``.
+        An iterator of strings. It skips blank documents and counts them in its attribute
+        ``empty``.
 
     Raises
     ------
     ValueError
-        At a row without text, with the file and the line.
+        If a row has no text; the message names the file and the line.
     """
-    return Documents(find_parts(source, text))
+    return Documents(find_readers(source, text))
 
 
 class Documents(Iterator[str]):
-    """Documents of several parts, and how far they were read.
+    """An iterator over the documents of several readers, which knows how far it is.
 
     Attributes
     ----------
     part, row : int
-        Where the next row is read: the part's number, and the row's number in it.
+        Number of the reader under way, and number of its next row.
     rows, empty : int
-        Rows read, and those of them that were empty.
+        Rows read, and how many of them were blank.
     """
 
     def __init__(
-        self, parts: Sequence[Part], *, part: int = 0, row: int = 0, rows: int = 0, empty: int = 0
+        self,
+        readers: Sequence[Reader],
+        *,
+        part: int = 0,
+        row: int = 0,
+        rows: int = 0,
+        empty: int = 0,
     ) -> None:
-        self.parts = list(parts)
+        self.readers = list(readers)
         self.part, self.row, self.rows, self.empty = part, row, rows, empty
         self._rows: Iterator[str] | None = None
-        sizes = [part.size for part in self.parts if part.size is not None]
-        known = len(sizes) == len(self.parts)
+        sizes = [reader.size for reader in self.readers if reader.size is not None]
+        known = len(sizes) == len(self.readers)
         self._before = [0, *accumulate(sizes)] if known else None
 
     def __next__(self) -> str:
         while True:
             if self._rows is None:
-                if self.part >= len(self.parts):
+                if self.part >= len(self.readers):
                     raise StopIteration
-                self._rows = self.parts[self.part].rows(self.row)
+                self._rows = self.readers[self.part].rows(self.row)
             document = next(self._rows, None)
             if document is None:
                 self.part, self.row, self._rows = self.part + 1, 0, None
@@ -100,37 +108,31 @@ class Documents(Iterator[str]):
 
     @property
     def share(self) -> float | None:
-        """The share of the bytes that was read, where sizes are known."""
+        """The share of the bytes read so far, if all sizes are known."""
         if self._before is None or not self._before[-1]:
             return None
         done = self._before[self.part]
-        if self.part < len(self.parts):
-            done += self.parts[self.part].done
+        if self.part < len(self.readers):
+            done += self.readers[self.part].done
         return done / self._before[-1]
 
 
-def cut(document: str, most: int, *, even: bool = False) -> list[str]:
-    """Pieces of at most so many characters: between paragraphs, lines or words, whichever is found
-    in a piece's second half; joined they are the document again, but for blank pieces.
+def cut(document: str, most: int) -> list[str]:
+    """Cut a document into pieces of at most ``most`` characters.
 
-    With ``even`` they are of about the same length, sentences come before words, and lines keep
-    the blanks they begin with.
+    A piece ends after a paragraph, line or word, whichever is found first in its second half.
+    Joined again the pieces are the document, but for blank ones, which are left out.
 
     >>> cut("One two.\\n\\nThree four five.", 16)
     ['One two.\\n\\n', 'Three four five.']
-    >>> cut("One two. Three four.", 16, even=True)
-    ['One two. ', 'Three four.']
     """
-    marks = ("\n\n", "\n", ". ", " ") if even else ("\n\n", "\n", " ")
     pieces, at = [], 0
     while at < len(document):
-        left = len(document) - at
-        size = -(-left // -(-left // most)) if even else most
-        end = at + size
+        end = at + most
         if end < len(document):
-            found = ((document.rfind(mark, at + size // 2, end), mark) for mark in marks)
-            border = next((i + len(mark) for i, mark in found if i >= 0), end)
-            while not even and border < end and document[border].isspace():
+            found = ((document.rfind(gap, at + most // 2, end), gap) for gap in ("\n\n", "\n", " "))
+            border = next((i + len(gap) for i, gap in found if i >= 0), end)
+            while border < end and document[border].isspace():
                 border += 1
             end = border
         if not document[at:end].isspace():
@@ -140,13 +142,13 @@ def cut(document: str, most: int, *, even: bool = False) -> list[str]:
 
 
 def beginning(document: str, most: int) -> str:
-    """The first of a text, of so many bytes at most but of a character at least."""
+    """Return the first ``most`` bytes of a text, but at least one character."""
     data = document.encode()
     return document if len(data) <= most else data[:most].decode("utf-8", "ignore") or document[0]
 
 
-def find_parts(source: Any, text: str = "text") -> list[Part]:
-    """What a source consists of: files and datasets, in the order they are read."""
+def find_readers(source: Any, text: str = "text") -> list[Reader]:
+    """Return a reader for each file or dataset of a source, in reading order."""
     if not isinstance(text, str) or not text:
         raise ValueError(f"text must be the name of a field or column; got {text!r}")
     if isinstance(source, str) and source.startswith("hf://"):
@@ -154,39 +156,39 @@ def find_parts(source: Any, text: str = "text") -> list[Part]:
     if isinstance(source, (str, os.PathLike)):
         return _path(Path(source), text)
     if isinstance(source, (list, tuple)):
-        parts = [part for item in source for part in find_parts(item, text)]
-        if not parts:
+        readers = [reader for item in source for reader in find_readers(item, text)]
+        if not readers:
             raise ValueError(f"the list of sources is empty; {REMEDY}")
-        return parts
+        return readers
     if hasattr(source, "keys") and hasattr(source, "items"):
         raise TypeError(
-            f"the source is a {type(source).__name__} of {list(source)[:5]!r}; choose one of them"
+            f"the source is a {type(source).__name__} with {list(source)[:5]!r}; choose one of them"
         )
     if hasattr(source, "column_names") and hasattr(source, "iter"):
-        return [Rows(source, text)]
+        return [DatasetReader(source, text)]
     raise TypeError(f"{type(source).__name__} is not a source of documents; {REMEDY}")
 
 
-def identify(parts: Sequence[Part]) -> dict[str, Any]:
-    """What tells one state of a source from another: names, sizes and times of its files."""
+def identify(readers: Sequence[Reader]) -> dict[str, Any]:
+    """Return the identity of a source: names, sizes and times of its files, as JSON."""
     sha = hashlib.sha256()
-    for part in parts:
-        sha.update(json.dumps(part.identity()).encode() + b"\n")
-    known = [part.size for part in parts]
+    for reader in readers:
+        sha.update(json.dumps(reader.identity()).encode() + b"\n")
+    known = [reader.size for reader in readers]
     return {
-        "first": parts[0].name,
-        "parts": len(parts),
+        "first": readers[0].name,
+        "parts": len(readers),
         "bytes": None if None in known else sum(size or 0 for size in known),
         "digest": sha.hexdigest(),
     }
 
 
-def _path(path: Path, text: str) -> list[Part]:
+def _path(path: Path, text: str) -> list[Reader]:
     if path.is_file():
-        part = _file(path, text, path.name)
-        if part is None:
-            raise ValueError(f"{str(path)!r} is not of a kind that can be read; {REMEDY}")
-        return [part]
+        reader = _file(path, text, path.name)
+        if reader is None:
+            raise ValueError(f"the type of {str(path)!r} cannot be read; {REMEDY}")
+        return [reader]
     if not path.is_dir():
         raise FileNotFoundError(f"there is no file or folder {str(path)!r}; {REMEDY}")
     if (path / "dataset_dict.json").is_file():
@@ -195,32 +197,32 @@ def _path(path: Path, text: str) -> list[Part]:
             f"{str(path)!r} holds several datasets; give the folder of one of {inside!r}"
         )
     if (path / "state.json").is_file() and (path / "dataset_info.json").is_file():
-        return [SavedRows(path, text)]
-    parts, left_out = [], []
+        return [SavedDatasetReader(path, text)]
+    readers, skipped = [], []
     for folder, folders, files in os.walk(path):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        left_out += [name for name in folders if os.path.islink(Path(folder, name))]
+        skipped += [name for name in folders if os.path.islink(Path(folder, name))]
         for name in files:
             if name.startswith("."):
                 continue
             file = Path(folder, name)
-            part = _file(file, text, file.relative_to(path).as_posix())
-            if part is None:
-                left_out.append(name)
+            reader = _file(file, text, file.relative_to(path).as_posix())
+            if reader is None:
+                skipped.append(name)
             else:
-                parts.append(part)
-    if left_out:
+                readers.append(reader)
+    if skipped:
         logger.warning(
-            "left out of %s: %d files that cannot be read or linked folders, such as %s",
-            path, len(left_out), ", ".join(sorted(left_out)[:3]),
+            "skipped in %s: %d linked folders or files of another type, such as %s",
+            path, len(skipped), ", ".join(sorted(skipped)[:3]),
         )  # fmt: skip
-    if not parts:
-        raise FileNotFoundError(f"there is nothing to read in the folder {str(path)!r}; {REMEDY}")
-    return sorted(parts, key=lambda part: part.within)
+    if not readers:
+        raise FileNotFoundError(f"the folder {str(path)!r} has nothing to read; {REMEDY}")
+    return sorted(readers, key=lambda reader: reader.within)
 
 
 def stem_of(name: str) -> str | None:
-    """The name of a file without what tells its kind; None if its kind cannot be read."""
+    """Return a file name without its suffixes; None if its type cannot be read."""
     stem, last = os.path.splitext(name)
     if last.lower() == ".parquet":
         return stem
@@ -229,28 +231,30 @@ def stem_of(name: str) -> str | None:
     return stem if last.lower() in (*LINES, ".txt") else None
 
 
-def _file(path: Path, text: str, within: str) -> Part | None:
+def _file(path: Path, text: str, within: str) -> Reader | None:
     stem = stem_of(path.name)
     if stem is None:
         return None
     kind = path.name[len(stem) :].lower()
     if kind == ".parquet":
-        return ParquetRows(path, text, within)
-    return (WholeText if kind.startswith(".txt") else Lines)(path, text, within)
+        return ParquetReader(path, text, within)
+    return (TextReader if kind.startswith(".txt") else JsonLinesReader)(path, text, within)
 
 
-def _hub(source: str, text: str) -> Rows:
+def _hub(source: str, text: str) -> DatasetReader:
     match = HUB.fullmatch(source)
     if match is None:
         raise ValueError(
-            f"{source!r} is not the name of a dataset; write 'hf://owner/name', and after it "
-            "':config' and '@split' as needed"
+            f"{source!r} does not name a dataset; write 'hf://owner/name', followed by ':config' "
+            "and '@split' if needed"
         )
     try:
         from datasets import load_dataset
     except ImportError as error:
-        raise ImportError(f"{source!r} needs the package datasets: pip install datasets") from error
+        raise ImportError(
+            f"reading {source!r} needs the package datasets: pip install datasets"
+        ) from error
     data = load_dataset(
         match["name"], match["config"], split=match["split"] or "train", streaming=True
     )
-    return Rows(data, text, source)
+    return DatasetReader(data, text, source)

@@ -1,4 +1,4 @@
-"""Batches of documents become tokens, in this process or in others, always in the same order."""
+"""Encode batches of documents, in this process or in others, always in the same order."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Mark = TypeVar("Mark")
 
 @dataclass(frozen=True)
 class Encoded:
-    """Tokens of some documents: of each split the ids, and the length of each document."""
+    """The tokens of some documents: for each split the ids and the documents' lengths."""
 
     ids: list[Array]
     lengths: list[Array]
@@ -34,11 +34,17 @@ class Encoded:
 
 
 @dataclass(frozen=True)
-class Task:
-    """How documents become tokens.
+class DocumentEncoder:
+    """Turns documents into tokens, and assigns them to splits.
 
-    ``bounds`` cut the numbers up to 2**64 in splits: a document is where the hash of its text is.
-    ``begin`` is the id that comes before every document, if one does.
+    Attributes
+    ----------
+    tokenizer : Tokenizer
+    bounds : sequence of int
+        Where the splits end in the range up to 2**64. The hash of its text decides a document's
+        split.
+    begin : int, optional
+        The id before every document.
     """
 
     tokenizer: Tokenizer
@@ -46,6 +52,7 @@ class Task:
     begin: int | None = None
 
     def encode(self, texts: Sequence[str]) -> Encoded:
+        """Encode a batch of documents."""
         texts = [readable(text) for text in texts]
         ids: list[list[Array]] = [[] for _ in self.bounds]
         lengths: list[list[int]] = [[] for _ in self.bounds]
@@ -55,7 +62,7 @@ class Task:
         )
         empty = 0
         for text, tokens in zip(texts, self.tokenizer.encode_batch(texts), strict=True):
-            if not len(tokens):  # nothing is left of it, as of spaces in some tokenizers
+            if not len(tokens):  # some tokenizers drop spaces, for instance
                 empty += 1
                 continue
             split = self.split(text)
@@ -63,20 +70,21 @@ class Task:
             lengths[split].append(len(begin) + len(tokens) + 1)
         dtype = self.tokenizer.dtype
         return Encoded(
-            [np.concatenate(part).astype(dtype) if part else np.empty(0, dtype) for part in ids],
-            [np.array(part, np.uint64) for part in lengths],
+            [np.concatenate(some).astype(dtype) if some else np.empty(0, dtype) for some in ids],
+            [np.array(some, np.uint64) for some in lengths],
             empty,
         )
 
     def split(self, text: str) -> int:
+        """Return the number of the split that a text belongs to."""
         if len(self.bounds) == 1:
             return 0
-        place = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
-        return next(i for i, bound in enumerate(self.bounds) if place < bound)
+        digest = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
+        return next(i for i, bound in enumerate(self.bounds) if digest < bound)
 
 
 def readable(text: str) -> str:
-    """The text with halves of surrogate pairs, which no encoding has, replaced by U+FFFD.
+    """Replace lone surrogates, which no encoding has, by U+FFFD.
 
     >>> readable("a\\ud800b") == "a\\ufffdb"
     True
@@ -91,30 +99,31 @@ def readable(text: str) -> str:
 
 
 def cores() -> int:
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
-class Crew:
-    """Those who encode: ``workers`` processes, or this one if there are none.
+class EncoderPool:
+    """Encodes in ``workers`` processes, or in this one if ``workers`` is 0.
 
-    Processes are started at the first batch and stay until the crew is closed.
+    Processes start with the first batch and stay until the pool is closed.
     """
 
-    def __init__(self, task: Task, workers: int) -> None:
-        self.task, self.workers = task, workers
+    def __init__(self, encoder: DocumentEncoder, workers: int) -> None:
+        self.encoder, self.workers = encoder, workers
         self._pool: ProcessPoolExecutor | None = None
         if workers:
             try:
-                pickle.dumps(task)
-            except Exception as error:  # whatever the tokenizer's own pickling raises
+                pickle.dumps(encoder)
+            except Exception as error:  # the tokenizer's own pickling may raise anything
                 raise TypeError(
-                    f"tokenizer {task.tokenizer.name} cannot be sent to other processes ({error}); "
-                    "define its function in a module, or pass workers=0"
+                    f"tokenizer {encoder.tokenizer.name} cannot be sent to other processes "
+                    f"({error}); define its function in a module, or pass workers=0"
                 ) from None
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> EncoderPool:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -125,10 +134,10 @@ class Crew:
     def encode(
         self, batches: Iterable[tuple[Sequence[str], Mark]]
     ) -> Iterator[tuple[Encoded, Mark]]:
-        """Batches encoded, in the order given, each with its mark; few are waiting at a time."""
+        """Yield encoded batches in the order given, each with its mark; only a few wait."""
         if not self.workers:
             for texts, mark in batches:
-                yield self.task.encode(texts), mark
+                yield self.encoder.encode(texts), mark
             return
         waiting: deque[tuple[Future[Encoded], Mark]] = deque()
         try:
@@ -142,9 +151,9 @@ class Crew:
                 yield future.result(), then
         except BrokenProcessPool as error:
             raise RuntimeError(
-                "a worker process ended before its work. If it ran out of memory, pass fewer "
-                "workers and run again: what is done is kept. If it could not start, call prepare "
-                "under `if __name__ == '__main__':` in a script, or pass workers=0"
+                "a worker process died. If it ran out of memory, pass fewer workers and run again; "
+                "finished work is kept. If it could not start, call prepare under "
+                "`if __name__ == '__main__':` in a script, or pass workers=0"
             ) from error
         finally:
             for future, _ in waiting:
@@ -152,22 +161,22 @@ class Crew:
 
     def _started(self) -> ProcessPoolExecutor:
         if self._pool is None:
-            # threads of other libraries do not survive a fork: processes start afresh
+            # spawn, because threads of other libraries do not survive a fork
             self._pool = ProcessPoolExecutor(
-                self.workers, multiprocessing.get_context("spawn"), _begin, (self.task,)
+                self.workers, multiprocessing.get_context("spawn"), _begin, (self.encoder,)
             )
         return self._pool
 
 
-_task: Task | None = None
+_encoder: DocumentEncoder | None = None
 
 
-def _begin(task: Task) -> None:
-    """In a worker: each process is one of many, and must not outlive the one it works for."""
-    global _task
-    _task = task
+def _begin(encoder: DocumentEncoder) -> None:
+    """Set up a worker, which must not outlive the process that it works for."""
+    global _encoder
+    _encoder = encoder
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process decides what to do
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process decides what to do
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
@@ -179,5 +188,5 @@ def _end_with(sentinel: int) -> None:
 
 
 def _encode(texts: Sequence[str]) -> Encoded:
-    assert _task is not None
-    return _task.encode(texts)
+    assert _encoder is not None
+    return _encoder.encode(texts)

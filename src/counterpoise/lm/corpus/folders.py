@@ -1,4 +1,4 @@
-"""Folders that hold a file or a folder for each domain, such as RedPajama's."""
+"""Find the domains of a folder that has a file or a folder for each, such as RedPajama's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from counterpoise.lm.corpus.tokens import PathLike
 
 logger = logging.getLogger("counterpoise")
 
-# The domains of RedPajama as papers call them, and by what other names they come.
+# RedPajama's domains as papers call them, and the other names that files have.
 REDPAJAMA = {
     "cc": ("cc", "commoncrawl"),
     "github": ("github",),
@@ -26,16 +26,16 @@ REDPAJAMA = {
 
 
 def folder_sources(folder: PathLike, domains: Sequence[str] | None = None) -> dict[str, Path]:
-    """The domains of a folder that has a file or a folder for each.
+    """Find the domains of a folder that has a file or a folder for each.
 
     Parameters
     ----------
     folder : path
         Holds ``<domain>.jsonl``, ``<domain>.jsonl.gz``, ``<domain>.parquet`` and so on, or folders
-        of such files; see :func:`read_documents`. Names that begin with a dot, and files that
-        cannot be read, are left out.
+        of such files; see :func:`read_documents`. Names that begin with a dot and files of other
+        types are skipped.
     domains : sequence of str, optional
-        Those to take; by default all.
+        The domains to take; all by default.
 
     Returns
     -------
@@ -52,18 +52,18 @@ def folder_sources(folder: PathLike, domains: Sequence[str] | None = None) -> di
 def redpajama_sources(
     folder: PathLike, domains: Sequence[str] | None = None
 ) -> dict[str, Path | list[Path]]:
-    """The domains of RedPajama in a folder: the whole of it, its sample, or some of its files.
+    """Find RedPajama's domains in a folder: the whole of it, its sample, or some of its files.
 
     Parameters
     ----------
     folder : path
-        As in :func:`folder_sources`, by the names that RedPajama uses: ``arxiv``, ``c4`` or
-        ``c4-rp``, ``cc`` or ``common_crawl``, ``github``, ``stackexchange``, ``wiki`` or
-        ``wikipedia``, ``book``; files may end in ``_sample``, and crawls may be apart, as
+        As for :func:`folder_sources`, with RedPajama's names: ``arxiv``, ``c4`` or ``c4-rp``,
+        ``cc`` or ``common_crawl``, ``github``, ``stackexchange``, ``wiki`` or ``wikipedia``,
+        ``book``. Names may end in ``_sample``, and every crawl may have its own file, such as
         ``cc_2019-30_sample.jsonl``.
     domains : sequence of str, optional
         Some of ``cc``, ``github``, ``book``, ``stackexchange``, ``wiki``, ``arxiv`` and ``c4``;
-        other names in the folder are then left alone. By default all that are there.
+        other names in the folder are then ignored. By default all that the folder has.
 
     Returns
     -------
@@ -82,9 +82,9 @@ def redpajama_sources(
     if domains is None:
         if unknown:
             raise ValueError(
-                f"{str(folder)!r} has {unknown!r}, which are no domains of RedPajama; take them "
-                f"away, or choose with domains=..., some of {_order(known)!r}; for names of your "
-                "own there is folder_sources"
+                f"{str(folder)!r} has {unknown!r}, which are not domains of RedPajama; move them, "
+                f"choose among {_order(known)!r} with domains=..., or use folder_sources for names "
+                "of your own"
             )
         names = _order(known)
     else:
@@ -93,41 +93,40 @@ def redpajama_sources(
 
 
 def _chosen(domains: Sequence[str], folder: PathLike, there: list[str]) -> list[str]:
-    """Domains that are asked for, all of which must be there."""
+    """Return the domains that are asked for; the folder must have them all."""
     names = _names(domains)
     missing = [name for name in names if name not in there]
     if missing:
-        raise ValueError(
-            f"domains names {missing!r}, which {str(folder)!r} does not have; it has {there!r}"
-        )
+        raise ValueError(f"domains={names!r}: {str(folder)!r} lacks {missing!r}; it has {there!r}")
     return names
 
 
 def _entries(folder: Path) -> dict[str, list[Path]]:
-    """What is in a folder, by names without suffixes."""
+    """Return the paths in a folder, by names without suffixes."""
     if not folder.is_dir():
-        raise FileNotFoundError(f"there is no folder {str(folder)!r}; give one that has a file or "
-                                "a folder for each domain")  # fmt: skip
+        raise FileNotFoundError(
+            f"there is no folder {str(folder)!r}; give one that has a file or a folder for each "
+            "domain"
+        )
     found: dict[str, list[Path]] = {}
-    left_out = []
+    skipped = []
     for path in sorted(folder.iterdir()):
         name = path.name if path.is_dir() else stem_of(path.name)
         if path.name.startswith("."):
             continue
         if name is None:
-            left_out.append(path.name)
+            skipped.append(path.name)
         else:
             found.setdefault(name, []).append(path)
-    if left_out:
-        logger.info("left out of %s, as they cannot be read: %s", folder, ", ".join(left_out[:5]))
+    if skipped:
+        logger.info("skipped files of other types in %s: %s", folder, ", ".join(skipped[:5]))
     if not found:
-        raise FileNotFoundError(f"there is nothing to read in {str(folder)!r}; for each domain, "
-                                f"{REMEDY}")  # fmt: skip
+        raise FileNotFoundError(f"{str(folder)!r} has nothing to read; for each domain, {REMEDY}")
     return found
 
 
 def _canonical(name: str) -> str | None:
-    """The domain of RedPajama that a name stands for.
+    """Return the domain of RedPajama that a name stands for.
 
     >>> _canonical("wikipedia_sample"), _canonical("cc_2019-30_sample"), _canonical("poems")
     ('wiki', 'cc', None)
@@ -140,23 +139,21 @@ def _canonical(name: str) -> str | None:
 
 
 def _joined(domain: str, entries: dict[str, list[Path]]) -> Path | list[Path]:
-    """One path, or those of several crawls."""
+    """Return one path, or those of several crawls."""
     paths = [_one(name, found) for name, found in entries.items()]
     if len(paths) == 1:
         return paths[0]
     if domain == "cc" and all(re.search(r"\d{4}-?\d{2}", name) for name in entries):
         return paths
     raise ValueError(
-        f"the domain {domain!r} is there more than once: {[path.name for path in paths]!r}; take "
-        "all but one away"
+        f"the domain {domain!r} has several sources, {[path.name for path in paths]!r}; keep one"
     )
 
 
 def _one(name: str, paths: list[Path]) -> Path:
     if len(paths) > 1:
         raise ValueError(
-            f"the domain {name!r} is there more than once: {[path.name for path in paths]!r}; "
-            "take all but one away"
+            f"the domain {name!r} has several sources, {[path.name for path in paths]!r}; keep one"
         )
     return paths[0]
 

@@ -1,4 +1,4 @@
-"""Tokenizers of any make behind one small class that travels to worker processes."""
+"""Tokenizers of any kind behind one small class that can be sent to worker processes."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from counterpoise.lm.corpus.tokens import dtype_of
 Array = np.ndarray
 Encoder = Callable[[Sequence[str]], list[Array]]
 
-# What the end of a document is called, the commonest first.
+# Usual names of the token that ends a document, the most common first.
 END_NAMES = (
     "<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "<EOS>", "[EOS]",
     "<｜end▁of▁sentence｜>",  # noqa: RUF001
 )  # fmt: skip
 
-# Encoded to tell tokenizers apart that cannot be written down.
+# Texts whose ids serve as the fingerprint of tokenizers without a file.
 PROBES = (
     "The quick brown fox jumps over the lazy dog.",
     "  def f(x):\n\treturn x**2  # 3.14159, 1,000,000\r\n",
@@ -34,14 +34,14 @@ PROBES = (
 
 @dataclass(frozen=True, repr=False)
 class Tokenizer:
-    """Texts to token ids. Made by :func:`get_tokenizer`; can be pickled.
+    """Turns texts into token ids. Made by :func:`get_tokenizer`; can be pickled.
 
     Attributes
     ----------
     name : str
-        Where it came from.
+        Where it comes from.
     vocab_size : int
-        All ids are below it.
+        Number of ids.
     end : int
         The id that follows every document.
     fingerprint : str
@@ -55,29 +55,29 @@ class Tokenizer:
     fingerprint: str
 
     def encode_batch(self, texts: Sequence[str]) -> list[Array]:
-        """The ids of each text, without any at its beginning or end that stand for no text."""
+        """Return the ids of each text, without special tokens at its beginning or end."""
         found = self.encoder(texts)
         for ids in found:
             for id in (ids.min(), ids.max()) if len(ids) else ():
                 if not 0 <= id < self.vocab_size:
                     raise ValueError(
-                        f"the tokenizer {self.name} gave the id {id}, outside of its vocabulary of "
-                        f"{self.vocab_size}; pass the right vocab_size"
+                        f"the tokenizer {self.name} returned the id {id}, which is outside of its "
+                        f"vocabulary of {self.vocab_size}; pass the right vocab_size"
                     )
         return found
 
     def id_of(self, argument: str, token: int | str) -> int:
-        """The id of a token, by its id or, where names are known, its name."""
+        """Return the id of a token, given by id or, for tokenizers with names, by name."""
         found: int | None = None
         if isinstance(token, str):
-            if isinstance(self.encoder, Fast):
+            if isinstance(self.encoder, FastEncoder):
                 found = self.encoder.made.token_to_id(token)
         elif not isinstance(token, bool) and 0 <= token < self.vocab_size:
             found = int(token)
         if found is None:
             raise ValueError(
-                f"{argument}={token!r} is not a token of the tokenizer {self.name}; give a name of "
-                f"its own (not of a function), or an id below {self.vocab_size}"
+                f"{argument}={token!r} is not a token of the tokenizer {self.name}; give one of "
+                f"its names (functions have none), or an id below {self.vocab_size}"
             )
         return found
 
@@ -92,26 +92,26 @@ class Tokenizer:
 def get_tokenizer(
     spec: Any, *, end: int | str | None = None, vocab_size: int | None = None
 ) -> Tokenizer:
-    """A tokenizer from its name, its files or an object.
+    """Return a tokenizer, given by name, file or object.
 
     Parameters
     ----------
     spec : str, path or object
-        ``"bytes"`` (the UTF-8 bytes; 256 ends a document); the path of a ``tokenizer.json``
-        (package ``tokenizers``); a folder that ``transformers.AutoTokenizer`` loads, or a
-        ``.gguf`` file, whose own tokenizer it is; a
-        ``tokenizers.Tokenizer``; a tokenizer of transformers; or a function from a text to its
-        ids, with ``end`` and ``vocab_size``.
+        - ``"bytes"``: UTF-8 bytes; 256 ends a document;
+        - the path of a ``tokenizer.json`` (package ``tokenizers``), of a folder that
+          ``transformers.AutoTokenizer`` loads, or of a ``.gguf`` file;
+        - a ``tokenizers.Tokenizer`` or a tokenizer of transformers;
+        - a function from a text to its ids, together with ``end`` and ``vocab_size``.
     end : int or str, optional
-        The token after every document, by its id or (not for functions) its name; by default
-        what the tokenizer says, or one of the usual names such as ``<|endoftext|>``.
+        The token after every document, by id or, except for functions, by name. By default what
+        the tokenizer says, or one of the usual names such as ``<|endoftext|>``.
     vocab_size : int, optional
         Number of ids, for functions.
 
     Returns
     -------
     Tokenizer
-        Special tokens written out in a text are text to it: their ids do not come from documents.
+        It reads special tokens spelled out in a document as plain text.
 
     Examples
     --------
@@ -124,7 +124,7 @@ def get_tokenizer(
         return spec if end is None else _finish(spec.name, spec.encoder, spec.vocab_size, end,
                                                 spec.fingerprint)  # fmt: skip
     if isinstance(spec, str) and spec == "bytes":
-        return _finish("bytes", Utf8(), 256, 256 if end is None else end, "bytes")
+        return _finish("bytes", Utf8Encoder(), 256, 256 if end is None else end, "bytes")
     if isinstance(spec, (str, os.PathLike)):
         return _from_path(Path(spec), end)
     if hasattr(spec, "to_str") and hasattr(spec, "token_to_id"):
@@ -173,8 +173,8 @@ def _from_path(path: Path, end: int | str | None) -> Tokenizer:
         return _from_transformers(load_tokenizer(path), end, str(path))
     if not path.is_file():
         raise FileNotFoundError(
-            f"tokenizer={str(path)!r}: there is no such file or folder; give 'bytes', the path of "
-            "a tokenizer.json or of a folder for AutoTokenizer"
+            f"tokenizer={str(path)!r} does not exist; give 'bytes', or the path of a "
+            "tokenizer.json or of a folder for AutoTokenizer"
         )
     try:
         tokenizer = _package().from_str(path.read_text(encoding="utf-8"))
@@ -194,7 +194,7 @@ def _from_fast(tokenizer: Any, name: str, end: int | str | None) -> Tokenizer:
     text = own.to_str()
     size = max(own.get_vocab(with_added_tokens=True).values(), default=-1) + 1
     found = _named_end(own.token_to_id, end, name)
-    return _finish(name, Fast(text), size, found, _digest(json.loads(text)))
+    return _finish(name, FastEncoder(text), size, found, _digest(json.loads(text)))
 
 
 def _from_transformers(tokenizer: Any, end: int | str | None, name: str | None = None) -> Tokenizer:
@@ -206,7 +206,7 @@ def _from_transformers(tokenizer: Any, end: int | str | None, name: str | None =
     vocab = tokenizer.get_vocab()
     size = max(max(vocab.values(), default=-1) + 1, len(tokenizer))
     found = _named_end(vocab.get, end, name)
-    encoder = Called(_Slow(tokenizer))
+    encoder = FunctionEncoder(_Slow(tokenizer))
     return _finish(
         name, encoder, size, found, _digest([name, sorted(vocab.items()), _probe(encoder)])
     )
@@ -219,14 +219,14 @@ def _from_function(
     for argument, value in (("end", end), ("vocab_size", vocab_size)):
         if value is None:
             raise ValueError(
-                f"the tokenizer {name} is a function, which does not tell its {argument}; pass "
+                f"the tokenizer {name} is a function, whose {argument} is unknown; pass "
                 f"{argument}=..., a number"
             )
     if isinstance(vocab_size, bool) or not isinstance(vocab_size, (int, np.integer)) \
             or vocab_size < 1:  # fmt: skip
         raise ValueError(f"vocab_size must be a positive integer; got {vocab_size!r}")
     assert end is not None
-    encoder = Called(function)
+    encoder = FunctionEncoder(function)
     return _finish(name, encoder, int(vocab_size), end, _digest([name, _probe(encoder)]))
 
 
@@ -243,19 +243,19 @@ def _named_end(id_of: Callable[[str], int | None], end: int | str | None, name: 
         if found is not None:
             return found
     raise ValueError(
-        f"the tokenizer {name} does not tell which token ends a document, and has none of "
+        f"the tokenizer {name} does not say which token ends a document, and has none of "
         f"{', '.join(END_NAMES[:4])}; pass end=..., a token's name or id"
     )
 
 
 def _package() -> Any:
     try:
-        from tokenizers import Tokenizer as Fast
+        from tokenizers import Tokenizer as FastTokenizer
     except ImportError as error:
         raise ImportError(
             "this tokenizer needs the package tokenizers: pip install 'counterpoise[lm]'"
         ) from error
-    return Fast
+    return FastTokenizer
 
 
 def _probe(encoder: Encoder) -> list[list[int]]:
@@ -267,15 +267,15 @@ def _digest(value: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-class Utf8:
-    """The bytes of a text."""
+class Utf8Encoder:
+    """Encodes a text as its UTF-8 bytes."""
 
     def __call__(self, texts: Sequence[str]) -> list[Array]:
         return [np.frombuffer(text.encode(), np.uint8) for text in texts]
 
 
-class Fast:
-    """A tokenizer of the package tokenizers, made again from its JSON wherever it is used."""
+class FastEncoder:
+    """Encodes with the package tokenizers; every process makes its tokenizer from JSON."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -283,6 +283,7 @@ class Fast:
 
     @property
     def made(self) -> Any:
+        """The tokenizer of the package."""
         if self._made is None:
             self._made = _package().from_str(self.text)
             self._made.encode_special_tokens = True
@@ -296,8 +297,8 @@ class Fast:
         return {"text": self.text, "_made": None}
 
 
-class Called:
-    """A function from a text to its ids."""
+class FunctionEncoder:
+    """Encodes with a function from a text to its ids."""
 
     def __init__(self, function: Callable[[str], Any]) -> None:
         self.function = function
@@ -309,14 +310,14 @@ class Called:
         ids = np.asarray(self.function(text))
         if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
             raise TypeError(
-                "a tokenizer must give a list of integers for a text; got an array of shape "
+                "a tokenizer must return a list of integers for a text; got an array of shape "
                 f"{ids.shape} of {ids.dtype}"
             )
         return ids.astype(np.int64)
 
 
 class _Slow:
-    """A tokenizer of transformers that is written in Python."""
+    """A tokenizer of transformers without a fast implementation."""
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer

@@ -1,4 +1,4 @@
-"""A corpus on disk: for every domain and split one run of tokens, mapped when it is read."""
+"""A corpus on disk: one memory-mapped array of tokens for every domain and split."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ REMEDY = "prepare it anew, or choose another folder"
 
 
 class Tokens:
-    """The tokens of one domain's split: documents one after the other, each with its end token.
+    """The tokens of one split of a domain: documents one after the other, each with its end token.
 
-    Nothing is read until it is asked for. A pickled copy opens the files again.
+    Files are mapped on first use. A pickled copy opens them again.
 
     Attributes
     ----------
     name, split : str
-        The domain and its split.
+        The domain and the split.
     n_tokens, n_documents : int
     end : int
         The id that follows every document.
     vocab_size : int
-        All ids are below it.
+        Number of ids.
     """
 
     def __init__(self, folder: PathLike, index: dict[str, Any], split: str) -> None:
@@ -52,10 +52,12 @@ class Tokens:
 
     @property
     def path(self) -> Path:
+        """The file of token ids."""
         return self.folder / f"{self.split}.bin"
 
     @property
     def ends_path(self) -> Path:
+        """The file of document ends."""
         return self.folder / f"{self.split}.docs.bin"
 
     def _check(self, path: Path, size: int) -> None:
@@ -63,8 +65,8 @@ class Tokens:
         if found != size:
             shown = "is missing" if found is None else f"has {found} bytes instead of {size}"
             raise ValueError(
-                f"{str(path)!r} {shown}; copy it again from where the corpus was made, or delete "
-                f"the folder {str(self.folder)!r} and prepare the corpus again"
+                f"{str(path)!r} {shown}; copy it again from where the corpus was prepared, or "
+                f"delete the folder {str(self.folder)!r} and prepare the corpus again"
             )
 
     def _mapped(self) -> tuple[Array, Array]:
@@ -82,26 +84,30 @@ class Tokens:
         return self.n_tokens
 
     def read(self, start: int, stop: int) -> Array:
-        """Tokens ``start`` to ``stop`` (which is not among them), int64."""
+        """Return the tokens from ``start`` up to but without ``stop``, as int64."""
         if not 0 <= start <= stop <= self.n_tokens:
             raise IndexError(
-                f"start={start}, stop={stop}: {self.name!r} has the tokens 0 to {self.n_tokens}"
+                f"start={start}, stop={stop} must be within 0 and {self.n_tokens}, the number of "
+                f"tokens of {self.name!r}"
             )
         return self._mapped()[0][start:stop].astype(np.int64)
 
     def document_bounds(self, i: int) -> tuple[int, int]:
-        """Where document ``i`` starts, and where the next one does."""
+        """Return where document ``i`` starts and where the next one does."""
         if not 0 <= i < self.n_documents:
-            raise IndexError(f"i={i}: {self.name!r} has the documents 0 to {self.n_documents - 1}")
+            raise IndexError(
+                f"i={i} must be between 0 and {self.n_documents - 1}, the last document of "
+                f"{self.name!r}"
+            )
         ends = self._mapped()[1]
         return int(ends[i - 1]) if i else 0, int(ends[i])
 
     def ends(self, first: int, last: int) -> Array:
-        """Where the documents ``first`` to ``last`` (which is not among them) end, int64."""
+        """Return where documents ``first`` up to but without ``last`` end, as int64."""
         return self._mapped()[1][first:last].astype(np.int64)
 
     def document(self, i: int) -> Array:
-        """The tokens of document ``i``, int64, its end token included."""
+        """Return the tokens of document ``i`` with its end token, as int64."""
         return self.read(*self.document_bounds(i))
 
     def __repr__(self) -> str:
@@ -114,15 +120,15 @@ class Tokens:
 class Corpus:
     """The domains that :func:`prepare` wrote to a folder.
 
-    ``corpus["web"]`` are the tokens of a domain's first split; iteration gives the names.
+    ``corpus["web"]`` gives the tokens of a domain's first split. Iteration gives the names.
 
     Attributes
     ----------
     domains : list of str
-        In the order they were given.
+        In the order of preparation.
     splits : list of str
     vocab_size, end : int
-        Number of ids, and the one that follows every document.
+        Number of ids, and the id that follows every document.
     tokenizer : str
         The fingerprint of the tokenizer.
     """
@@ -139,39 +145,42 @@ class Corpus:
             index = read_index(self.folder / domain)
             if index["tokenizer"] != self.tokenizer or list(index["splits"]) != self.splits:
                 raise ValueError(
-                    f"{str(self.folder / domain)!r} was made with another tokenizer or other "
-                    "splits than the corpus it is in; prepare it again with overwrite=True"
+                    f"{str(self.folder / domain)!r} was prepared with another tokenizer or other "
+                    "splits than the rest of the corpus; prepare it again with overwrite=True"
                 )
             for split in self.splits:
                 self._tokens[domain, split] = Tokens(self.folder / domain, index, split)
 
     @classmethod
     def open(cls, folder: PathLike) -> Corpus:
-        """The corpus in a folder; its files are checked for their sizes, and not yet read."""
+        """Open the corpus in a folder and check the sizes of its files."""
         path = Path(folder, CORPUS)
         if not path.is_file():
             raise FileNotFoundError(
-                f"there is no corpus in {os.fspath(folder)!r} (no {CORPUS}); prepare it, or if "
-                "that was stopped run it again"
+                f"{os.fspath(folder)!r} has no corpus (no {CORPUS}); prepare it, or continue if "
+                "the preparation was stopped"
             )
         return cls(folder, read_json(path, CORPUS_FORMAT, VERSION, REMEDY))
 
     def tokens(self, domain: str, split: str = "train") -> Tokens:
-        """The tokens of one domain's split."""
+        """Return the tokens of one split of a domain."""
         if domain not in self.domains:
             raise KeyError(f"domain={domain!r} is not in the corpus; it has {self.domains!r}")
         self._check_split(split)
         return self._tokens[domain, split]
 
     def sizes(self, split: str = "train") -> dict[str, int]:
-        """How many tokens each domain has."""
+        """Return the number of tokens of each domain."""
         self._check_split(split)
         return {domain: self._tokens[domain, split].n_tokens for domain in self.domains}
 
     def fingerprint(self) -> str:
-        """Changes when the tokenizer, domains, splits or tokens do; see `disk.probed`."""
+        """Return a hash that changes with the tokenizer, domains, splits or tokens.
+
+        Tokens are probed, not read in full; see `counterpoise.storage.files.probed`.
+        """
         ordered = sorted(self._tokens.items())
-        names = json.dumps([self.tokenizer, [place for place, _ in ordered]])
+        names = json.dumps([self.tokenizer, [key for key, _ in ordered]])
         files = probed(tokens.path for _, tokens in ordered)
         return hashlib.sha256(f"{names} {files}".encode()).hexdigest()[:16]
 
@@ -202,17 +211,17 @@ class Corpus:
 
 
 def dtype_of(vocab_size: int) -> np.dtype:
-    """The smaller of two types that holds every id."""
+    """Return the smaller of two types that holds every id."""
     if not 0 < vocab_size <= 1 << 31:
-        raise ValueError(f"vocab_size must be in 1 to 2**31; got {vocab_size!r}")
+        raise ValueError(f"vocab_size must be between 1 and 2**31; got {vocab_size!r}")
     return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
 
 
 def read_index(folder: Path) -> dict[str, Any]:
-    """What is written of a finished domain."""
+    """Read the index of a finished domain."""
     if not (folder / INDEX).is_file():
         raise FileNotFoundError(
-            f"there is no finished domain in {str(folder)!r} (no {INDEX}); prepare it again"
+            f"{str(folder)!r} has no finished domain (no {INDEX}); prepare it again"
         )
     return read_json(folder / INDEX, INDEX_FORMAT, VERSION, REMEDY)
 

@@ -6,7 +6,7 @@ import copy
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,54 +14,17 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from counterpoise.common.arguments import check_weights, check_whole
 from counterpoise.lm.corpus.tokens import Corpus, Tokens
+from counterpoise.lm.mixture.board import Board
 from counterpoise.lm.mixture.draws import EXHAUSTION, Change, Draws
+from counterpoise.lm.mixture.loader import MixtureLoader
 from counterpoise.lm.mixture.samples import Samples
 from counterpoise.torch.distributed import rank_of, world_size
-
-if TYPE_CHECKING:
-    from counterpoise.lm.mixture.loader import MixtureLoader
 
 Array = np.ndarray
 Sample = dict[str, torch.Tensor]
 
 STATE_VERSION = 1
-BOARD = 256  # changes of weights that workers may not yet have seen
 RECENT = 64  # batches handed out of which the position is remembered
-
-
-class Board:
-    """Where changes of weights are put up for all workers: shared memory, written by one."""
-
-    def __init__(self, n_domains: int) -> None:
-        self.n_domains = n_domains
-        self._at = torch.zeros(BOARD, dtype=torch.int64).share_memory_()
-        self._weights = torch.zeros((BOARD, n_domains), dtype=torch.float64).share_memory_()
-        self._count = torch.zeros(1, dtype=torch.int64).share_memory_()
-
-    def __deepcopy__(self, memo: Any) -> Board:
-        """A board of its own: copied memory would be shared with nobody."""
-        return Board(self.n_domains)
-
-    @property
-    def count(self) -> int:
-        return int(self._count[0])
-
-    def post(self, change: Change) -> None:
-        slot = self.count % BOARD
-        self._at[slot] = change.at
-        self._weights[slot] = torch.tensor(change.weights, dtype=torch.float64)
-        self._count[0] += 1  # last: who sees the count sees the entry
-
-    def since(self, seen: int) -> list[Change]:
-        """Changes put up after the first ``seen`` ones."""
-        count = self.count
-        if count - seen > BOARD:
-            raise RuntimeError(
-                f"weights changed {count - seen} times before the next batch was drawn; at most "
-                f"{BOARD} changes are kept. Change them less often than that."
-            )
-        slots = [i % BOARD for i in range(seen, count)]
-        return [Change(int(self._at[s]), self._weights[s].numpy().copy()) for s in slots]
 
 
 class MixtureDataset(IterableDataset[Sample]):
@@ -222,8 +185,6 @@ class MixtureDataset(IterableDataset[Sample]):
 
     def loader(self, batch_size: int | None = None, **options: Any) -> MixtureLoader:
         """A `MixtureLoader` of this dataset; see there for the options."""
-        from counterpoise.lm.mixture.loader import MixtureLoader
-
         return MixtureLoader(self, batch_size, **options)
 
     def _be_loaded(self, batch_size: int | None, lag: int) -> MixtureDataset:
@@ -323,6 +284,11 @@ class MixtureDataset(IterableDataset[Sample]):
         sample = self.samples[domain][self._draws.sample(domain, ordinal)]
         sample["domain"] = torch.tensor(domain)
         return sample
+
+    @property
+    def own_samples(self) -> bool:
+        """Whether a subclass makes the samples itself."""
+        return type(self).read is not MixtureDataset.read
 
     def report(self) -> dict[str, dict[str, float]]:
         """What each domain has given so far, on all ranks.

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import DataLoader
 
 from counterpoise.common.arguments import check_whole
-from counterpoise.lm.mixture.dataset import MixtureDataset
 from counterpoise.lm.mixture.samples import collated, packed_up, unpacked
+
+if TYPE_CHECKING:
+    from counterpoise.lm.mixture.dataset import MixtureDataset
 
 OURS = ("shuffle", "sampler", "batch_sampler", "drop_last", "in_order", "persistent_workers")
 
@@ -71,7 +73,7 @@ class MixtureLoader(DataLoader[Any]):
         if num_workers:
             options["prefetch_factor"] = prefetch_factor
         # Samples or batches of one's own making, and those that a thread pins, travel as they are.
-        own = options.get("collate_fn") is not None or type(mixture).read is not MixtureDataset.read
+        own = options.get("collate_fn") is not None or mixture.own_samples
         self._packs = not own and not options.get("pin_memory")
         self._with_domain = with_domain
         if options.get("collate_fn") is None:

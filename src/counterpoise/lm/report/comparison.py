@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,12 +23,17 @@ UNIT = "nats per token"
 
 
 def study_page(folder: str | os.PathLike[str]) -> str:
-    """A page about a comparison, as the text of one HTML file that needs nothing else.
+    """Build the page about a comparison: one HTML file that needs nothing else.
 
     Parameters
     ----------
     folder : path
-        The results that ``counterpoise lm compare`` has written (``losses.csv``, ``study.json``).
+        The results of ``counterpoise lm compare`` (``losses.csv``, ``study.json``).
+
+    Returns
+    -------
+    str
+        The text of the file.
     """
     study = load_study(folder)
     found = {metric: _ends(study, metric) for metric in study.metrics}
@@ -52,28 +58,47 @@ def _title(study: Study) -> str:
 
 
 def _lead(study: Study) -> list[str]:
-    """Every run of the first group against the baseline, counted."""
+    """Which runs end lower or higher than the baseline, for each metric."""
     first = next(iter(study.groups))
     against = study.groups[first]["against"]
-    said = []
-    for metric in study.metrics:
-        found = study.differences(metric, first)
-        lower = [d.run for d in found if d.high < 0]
-        higher = [d.run for d in found if d.low > 0]
-        said.append(
-            f"{metric} loss: lower for {listed(lower, most=8) or 'none'}; higher for "
-            f"{listed(higher, most=8) or 'none'}."
+    seeds = sorted({len(study.results.seeds(run)) for run in study.results.runs})
+    differences = {metric: study.differences(metric, first) for metric in study.metrics}
+    if seeds == [1]:
+        head = (
+            f"Final losses compared with {against}, one seed each. One seed gives no interval: "
+            "these differences may be chance."
         )
-    seeds = {len(study.results.seeds(run)) for run in study.results.runs}
-    return [
-        f"Runs whose final loss differs from that of {against}, by 95% intervals of paired "
-        f"differences over {' or '.join(map(str, sorted(seeds)))} seeds. "
-        + " ".join(words[:1].upper() + words[1:] for words in said)
-    ]
+        said = [_one_seed(metric, found) for metric, found in differences.items()]
+    else:
+        head = (
+            f"Final losses compared with {against}: paired differences over "
+            f"{' or '.join(map(str, seeds))} seeds, with 95% intervals."
+        )
+        said = [_many_seeds(metric, found) for metric, found in differences.items()]
+    return [" ".join([head, *said])]
+
+
+def _one_seed(metric: str, found: Sequence[Difference]) -> str:
+    lowest = sorted(found, key=lambda d: d.mean)
+    return f"{_capital(metric)} loss: {listed([f'{d.run} {d.mean:+.4f}' for d in lowest], most=8)}."
+
+
+def _many_seeds(metric: str, found: Sequence[Difference]) -> str:
+    lower = listed([d.run for d in found if d.high < 0], most=8)
+    higher = listed([d.run for d in found if d.low > 0], most=8)
+    if not (lower or higher):
+        return f"{_capital(metric)} loss: no run differs clearly."
+    parts = [f"lower for {lower}"] if lower else []
+    parts += [f"higher for {higher}"] if higher else []
+    return f"{_capital(metric)} loss: {'; '.join(parts)}."
+
+
+def _capital(words: str) -> str:
+    return words[:1].upper() + words[1:]
 
 
 def _ends(study: Study, metric: str) -> dict[str, float]:
-    """The last value of every run's mean curve."""
+    """Final values of the runs' mean curves."""
     return {
         run: float(mean_curve(study.results, run, metric, reference=study.references).mean[-1])
         for run in study.results.runs
@@ -83,12 +108,14 @@ def _ends(study: Study, metric: str) -> dict[str, float]:
 def _best(metric: str, ends: dict[str, float]) -> Block:
     run = min(ends, key=lambda name: ends[name])
     return b.key_figure(
-        f"Lowest {metric} loss", figure(ends[run]), f"{UNIT}, {run}; of {count(len(ends), 'run')}"
+        f"Lowest {metric} loss",
+        figure(ends[run]),
+        f"{UNIT}; {run}, best of {count(len(ends), 'run')}",
     )
 
 
 def _curves(study: Study) -> Block:
-    """Means over seeds along tokens."""
+    """Means over seeds, by tokens."""
     results = study.results
     runs = [*study.shown, *(run for run in results.runs if run not in study.shown)][:CURVES]
     parts = [b.choice("runs", "run", runs, range(min(len(study.shown), SHOWN)))]
@@ -100,8 +127,8 @@ def _curves(study: Study) -> Block:
             b.chart(
                 f"curves-{metric.replace(' ', '-')}",
                 "curves",
-                f"{metric[:1].upper()}{metric[1:]}{'' if task else ' loss'}",
-                f"Of {count(len(runs), 'run')}, mean over seeds.",
+                f"{_capital(metric)}{'' if task else ' loss'}",
+                f"{count(len(runs), 'run')}, mean over seeds.",
                 "Mean over seeds; bands are 95% intervals of the mean.",
                 x="tokens",
                 y=what,
@@ -109,13 +136,13 @@ def _curves(study: Study) -> Block:
                 series=[one for one in series if one],
             )
         )
-    return b.section("curves", "Along the tokens", *parts)
+    return b.section("curves", "Losses during training", *parts)
 
 
 def _band(study: Study, run: str, metric: str, pick: int) -> dict[str, Any] | None:
     try:
         band = mean_curve(study.results, run, metric, reference=study.references)
-    except ValueError:  # not all tasks of all runs have been measured
+    except ValueError:  # some tasks of some runs were not measured
         return None
     kept = thin(band.mean)
     known: dict[str, Any] = {"name": run, "pick": pick, "x": band.tokens[kept]}
@@ -126,17 +153,22 @@ def _band(study: Study, run: str, metric: str, pick: int) -> dict[str, Any] | No
 
 
 def _differences(study: Study) -> Block:
-    """How runs end against those that they are compared with, seed by seed."""
-    columns = [("Run", "text"), ("Minus", "text"), ("Metric", "text"), ("Difference", "interval")]
-    columns += [("Seeds below", "text"), ("p, by Holm", "number")]
+    """Final differences from the baseline, seed by seed."""
+    columns = [
+        ("Run", "text"),
+        ("Baseline", "text"),
+        ("Metric", "text"),
+        ("Difference", "interval"),
+    ]
+    columns += [("Seeds below", "text"), ("p (Holm)", "number")]
     rows = []
     for group in study.groups:
         for metric in study.metrics:
             rows += [_row(d) for d in study.differences(metric, group)]
     table = b.table(
         "difference-table",
-        f"Final loss minus that of the run it is compared with, in {UNIT}, seed by seed, with 95% "
-        "intervals. Below zero is better.",
+        f"Final loss minus the baseline's, in {UNIT}, paired by seed, with 95% intervals. Negative "
+        "is better.",
         columns,
         rows,
         search=True,
@@ -149,7 +181,7 @@ def _row(d: Difference) -> list[Any]:
 
 
 def _domains(study: Study) -> Block:
-    """Losses, weights and epochs by domain at the end."""
+    """Final losses, weights and epochs by domain."""
     results = study.results
     parts = []
     for column, kind in (("loss", "number"), ("weight", "share"), ("epochs", "number")):

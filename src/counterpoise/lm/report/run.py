@@ -25,15 +25,19 @@ from counterpoise.report.page import Page
 
 
 def run_page(run_folder: str | os.PathLike[str] | RunFolder) -> str:
-    """A page about a training run, as the text of one HTML file that needs nothing else.
+    """Build the page about a training run: one HTML file that needs nothing else.
 
     Parameters
     ----------
     run_folder : path or RunFolder
-        What ``counterpoise lm train`` has written; the run need not have ended.
+        The folder of ``counterpoise lm train``; the run may still be under way.
+
+    Returns
+    -------
+    str
+        The text of the file.
     """
-    given = run_folder
-    folder = given if isinstance(given, RunFolder) else RunFolder(Path(given))
+    folder = run_folder if isinstance(run_folder, RunFolder) else RunFolder(Path(run_folder))
     track = Track.of(folder)
     return Page(
         kind="run",
@@ -63,17 +67,17 @@ def _lead(folder: RunFolder, track: Track) -> list[str]:
     if result is not None:
         who = f"A model of {result['parameters']:,} parameters"
     out = [
-        f"{who} was trained on {track.tokens[-1]:,} tokens of {count(len(track.domains), 'domain')}"
-        f" whose weights follow the rule {settings.reweight.rule}. On the held-out split "
-        f"{settings.evaluate.report!r} the worst domain ({track.domains[track.hardest]}) ends with "
-        f"a loss of {figure(track.worst[-1])} {UNIT}, after {figure(track.worst[0])} at the start; "
-        f"the average over domains goes from {figure(track.average[0])} to "
-        f"{figure(track.average[-1])}."
+        f"The worst domain, {track.domains[track.hardest]}, ends with a held-out loss of "
+        f"{figure(track.worst[-1])} {UNIT} ({figure(track.worst[0])} at the start). The average "
+        f"over domains goes from {figure(track.average[0])} to {figure(track.average[-1])}. "
+        f"{who} was trained on {track.tokens[-1]:,} tokens from "
+        f"{count(len(track.domains), 'domain')}, with weights by the rule "
+        f"{settings.reweight.rule}; losses are those of the split {settings.evaluate.report!r}."
     ]
     if result is None:
         out.append(
-            f"This run has not ended: it is after {track.tokens[-1]:,} of "
-            f"{settings.train.tokens:,} tokens. The same command goes on with it."
+            f"This run has not ended: it has read {track.tokens[-1]:,} of "
+            f"{settings.train.tokens:,} tokens. Run the same command again to continue."
         )
     return out
 
@@ -90,8 +94,8 @@ def _figures(track: Track) -> list[Block]:
             "Average loss", figure(track.average[-1]),
             f"{UNIT}, over domains; {figure(track.average[0])} at the start",
         ),
-        b.key_figure("Between worst and best", figure(spread), f"{UNIT}, at the end"),
+        b.key_figure("Gap between worst and best", figure(spread), f"{UNIT}, at the end"),
         b.key_figure(
-            "Largest weight", f"{track.weights[-1].max():.1%}", f"{top}, in force at the end"
+            "Largest weight", f"{track.weights[-1].max():.1%}", f"{top}, at the end"
         ),
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What the page about a training run is made of."""
+"""Sections of the page about a training run."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from counterpoise.report.words import setting, settings
 
 Array = np.ndarray
 
-# Domains that a chart with a row for each has room for.
+# Domains that a chart with one row for each has room for.
 ROWS = 60
 UNIT = "nats per token"
 
 
 def loss_section(track: Track, folder: RunFolder) -> Block:
-    """Losses by domain: first and last, and along the way."""
+    """Losses by domain: first, last and in between."""
     order = np.argsort(-track.losses[-1], kind="stable")
     at = order[:ROWS].tolist()
     picked, kept = _kept(track)
@@ -41,7 +41,7 @@ def loss_section(track: Track, folder: RunFolder) -> Block:
     ]  # fmt: skip
     excess = _excess(folder)
     columns = [("Domain", "text"), ("Loss, first", "number"), ("Loss, last", "number")]
-    columns += [("Driving loss, last", "number"), ("Weight, last", "share")]
+    columns += [("Steering loss, last", "number"), ("Weight, last", "share")]
     columns += [("Share of tokens", "share"), ("Epochs", "number")]
     if excess:
         columns += [("Reference loss", "number"), ("Excess, last", "number")]
@@ -50,9 +50,9 @@ def loss_section(track: Track, folder: RunFolder) -> Block:
         "losses",
         "Losses by domain",
         b.chart(
-            "losses", "rows", "Loss of each domain, first against last",
+            "losses", "rows", "Loss of each domain, first and last",
             f"The largest goes from {figure(track.worst[0])} to {figure(track.worst[-1])}.",
-            f"Held-out loss in {UNIT}; the hardest domain at the end is on top.",
+            f"Held-out loss in {UNIT}, lower is better; the domain that ends worst is on top.",
             names=[track.domains[i] for i in at],
             series=[
                 {"name": "first", "colour": "plain", "values": track.losses[0, at]},
@@ -63,9 +63,9 @@ def loss_section(track: Track, folder: RunFolder) -> Block:
         ),
         b.choice("domains", "domain", names, picked),
         b.chart(
-            "loss-curves", "curves", "Losses along the way",
-            f"Of {count(len(track.domains), 'domain')}, over {count(len(track.tokens), 'look')}.",
-            f"Held-out loss in {UNIT} after so many tokens.{few}{thinned(len(track.tokens))}",
+            "loss-curves", "curves", "Losses during training",
+            f"{count(len(track.domains), 'domain')}, {count(len(track.tokens), 'evaluation')}.",
+            f"Held-out loss in {UNIT}, by tokens read.{few}{thinned(len(track.tokens))}",
             x="tokens", y=f"loss, {UNIT}", choice="domains",
             series=_curves(track, kept, track.losses),
         ),
@@ -74,70 +74,70 @@ def loss_section(track: Track, folder: RunFolder) -> Block:
 
 
 def mixture_section(track: Track, folder: RunFolder) -> Block:
-    """Weights that were in force, and the shares of tokens they led to."""
+    """Weights, and the shares of tokens that were read."""
     _, kept = _kept(track)
     top = [track.domains[i] for i in np.argsort(-track.weights[-1], kind="stable")]
     read = [f"{track.domains[i]} {track.shares[-1, i]:.1%}" for i in kept]
     common: dict[str, Any] = {"x": "tokens", "percent": True, "choice": "domains"}
     words = (
-        "Weights are what the rule asks for after each look at the losses. Shares are what was "
-        "read by then, of all tokens so far"
+        "Weights are what the rule asks for after each evaluation. Shares are the part of all "
+        "tokens so far that came from each domain"
     )
     if folder.settings.reweight.weigh == "loss":
-        words += ": in this run weights multiply losses, and do not change what is read."
+        words += ". In this run weights multiply losses and do not change what is read."
     else:
         gap = float(np.max(np.abs(track.shares[-1] - track.targets[-1])))
-        words += ": they follow the mean of the weights that were in force"
-        words += f", from which they differ by {gap:.2%} at most." if np.isfinite(gap) else "."
+        words += "; they follow the mean of the weights over training"
+        words += f", within {gap:.2%}." if np.isfinite(gap) else "."
     return b.section(
         "mixture",
-        "Weights and realised shares",
+        "Weights and shares of tokens",
         b.text(words),
         b.chart(
-            "weights", "curves", "Weights in force",
-            f"At the end most weight is on {listed(top, most=3)}.",
-            "Choose domains above, at the losses.",
+            "weights", "curves", "Weights",
+            f"At the end, {listed(top, most=3)} have the most weight.",
+            "Choose domains above, under the losses.",
             y="weight", series=_curves(track, kept, track.weights), **common,
         ),
         b.chart(
-            "shares", "curves", "Realised shares of the tokens",
-            f"At the end {listed(read)}.",
-            "Of all training tokens so far.",
+            "shares", "curves", "Shares of tokens read",
+            f"At the end: {listed(read)}.",
+            "Share of all training tokens so far.",
             y="share", series=_curves(track, kept, track.shares), **common,
         ),
     )  # fmt: skip
 
 
 def training_section(folder: RunFolder) -> Block:
-    """The loss of the batches themselves."""
+    """Training loss and gradient norm."""
     steps = folder.steps.read()
     title, name = "Training", "training"
     if not steps:
-        return b.section(name, title, b.text("No step was made yet."))
+        return b.section(name, title, b.text("No training step yet."))
     tokens = np.array([r["tokens"] for r in steps])
     series = {key: _column(steps, key) for key in ("loss", "rate", "norm")}
     return b.section(
         name,
         title,
         b.chart(
-            "training", "curves", "Loss of the batches",
+            "training", "curves", "Training loss",
             f"From {figure(series['loss'][0])} to {figure(series['loss'][-1])}.",
-            f"In {UNIT}, as training saw them: the mixture changes along the way, so that a lower "
-            f"loss may be an easier mixture.{thinned(len(tokens))}",
+            f"In {UNIT}, on the training batches. The mixture changes during training, so a lower "
+            f"loss may only mean an easier mixture.{thinned(len(tokens))}",
             x="tokens", y=f"loss, {UNIT}",
             series=[curve("training loss", tokens, series["loss"], colour="ours")],
         ),
         b.chart(
-            "norms", "curves", "Norm of the gradient",
-            f"At the end {figure(series['norm'][-1])}.",
-            f"Before it is clipped.{thinned(len(tokens))}",
+            "norms", "curves", "Gradient norm",
+            f"{figure(series['norm'][-1])} at the end.",
+            f"Before clipping.{thinned(len(tokens))}",
             x="tokens", y="norm", series=[curve("norm", tokens, series["norm"], colour="plain")],
         ),
     )  # fmt: skip
 
 
 def score_section(folder: RunFolder) -> Block:
-    """What was measured afterwards: tasks, and a closer look at the losses."""
+    """Scores on downstream tasks, and losses on more sequences."""
     records = folder.scores.read()
     title, name = "Tasks", "tasks"
     rows = [
@@ -155,8 +155,8 @@ def score_section(folder: RunFolder) -> Block:
     else:
         parts.append(
             b.text(
-                "No tasks were scored. Set evaluate.tasks and run counterpoise lm evaluate on this "
-                "folder; the report then shows them."
+                "No tasks were scored. To add scores, set evaluate.tasks and run "
+                "counterpoise lm evaluate on this folder."
             )
         )
     looked = [r for r in records if r.get("losses")]
@@ -165,8 +165,8 @@ def score_section(folder: RunFolder) -> Block:
         how = last["losses_of"]
         rows = [[domain, loss] for domain, loss in last["losses"].items()]
         caption = (
-            f"A closer look at the model after {last['tokens']:,} tokens: losses in {UNIT} on the "
-            f"split {how['split']!r}, {how['sequences'] or 'all'} sequences of each domain."
+            f"Losses in {UNIT} after {last['tokens']:,} tokens, on "
+            f"{how['sequences'] or 'all'} sequences of each domain in the split {how['split']!r}."
         )
         columns = [("Domain", "text"), ("Loss", "number")]
         parts.append(b.table("closer-table", caption, columns, rows))
@@ -180,7 +180,7 @@ def setting_section(folder: RunFolder) -> Block:
 
 
 def repeat_section(folder: RunFolder) -> Block:
-    """What makes the run again, and what it ran on."""
+    """The command that repeats the run, and the machine it ran on."""
     config = shlex.quote(str(folder.path / CONFIG))
     parts = [
         b.code(
@@ -212,7 +212,7 @@ def repeat_section(folder: RunFolder) -> Block:
 
 
 def _kept(track: Track) -> tuple[list[int], list[int]]:
-    """Domains whose curves the page holds, and which of these it shows at first."""
+    """Choose which curves the page shows at first, and which it holds."""
     kept = foremost(track.weights[-1], track.losses[-1], most=CURVES)
     order = np.argsort(-track.weights[-1][kept], kind="stable")
     return order[:SHOWN].tolist(), kept
@@ -223,7 +223,7 @@ def _curves(track: Track, kept: list[int], values: Array) -> list[dict[str, Any]
 
 
 def _excess(folder: RunFolder) -> dict[str, tuple[float, float]]:
-    """Reference losses and what the driving losses are above them; nothing without references."""
+    """Reference losses and the excess over them, by domain; empty without references."""
     if not folder.weights.is_file():
         return {}
     records = JsonlLog(folder.weights).read()
@@ -234,7 +234,7 @@ def _excess(folder: RunFolder) -> dict[str, tuple[float, float]]:
 
 
 def _span(values: Array) -> list[float]:
-    """An axis that begins near the least loss: none is near zero."""
+    """Limits of an axis that need not include zero."""
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
     room = 0.06 * (high - low) or 0.1
     return [low - room, high + room]

@@ -1,4 +1,4 @@
-"""What a run has measured, as arrays of evaluations x domains."""
+"""Evaluations of a run, as arrays of evaluations x domains."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Track:
     domains : list of str
     tokens : array of shape (T,)
     losses, driving : arrays of shape (T, K)
-        Held-out losses: of the split that is reported, and of the one that moves the weights.
+        Held-out losses of the reported split, and of the split that steers the weights.
     weights : array of shape (T, K)
-        In force after the evaluation.
+        Weights after each evaluation.
     shares, epochs : arrays of shape (T, K)
-        Of the training tokens so far, and over each domain.
+        Each domain's share of the tokens so far, and passes over the domain.
     """
 
     domains: list[str]
@@ -42,8 +42,8 @@ class Track:
         records = folder.evaluations.read()
         if not records:
             raise FileNotFoundError(
-                f"{str(folder.path)!r} holds no evaluation (evaluations.jsonl); give the folder of "
-                "a run that has begun"
+                f"{str(folder.path)!r} holds no evaluation (evaluations.jsonl); pass the folder of "
+                "a run that has started"
             )
         domains = list(records[0]["report"])
 
@@ -57,7 +57,7 @@ class Track:
             losses=table("report"),
             driving=table("driving"),
             weights=table("weights"),
-            shares=np.where(tokens[:, None] > 0, table("shares"), np.nan),  # of nothing at first
+            shares=np.where(tokens[:, None] > 0, table("shares"), np.nan),  # nothing read at first
             epochs=table("epochs"),
         )
 
@@ -71,12 +71,12 @@ class Track:
 
     @property
     def hardest(self) -> int:
-        """The domain of largest loss at the end."""
+        """The domain with the largest final loss."""
         return int(np.argmax(self.losses[-1]))
 
     @cached_property
     def targets(self) -> Array:
-        """Mean of the weights that were in force, by the tokens read under them: (T, K)."""
+        """Mean of the weights so far, weighted by tokens read: (T, K)."""
         read = np.diff(self.tokens, prepend=self.tokens[:1])[:, None]
         before = np.vstack([self.weights[:1], self.weights[:-1]])
         total = np.cumsum(read, axis=0)

@@ -1,1 +1,4 @@
-"""Downstream tasks by lm-evaluation-harness, with data from the hub or from this disk."""
+"""Score models on downstream tasks with lm-evaluation-harness, from the hub or local files.
+
+Stands on `counterpoise.lm.evaluate` and `counterpoise.storage`.
+"""

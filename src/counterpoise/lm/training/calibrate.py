@@ -8,8 +8,8 @@ import torch
 
 from counterpoise.lm.corpus.tokens import Corpus
 from counterpoise.lm.training.losses import token_losses
-from counterpoise.lm.training.model import llama_config
-from counterpoise.lm.training.ranks import take_place
+from counterpoise.lm.training.model import llama_config, recompute_activations
+from counterpoise.lm.training.ranks import join_ranks
 from counterpoise.lm.training.settings import Settings
 from counterpoise.lm.training.shape import shape_of
 
@@ -37,17 +37,17 @@ def measured_rate(settings: Settings, corpus: Corpus | None = None) -> float:
     }
     config = llama_config(settings.changed(described), shape.vocab)
     config.use_cache = False
-    with take_place(train.threads) as place:
-        model = LlamaForCausalLM(config).to(place.device)
+    with join_ranks(train.threads) as process:
+        model = LlamaForCausalLM(config).to(process.device)
         if train.activation_checkpointing:
-            model.gradient_checkpointing_enable({"use_reentrant": False})
-        ids = torch.randint(shape.vocab, (train.micro_batch or 1, train.length)).to(place.device)
+            recompute_activations(model)
+        ids = torch.randint(shape.vocab, (train.micro_batch or 1, train.length)).to(process.device)
 
         def passes() -> None:
-            with place.precise(train.precision):
+            with process.autocast(train.precision):
                 loss = token_losses(model, ids).mean()
             loss.backward()
-            if place.device.type == "cuda":
+            if process.device.type == "cuda":
                 torch.cuda.synchronize()
 
         passes()  # allocations and choices of kernels

@@ -1,5 +1,7 @@
-"""Checkpoints that are whole or not there: safetensors and JSON, and a model that transformers
-loads as it is."""
+"""Checkpoints of a run: safetensors and JSON, written whole or not at all.
+
+Each is also a model that transformers loads as it is.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,11 @@ from torch.distributed.checkpoint.state_dict import (
     set_state_dict,
 )
 
-from counterpoise.lm.training.ranks import Place
-from counterpoise.lm.training.references import OPTIMIZER
+from counterpoise.lm.training.ranks import Process
+from counterpoise.lm.training.run_folder import MODEL, OPTIMIZER, STATE
 from counterpoise.storage.files import sync_folder
 
-FORMAT, VERSION = "counterpoise checkpoint", 1
-MODEL, STATE = "model.safetensors", "state.json"
+FORMAT, VERSION = "counterpoise checkpoint", 2
 HEAD = "lm_head.weight"
 
 
@@ -35,7 +36,7 @@ def save(
     model: Any,
     optimizer: torch.optim.Optimizer,
     state: dict[str, Any],
-    place: Place,
+    process: Process,
     *,
     keep: int = 1,
     regular: bool = True,
@@ -43,17 +44,19 @@ def save(
     with_optimizer: bool = True,
     beside: Callable[[Path], None] | None = None,
 ) -> Path:
-    """Write ``folder/step-<step>``, and what ``beside`` puts into it; all ranks call, the first one
-    writes. A whole one of that step is left as it is.
+    """Write ``folder/step-<step>`` and return it; every rank must call, the first one writes.
 
-    The last ``keep`` of those that are ``regular`` stay, and the latest: a run that is stopped
-    between them does not lose what it would have kept."""
+    ``beside`` may add files of its own. An existing checkpoint of this step is left alone.
+
+    The last ``keep`` regular checkpoints stay, and so does the latest of all: stopping a run
+    between two regular checkpoints costs none of them.
+    """
     target = folder / f"step-{step:08d}"
-    if place.any(target in found(folder)):
+    if process.any(target in found(folder)):
         return target
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     tensors, moments = get_state_dict(model, optimizer, options=options)
-    if place.first:
+    if process.first:
         from safetensors.torch import save_file
 
         for left in folder.glob(".step-*"):  # by a process that was killed
@@ -94,18 +97,18 @@ def save(
                 _discard(old)
         for old in found(folder)[: -(keep_optimizers or keep)]:
             (old / OPTIMIZER).unlink(missing_ok=True)
-    place.wait()
+    process.wait()
     return target
 
 
 def found(folder: Path) -> list[Path]:
-    """Checkpoints of a folder, the earliest first."""
+    """List the checkpoints of a folder, the earliest first."""
     whole = (p for p in folder.glob("step-*") if (p / STATE).is_file() and (p / MODEL).is_file())
     return sorted(whole)
 
 
 def _discard(path: Path) -> None:
-    """Remove a checkpoint such that it is whole until it is none."""
+    """Remove a checkpoint; if this is interrupted, no half of one is left under its name."""
     doomed = path.with_name(f".{path.name}.old")
     os.replace(path, doomed)
     shutil.rmtree(doomed)
@@ -122,10 +125,12 @@ def _plain_config(model: Any) -> Any:
 
 
 def restore(
-    path: Path, model: Any, optimizer: torch.optim.Optimizer, place: Place
+    path: Path, model: Any, optimizer: torch.optim.Optimizer, process: Process
 ) -> dict[str, Any]:
-    """Load what `save` wrote; returns its state. A checkpoint without its optimizer is enough for
-    a run that has nothing left to train."""
+    """Load a checkpoint into a model and its optimizer; return its state.
+
+    The optimizer may be missing if nothing is left to train.
+    """
     from safetensors.torch import load_file
 
     state = read_state(path)
@@ -148,19 +153,38 @@ def restore(
     set_state_dict(
         model, optimizer, model_state_dict=tensors, optim_state_dict=now, options=options
     )
-    if place.world == 1:
+    if process.world == 1:
         torch.set_rng_state(torch.tensor(state["rng"], dtype=torch.uint8))
     return state
 
 
 def read_state(path: Path) -> dict[str, Any]:
+    """Read a checkpoint's state as this release has it, whichever release wrote it."""
     state = json.loads((path / STATE).read_text(encoding="utf-8"))
-    if state.get("format") != FORMAT or state.get("version") != VERSION:
+    version = state.get("version")
+    if state.get("format") != FORMAT:
         raise ValueError(
-            f"{str(path)!r} is not a checkpoint that this release reads ({FORMAT} {VERSION}); it "
-            f"says {state.get('format')!r} {state.get('version')!r}"
+            f"{str(path)!r} is not a checkpoint of a run: its {STATE} has the format "
+            f"{state.get('format')!r} instead of {FORMAT!r}"
         )
-    return state
+    if version == VERSION:
+        return state
+    if version not in MIGRATIONS:
+        raise ValueError(
+            f"{str(path)!r} has version {version!r}; this release reads versions 1 to {VERSION}. "
+            "Resume it with the release that wrote it, or install a newer one"
+        )
+    return MIGRATIONS[version](state)
+
+
+def _from_version_1(state: dict[str, Any]) -> dict[str, Any]:
+    """Release 0.1 saved the mixture twice: by itself, and with the weights that steer it."""
+    state = dict(state)
+    steering = state.pop("steering")
+    return {**state, "version": VERSION, "reweighter": steering["reweighter"]}
+
+
+MIGRATIONS = {1: _from_version_1}
 
 
 def _rng() -> list[int]:

@@ -1,33 +1,29 @@
-"""The corpus that a configuration file describes."""
+"""Prepare the corpus that a configuration file describes."""
 
 from __future__ import annotations
 
 import json
-import logging
 from pathlib import Path
 from typing import Any
 
 from counterpoise.lm.corpus.bpe import TOKENIZER, train_tokenizer
 from counterpoise.lm.corpus.folders import folder_sources, redpajama_sources
 from counterpoise.lm.corpus.prepare import prepare
-from counterpoise.lm.corpus.tokenizers import Fast, get_tokenizer
+from counterpoise.lm.corpus.tokenizers import FastEncoder, get_tokenizer
 from counterpoise.lm.corpus.tokens import Corpus
-from counterpoise.lm.sources.registry import fetch_registry
 from counterpoise.lm.training.settings import CorpusSettings, Settings
 from counterpoise.storage.files import write_json, write_text
-
-logger = logging.getLogger("counterpoise")
 
 MADE_OF = "tokenizer.made-of.json"
 
 
 def prepare_corpus(settings: Settings, *, overwrite: bool = False, progress: bool = True) -> Corpus:
-    """Find the documents, learn a tokenizer if one is to be learnt, and write tokens.
+    """Find the documents, train a tokenizer if the settings ask for one, and write tokens.
 
-    What is there already is left alone; a call that was stopped goes on.
+    Finished domains are left alone. A call that was stopped continues where it was.
     """
     corpus = settings.corpus
-    sources = find_sources(corpus, progress=progress)
+    sources = find_sources(corpus)
     return prepare(
         sources,
         corpus.folder,
@@ -41,27 +37,21 @@ def prepare_corpus(settings: Settings, *, overwrite: bool = False, progress: boo
     )
 
 
-def find_sources(corpus: CorpusSettings, *, progress: bool = True) -> dict[str, Any]:
-    """Domains and their documents, by the recipe."""
+def find_sources(corpus: CorpusSettings) -> dict[str, Any]:
+    """Return the domains and their documents, as ``corpus.recipe`` names them."""
     if corpus.source is None:
-        raise ValueError(
-            "corpus.source is not set; it is the folder that holds the documents (or, for the "
-            "recipe 'registry', where packages are fetched to)"
-        )
-    if corpus.recipe == "registry":
-        options = {} if corpus.max_bytes is None else {"max_bytes": corpus.max_bytes}
-        return dict(fetch_registry(corpus.source, corpus.domains, progress=progress, **options))
+        raise ValueError("corpus.source is not set; name the folder that holds the documents")
     if corpus.recipe == "redpajama":
         return dict(redpajama_sources(corpus.source, corpus.domains))
     return dict(folder_sources(corpus.source, corpus.domains))
 
 
 def _tokenizer(corpus: CorpusSettings, sources: dict[str, Any], overwrite: bool) -> Any:
-    """The tokenizer of the corpus, which is kept beside the tokens: models are saved with it."""
+    """Return the corpus's tokenizer, which is kept beside the tokens to be saved with models."""
     path = Path(corpus.folder, TOKENIZER)
     if corpus.tokenizer != "train":
         found = get_tokenizer(corpus.tokenizer)
-        if isinstance(found.encoder, Fast) and (overwrite or not path.is_file()):
+        if isinstance(found.encoder, FastEncoder) and (overwrite or not path.is_file()):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_text(path, found.encoder.text)
         return found
@@ -73,10 +63,11 @@ def _tokenizer(corpus: CorpusSettings, sources: dict[str, Any], overwrite: bool)
         then = json.loads(made_of.read_text(encoding="utf-8")) if made_of.is_file() else asked
         differing = [name for name in asked if then.get(name) != asked[name]]
         if differing:
+            name = differing[0]
             raise ValueError(
-                f"the tokenizer in {str(path)!r} was learnt with another {differing[0]} "
-                f"({then[differing[0]]!r}, now {asked[differing[0]]!r}); prepare with --overwrite, "
-                "or choose another corpus.folder"
+                f"the tokenizer in {str(path)!r} was trained with another {name} "
+                f"({then.get(name)!r}, now {asked[name]!r}); prepare with overwrite, or choose "
+                "another corpus.folder"
             )
         return path
     train_tokenizer(sources, path, vocab_size=corpus.vocab_size, text=corpus.text)

@@ -1,4 +1,4 @@
-"""What a run will need, from its settings alone: memory, work, time, disk."""
+"""Estimate memory, work, time and disk of a run from its settings alone."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from counterpoise.common.arguments import check_whole
 from counterpoise.lm.corpus.tokens import Corpus
 from counterpoise.lm.training.devices import Device, get_device
 from counterpoise.lm.training.domains import corpus_of, known_domains
-from counterpoise.lm.training.memory import FLOAT32, Memory
 from counterpoise.lm.training.memory_advice import Need, advice_for
+from counterpoise.lm.training.rank_memory import FLOAT32, RankMemory
 from counterpoise.lm.training.settings import Settings, TrainSettings
 from counterpoise.lm.training.shape import Shape, shape_of
 
@@ -19,43 +19,43 @@ MARGIN = 0.1  # of a device's memory, for its context and what lies between allo
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a run will need; prints as a table.
+    """Needs of a run; prints as a table.
 
     Attributes
     ----------
     shape : Shape
-        The model's.
+        Shape of the model.
     device : Device
-    ranks, parts, micro_batch : int
-        Processes, parts of a step on each, sequences in each part.
-    memory : Memory
-        Of one rank.
+    ranks, micro_batches, micro_batch : int
+        Processes, micro-batches of a step on each, sequences in each micro-batch.
+    memory : RankMemory
+        Memory of one rank.
     steps, step_tokens : int
     evaluations : int
-        Both splits are evaluated at each.
+        Number of evaluations; each covers both splits.
     evaluated_tokens : int or None
-        Of all evaluations; None before the domains or their sizes are known.
+        Tokens of all evaluations; None until the domains and their sizes are known.
     flops, evaluation_flops : float or None
-        Of training and of the evaluations.
+        Operations of training and of the evaluations.
     rate : float or None
-        Operations per second of one rank; None where nothing is assumed of the device.
+        Operations per second of one rank; None if nothing is assumed about the device.
     measured : bool
         Whether ``rate`` was measured here.
     checkpoints : int
-        That are kept at the end.
+        Checkpoints kept at the end.
     checkpoint_bytes, disk_bytes : int
-        Of one checkpoint with the optimizer, and of all that are kept; while one is written,
-        there is one more.
+        Size of one checkpoint with its optimizer, and of all that are kept. One more exists while
+        a checkpoint is written.
     advice : tuple of str
-        What would make it fit.
+        Settings that would make the run fit.
     """
 
     shape: Shape
     device: Device
     ranks: int
-    parts: int
+    micro_batches: int
     micro_batch: int
-    memory: Memory
+    memory: RankMemory
     steps: int
     step_tokens: int
     evaluations: int
@@ -75,23 +75,23 @@ class Estimate:
 
     @property
     def room(self) -> float | None:
-        """Bytes that a rank may use, the margin left free."""
+        """Bytes that a rank may use after leaving a margin."""
         return room_on(self.device, self.ranks)
 
     @property
     def fits(self) -> bool | None:
-        """Whether a rank's memory is enough; None where the device's is not known."""
+        """Whether a rank's memory suffices; None if the device's is unknown."""
         return None if self.room is None else self.memory.total <= self.room
 
     @property
     def hours(self) -> float | None:
-        """Training and evaluations; without start, checkpoints and downstream tasks."""
+        """Hours of training and evaluations, without start-up, checkpoints and tasks."""
         if self.rate is None:
             return None
         return (self.flops + (self.evaluation_flops or 0.0)) / (self.rate * self.ranks) / 3600
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain numbers, for JSON."""
+        """Return plain numbers, for JSON."""
         plain = ("shape", "device", "memory", "advice")
         return {
             "parameters": self.shape.parameters,
@@ -119,33 +119,33 @@ def estimate(
     device: str | Device = "a100-80gb",
     calibrate: bool = False,
 ) -> Estimate:
-    """What a run will need.
+    """Estimate what a run will need.
 
-    Neither the corpus nor the model need be there: the vocabulary is ``model.vocab_size``, and a
-    checkpoint that cannot be reached has the shape of ``[model]``.
+    Neither the corpus nor the model has to exist. The vocabulary is then ``model.vocab_size``, and
+    a checkpoint that cannot be reached is assumed to have the shape of ``[model]``.
 
     Parameters
     ----------
     settings : Settings
     ranks : int
-        Processes, one for each device.
+        Number of processes, one per device.
     device : str or Device
-        ``a100-80gb``, ``a100-40gb``, ``h100-80gb``, ``cpu``, or one's own.
+        ``a100-80gb``, ``a100-40gb``, ``h100-80gb``, ``cpu``, or a `Device` of your own.
     calibrate : bool
-        Measure the speed here by some micro batches of the model, rather than to assume it.
+        Measure the speed here with a few micro-batches instead of assuming it.
 
     Notes
     -----
-    A token costs ``6 N`` operations in training and ``2 N`` in evaluation, ``N`` being the
-    parameters it is multiplied by, and attention ``12 length`` and ``4 length`` times the width of
-    all layers (whole matrices, as is the custom where utilisation is stated). Activation
-    checkpointing makes it 4/3 as much.
+    A token costs ``6 N`` operations in training and ``2 N`` in evaluation, where ``N`` counts the
+    parameters it is multiplied by. Attention adds ``12 length`` and ``4 length`` times the width of
+    all layers (whole matrices, as is customary when utilisation is reported). Activation
+    checkpointing multiplies training by 4/3.
     """
     check_whole("ranks", ranks, 1)
     found, train = get_device(device), settings.train
     corpus = corpus_of(settings)
     shape = shape_of(settings, corpus)
-    parts, micro = train.parts_of(ranks)
+    number, micro = train.micro_batches(ranks)
     other = None
     if (reference_model := settings.reweight.reference_model) is not None:
         other = shape_of(settings.changed({"model.checkpoint": reference_model}), corpus)
@@ -166,7 +166,7 @@ def estimate(
         shape=shape,
         device=found,
         ranks=ranks,
-        parts=parts,
+        micro_batches=number,
         micro_batch=micro,
         memory=memory,
         steps=train.steps,
@@ -183,7 +183,7 @@ def estimate(
 
 
 def evaluations_of(train: TrainSettings) -> int:
-    """One before the first step, one every so often, one at the end."""
+    """Count evaluations: before the first step, at every interval, and at the end."""
     return 1 + -(-train.steps // train.evaluate_steps)
 
 
@@ -194,7 +194,7 @@ def room_on(device: Device, ranks: int) -> float | None:
 
 
 def _evaluated_tokens(settings: Settings, corpus: Corpus | None) -> int | None:
-    """Tokens of one evaluation."""
+    """Count the tokens of one evaluation."""
     chosen, length = settings.evaluate, settings.train.length
     domains = known_domains(settings, corpus)
     if domains is None or (corpus is None and not chosen.sequences):
@@ -210,7 +210,7 @@ def _evaluated_tokens(settings: Settings, corpus: Corpus | None) -> int | None:
 
 
 def _disk(train: TrainSettings, shape: Shape) -> dict[str, int]:
-    """Checkpoints that are there at the end: parameters and, in some, two moments."""
+    """Size up the checkpoints kept at the end: parameters and, in some, two moments."""
     model = FLOAT32 * shape.parameters
     written = 1 + (train.steps - 1) // train.checkpoint_steps
     kept = min(train.keep, written)

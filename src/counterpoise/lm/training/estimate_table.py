@@ -1,4 +1,4 @@
-"""An estimate as people read it."""
+"""An estimate as text."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from counterpoise.lm.training.estimate import Estimate
 
-# Rows of memory; those that are zero are left out.
-PARTS = {
+# Rows of memory; rows of zero bytes are left out.
+ROWS = {
     "weights": "weights",
     "gradients": "gradients",
     "moments": "AdamW's moments",
@@ -16,27 +16,28 @@ PARTS = {
     "reference": "reference model",
     "activations": "activations",
     "logits": "logits and softmax",
-    "recomputed": "one block again (not with the logits)",
+    "recomputed": "one block, recomputed (not with the logits)",
     "evaluation": "evaluation (not with gradients)",
 }
-WIDTH = max(map(len, PARTS.values()))
+WIDTH = max(map(len, ROWS.values()))
 UNITS = {10**12: "TB", 10**9: "GB", 10**6: "MB", 10**3: "kB"}
 
 
 def table(found: Estimate) -> str:
-    """Several lines: model, steps, evaluations, memory, work, time, disk."""
+    """Lay out model, steps, evaluations, memory, work, time and disk."""
     shape, memory = found.shape, found.memory
     unit = unit_of(memory.total)
     lines = [
         _row("model", f"{shape.parameters:,} parameters, "
              f"{shape.parameters - shape.embeddings:,} without embeddings"),
         _row("steps", f"{found.steps:,} of {found.step_tokens:,} tokens: {found.tokens:,} tokens"),
-        _row("batches", f"{_times(found.ranks, 'rank')}, {_times(found.parts, 'part')} of a step "
-             f"on each, {_times(found.micro_batch, 'sequence')} in a part"),
+        _row("batches", f"{_times(found.ranks, 'rank')}, each with "
+             f"{_times(found.micro_batches, 'micro-batch', 'es')} of "
+             f"{_times(found.micro_batch, 'sequence')} a step"),
         _row("evaluations", _evaluations(found)),
         _row("memory", f"of one rank, in {UNITS[unit]}; {found.device.name}"),
     ]  # fmt: skip
-    for name, title in PARTS.items():
+    for name, title in ROWS.items():
         if value := getattr(memory, name):
             lines.append(f"  {title:{WIDTH}} {value / unit:9.2f}")
     lines.append(f"  {'at most':{WIDTH}} {memory.total / unit:9.2f}{_verdict(found)}")
@@ -52,35 +53,35 @@ def _row(name: str, text: str) -> str:
     return f"{name:12} {text}"
 
 
-def _times(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+def _times(number: int, what: str, plural: str = "s") -> str:
+    return f"{number:,} {what}{'' if number == 1 else plural}"
 
 
 def _evaluations(found: Estimate) -> str:
     tokens = found.evaluated_tokens
     if tokens is None:
-        return f"{found.evaluations:,}; their tokens are known when the corpus is prepared"
-    return f"{found.evaluations:,}, of {tokens:,} tokens in all"
+        return f"{found.evaluations:,}; their tokens are unknown until the corpus is prepared"
+    return f"{found.evaluations:,}, {tokens:,} tokens in all"
 
 
 def _verdict(found: Estimate) -> str:
     if found.room is None or found.device.memory is None:
         return ""
     share = " for all ranks" if found.device.shared and found.ranks > 1 else ""
-    there = f"{shown_bytes(found.device.memory)}{share}, a tenth left free"
-    return f"  {'fits' if found.fits else 'DOES NOT FIT'}: there are {there}"
+    there = f"{shown_bytes(found.device.memory)}{share}, of which a tenth is left free"
+    return f"  {'fits' if found.fits else 'DOES NOT FIT'}: the device has {there}"
 
 
 def _time(found: Estimate) -> str:
     hours = found.hours
     if hours is None or found.rate is None:
-        return f"not known on {found.device.name!r}; it can be measured (calibrate)"
+        return f"unknown on {found.device.name!r}; measure it with calibrate"
     shown = f"{hours:.1f} hours" if hours >= 1 else f"{hours * 60:.1f} minutes"
     if found.measured:
         how = f"{found.rate:.3g} operations a second, measured here"
     else:
         best = found.rate / found.device.utilisation
-        how = f"{found.device.utilisation:.0%} of {best / 1e12:g} TFLOP/s, which is assumed"
+        how = f"{found.device.utilisation:.0%} of {best / 1e12:g} TFLOP/s (assumed)"
     without = " (without evaluations)" if found.evaluation_flops is None else ""
     return f"{shown}{without} at {how}"
 
@@ -88,11 +89,11 @@ def _time(found: Estimate) -> str:
 def _disk(found: Estimate) -> str:
     kept = _times(found.checkpoints, "checkpoint")
     one = shown_bytes(found.checkpoint_bytes)
-    return f"{shown_bytes(found.disk_bytes)} for {kept}; one with the optimizer has {one}"
+    return f"{shown_bytes(found.disk_bytes)} for {kept}; {one} for one with its optimizer"
 
 
 def unit_of(size: float) -> int:
-    """The unit that a number of bytes is shown in."""
+    """Choose the unit for a number of bytes."""
     return next((unit for unit in UNITS if size >= unit), min(UNITS))
 
 

@@ -12,19 +12,15 @@ from counterpoise.common.stopping import Stopped, asked_to_stop
 from counterpoise.lm.corpus.tokens import Corpus
 from counterpoise.lm.evaluate import domain_losses, held_out
 from counterpoise.lm.model_files import load_model, load_tokenizer
+from counterpoise.lm.tasks.catalog import PAPER_TASKS, Task, get_task
+from counterpoise.lm.tasks.evaluate import evaluate_tasks
 from counterpoise.lm.tasks.harness import check_installed
-from counterpoise.lm.tasks.task_data import task_files
-from counterpoise.lm.tasks.tasks import (
-    PAPER_TASKS,
-    Score,
-    Task,
-    evaluate_tasks,
-    get_task,
-)
+from counterpoise.lm.tasks.local import task_files
+from counterpoise.lm.tasks.scores import Score
 from counterpoise.lm.training.checkpoints import found, read_state
 from counterpoise.lm.training.domains import domains_of
 from counterpoise.lm.training.losses import summed_loss
-from counterpoise.lm.training.ranks import take_place
+from counterpoise.lm.training.ranks import join_ranks
 from counterpoise.lm.training.run_folder import RunFolder
 from counterpoise.lm.training.settings import Settings
 from counterpoise.storage.files import locked
@@ -42,8 +38,8 @@ def losses_of(
     import torch
 
     corpus = Corpus.open(settings.corpus.folder)
-    with take_place(settings.train.threads) as place:
-        loaded = load_model(model, dtype=torch.float32).to(place.device)
+    with join_ranks(settings.train.threads) as process:
+        loaded = load_model(model, dtype=torch.float32).to(process.device)
         samples = held_out(
             corpus,
             settings.train.length,
@@ -51,13 +47,13 @@ def losses_of(
             domains=domains_of(settings, corpus),
             limit=(settings.evaluate.sequences if sequences is None else sequences) or None,
         )
-        with place.precise(settings.train.precision):
+        with process.autocast(settings.train.precision):
             return domain_losses(
                 loaded,
                 samples,
                 batch_size=settings.evaluate.batch,
                 loss=summed_loss,
-                device=place.device,
+                device=process.device,
             ).losses
 
 
@@ -89,8 +85,8 @@ def available_tasks(settings: Settings) -> list[Task]:
 def task_scores(settings: Settings, model: str | Path, tasks: Sequence[Task]) -> Iterator[Score]:
     """What a model scores on some tasks, one after the other, in the precision of training."""
     asked = settings.evaluate
-    with take_place(None) as place:
-        loaded, tokenizer = load_model(model).to(place.device), load_tokenizer(model)
+    with join_ranks(None) as process:
+        loaded, tokenizer = load_model(model).to(process.device), load_tokenizer(model)
         for task in tasks:
             yield from evaluate_tasks(
                 loaded,

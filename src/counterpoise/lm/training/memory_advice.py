@@ -1,18 +1,18 @@
-"""What would make a run fit into a device's memory."""
+"""Settings that make a run fit into a device's memory."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Any
 
-from counterpoise.lm.training.memory import Memory, memory_of
+from counterpoise.lm.training.rank_memory import RankMemory, rank_memory
 from counterpoise.lm.training.settings import TrainSettings
 from counterpoise.lm.training.shape import Shape
 
 
 @dataclass(frozen=True)
 class Need:
-    """What memory depends on besides ``[train]``.
+    """What memory depends on, apart from ``[train]``.
 
     Attributes
     ----------
@@ -27,11 +27,11 @@ class Need:
     ranks: int = 1
     reference: int = 0
 
-    def memory(self, train: TrainSettings) -> Memory:
-        return memory_of(self.shape, train, self.ranks, self.evaluation_batch, self.reference)
+    def memory(self, train: TrainSettings) -> RankMemory:
+        return rank_memory(self.shape, train, self.ranks, self.evaluation_batch, self.reference)
 
     def micro_batch(self, train: TrainSettings, room: float) -> int | None:
-        """The largest micro batch that there is room for; None if there is none."""
+        """Find the largest micro-batch that fits; None if none does."""
         mine = train.batch // self.ranks
         for micro in (m for m in range(mine, 0, -1) if mine % m == 0):
             if self.memory(replace(train, micro_batch=micro)).training <= room:
@@ -40,7 +40,7 @@ class Need:
 
 
 def advice_for(need: Need, train: TrainSettings, room: float | None) -> tuple[str, ...]:
-    """Settings that fit, where those that are given do not."""
+    """Suggest settings that fit, if the given ones do not."""
     if room is None:
         return ()
     memory, found = need.memory(train), []
@@ -64,7 +64,7 @@ def _smaller_step(need: Need, train: TrainSettings, room: float) -> str:
             shown = {"micro_batch": micro, **changes}
             return " and ".join(f"train.{k} = {_toml(v)}" for k, v in shown.items()) + " fits"
     return (
-        "no micro batch fits; use more ranks with train.parallel = 'fsdp', or devices with more "
+        "no micro-batch fits; use more ranks with train.parallel = 'fsdp', or devices with more "
         "memory"
     )
 

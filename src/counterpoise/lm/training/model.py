@@ -24,7 +24,7 @@ def make_model(settings: Settings, corpus: Corpus) -> Any:
         model = load_model(settings.model.checkpoint, dtype=torch.float32).train()
         rows = model.get_input_embeddings().weight.shape[0]
         longest = getattr(model.config, "max_position_embeddings", None)
-        check_fits(settings, corpus.vocab_size, rows, longest)
+        check_checkpoint(settings, corpus.vocab_size, rows, longest)
     else:
         from transformers import LlamaForCausalLM
 
@@ -37,8 +37,14 @@ def make_model(settings: Settings, corpus: Corpus) -> Any:
         model = LlamaForCausalLM(config)
     model.config.use_cache = False
     if settings.train.activation_checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
+        recompute_activations(model)
     return model
+
+
+def recompute_activations(model: Any) -> None:
+    """Turn on activation checkpointing; transformers renamed the method in release 5."""
+    enable = getattr(model, "activation_checkpointing_enable", None)
+    (enable or model.gradient_checkpointing_enable)({"use_reentrant": False})
 
 
 def save_tokenizer(settings: Settings, corpus: Corpus, folder: Path) -> None:
@@ -98,7 +104,7 @@ def blocks_of(model: Any) -> Any:
     return max(lists, key=lambda blocks: sum(p.numel() for p in blocks.parameters()))
 
 
-def check_fits(settings: Settings, vocab_size: int, rows: int, longest: int | None) -> None:
+def check_checkpoint(settings: Settings, vocab_size: int, rows: int, longest: int | None) -> None:
     """Whether a checkpoint of ``rows`` tokens, for sequences of ``longest``, can be trained on a
     corpus."""
     if vocab_size > rows:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from counterpoise.lm.training.ranks import Place
+from counterpoise.lm.training.ranks import Process
 from counterpoise.lm.training.settings import TrainSettings
 
 
@@ -23,7 +23,7 @@ def learning_rate(train: TrainSettings, step: int) -> float:
     return train.learning_rate * (train.final + (1.0 - train.final) * cosine)
 
 
-def make_optimizer(model: Any, train: TrainSettings, place: Place) -> torch.optim.AdamW:
+def make_optimizer(model: Any, train: TrainSettings, process: Process) -> torch.optim.AdamW:
     """AdamW; vectors (norms) do not decay."""
     named = [p for p in model.parameters() if p.requires_grad]
     groups = [
@@ -36,5 +36,5 @@ def make_optimizer(model: Any, train: TrainSettings, place: Place) -> torch.opti
         lr=train.learning_rate,
         betas=(first, second),
         eps=train.eps,
-        fused=place.world == 1 or train.parallel == "ddp",
+        fused=process.world == 1 or train.parallel == "ddp",
     )

@@ -1,9 +1,11 @@
-"""Where a run takes place: device and ranks, and the model spread over them."""
+"""Processes of a run: their ranks and devices, and the model spread over them."""
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -20,13 +22,13 @@ PATIENCE = timedelta(hours=2)  # while the first rank writes a checkpoint to a s
 
 
 def is_first() -> bool:
-    """Whether this process speaks for all, also before and after they are set up."""
+    """Whether this process reports for all ranks; also before they have met."""
     return int(os.environ.get("RANK", "0")) == 0
 
 
 @dataclass(frozen=True)
-class Place:
-    """This process's device and number among all of a run."""
+class Process:
+    """One process of a run: its device, its rank and the number of ranks."""
 
     device: torch.device
     rank: int = 0
@@ -37,15 +39,15 @@ class Place:
         return self.rank == 0
 
     def any(self, flag: bool) -> bool:
-        """Whether a flag is up on any rank; all must ask."""
+        """Return whether the flag is up on any rank; every rank must call."""
         if self.world == 1:
             return flag
         found = torch.tensor(float(flag), device=self.device)
         dist.all_reduce(found, op=dist.ReduceOp.MAX)
         return bool(found.item())
 
-    def first_does(self, act: Callable[[], Any]) -> None:
-        """Let the first rank do something; an error of its is an error of all."""
+    def on_first_rank(self, act: Callable[[], Any]) -> None:
+        """Let the first rank do something; its error is raised on every rank."""
         problem: Exception | None = None
         if self.first:
             try:
@@ -61,19 +63,25 @@ class Place:
             raise problem
 
     def wait(self) -> None:
+        """Wait until every rank has arrived here."""
         if self.world > 1:
             dist.barrier()
 
-    def precise(self, precision: str) -> AbstractContextManager[Any]:
-        """The context of a forward pass."""
+    def autocast(self, precision: str) -> AbstractContextManager[Any]:
+        """Context of a forward pass in this precision."""
         if precision == "bf16":
             return torch.autocast(self.device.type, torch.bfloat16)
         return contextlib.nullcontext()
 
 
 @contextlib.contextmanager
-def take_place(threads: int | None = None) -> Iterator[Place]:
-    """The place of this process: ranks where torchrun started them, a card where there is one."""
+def join_ranks(threads: int | None = None) -> Iterator[Process]:
+    """Join the ranks that torchrun started, if it did; use a card if there is one.
+
+    Before the process group is destroyed, everything that holds on to it must be gone. A model
+    wrapped for data parallelism that outlives the group waits for the group's threads while it
+    keeps them from running, and the process hangs at exit.
+    """
     before = torch.get_num_threads()
     if threads is not None:
         torch.set_num_threads(threads)
@@ -88,29 +96,37 @@ def take_place(threads: int | None = None) -> Iterator[Place]:
             backend = "nccl" if device.type == "cuda" else "gloo"
             dist.init_process_group(backend, timeout=PATIENCE)
         if dist.is_initialized():
-            yield Place(device, dist.get_rank(), dist.get_world_size())
+            yield Process(device, dist.get_rank(), dist.get_world_size())
         else:
-            yield Place(device)
+            yield Process(device)
+        if mine:  # not after an error, when other ranks may never arrive
+            gc.collect()
+            dist.barrier()
+    except BaseException as error:
+        if mine:
+            traceback.clear_frames(error.__traceback__)  # their variables hold the model
+        raise
     finally:
         torch.set_num_threads(before)
         if mine and dist.is_initialized():
+            gc.collect()
             dist.destroy_process_group()
 
 
-def spread(model: Any, place: Place, train: TrainSettings) -> Any:
-    """The model on its device, compiled if asked for, sharded or doubled over the ranks."""
-    model.to(place.device)
-    if place.world == 1 or train.parallel == "ddp":
+def parallelize(model: Any, process: Process, train: TrainSettings) -> Any:
+    """Move the model to its device, compile it if asked to, and replicate or shard it."""
+    model.to(process.device)
+    if process.world == 1 or train.parallel == "ddp":
         if train.compile:
             model.compile()
-        if place.world == 1:
+        if process.world == 1:
             return model
-        devices = [place.device] if place.device.type == "cuda" else None
+        devices = [process.device] if process.device.type == "cuda" else None
         return torch.nn.parallel.DistributedDataParallel(model, device_ids=devices)
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-    mesh = init_device_mesh(place.device.type, (place.world,))
+    mesh = init_device_mesh(process.device.type, (process.world,))
     half = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     policy = half if train.precision == "bf16" else MixedPrecisionPolicy()
     for block in blocks_of(model):
@@ -121,8 +137,8 @@ def spread(model: Any, place: Place, train: TrainSettings) -> Any:
 
 
 @contextlib.contextmanager
-def accumulating(model: Any, last: bool) -> Iterator[None]:
-    """Gradients travel between ranks with the last part of a batch only."""
+def gradient_sync(model: Any, last: bool) -> Iterator[None]:
+    """Exchange gradients between ranks only with the last micro-batch of a step."""
     if hasattr(model, "set_requires_gradient_sync"):
         model.set_requires_gradient_sync(last)
         yield

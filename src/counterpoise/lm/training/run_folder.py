@@ -1,4 +1,4 @@
-"""A run's folder: everything that is needed to repeat it, to go on with it and to read it."""
+"""The folder of a run: all that is needed to repeat it, resume it and read it."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from typing import Any
 
 from counterpoise.common.toml import build, read_toml, to_toml
 from counterpoise.lm.logs import JsonLines
-from counterpoise.lm.training.settings import Settings
+from counterpoise.lm.training.settings import Settings, upgraded
 from counterpoise.storage.files import write_json, write_text
 
 CONFIG, INPUTS, ENVIRONMENT = "config.toml", "inputs.json", "environment.json"
 RESULT = "result.json"
+MODEL, STATE, OPTIMIZER = "model.safetensors", "state.json", "optimizer.safetensors"
 PACKAGES = ("counterpoise", "numpy", "torch", "transformers", "tokenizers", "safetensors")
 
 
 class RunFolder:
     """Files of one run.
 
-    ``config.toml`` are its settings, all of them; ``inputs.json`` tells the corpus and the
-    reference losses it was made of; ``environment.json`` what it ran on, for every start;
-    ``steps.jsonl`` and ``evaluations.jsonl`` are what was measured, ``weights.jsonl`` every update
-    of the weights; ``checkpoints/`` holds models, and ``result.json`` is there when it has ended.
-    ``scores.jsonl`` is what `measure_run` found afterwards.
+    ``config.toml`` holds all settings, ``inputs.json`` identifies the corpus, the reference losses
+    and the models, and ``environment.json`` describes the machine at every start. ``steps.jsonl``
+    and ``evaluations.jsonl`` hold the measurements, ``weights.jsonl`` every update of the weights,
+    ``checkpoints/`` the models. ``result.json`` appears when the run ends, ``scores.jsonl`` when
+    `measure_run` has measured it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -41,18 +42,18 @@ class RunFolder:
 
     @property
     def result(self) -> dict[str, Any] | None:
-        """What the run ended with; None before that."""
+        """The end of the run; None if it has not ended."""
         file = self.path / RESULT
         return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
 
     @property
     def settings(self) -> Settings:
-        return build(Settings, read_toml(self.path / CONFIG))
+        return build(Settings, upgraded(read_toml(self.path / CONFIG)))
 
     def open(
-        self, settings: Settings, inputs: Mapping[str, Any], surroundings: Mapping[str, Any]
+        self, settings: Settings, inputs: Mapping[str, Any], running_on: Mapping[str, Any]
     ) -> None:
-        """Make the folder, or make sure that it is of these very settings and inputs."""
+        """Make the folder, or check that it belongs to these settings and inputs."""
         file = self.path / CONFIG
         if file.is_file() and self.begun:
             self.check(settings, inputs)
@@ -61,26 +62,26 @@ class RunFolder:
             write_json(self.path / INPUTS, dict(inputs))
             table = {k: v for k, v in settings.table.items() if k != "compare"}
             table["out"] = str(self.path)
-            head = "Settings of this run; counterpoise lm train --out ELSEWHERE repeats it."
+            head = "Settings of this run; counterpoise lm train THIS --out ELSEWHERE repeats it."
             write_text(file, to_toml(table, head))
         starts = self.path / ENVIRONMENT
         before = json.loads(starts.read_text(encoding="utf-8")) if starts.is_file() else []
-        write_json(starts, [*before, environment() | dict(surroundings)])
+        write_json(starts, [*before, environment() | dict(running_on)])
 
     @property
     def begun(self) -> bool:
-        """Whether anything was measured or saved."""
+        """Whether anything has been measured or saved."""
         return bool(self.evaluations.read()) or self.checkpoints.is_dir()
 
     def check(self, settings: Settings, inputs: Mapping[str, Any] | None = None) -> None:
-        """Make sure that the run in the folder has these settings, and was made of these inputs."""
+        """Refuse settings or inputs that are not those of the run in this folder."""
         then = self.settings
         if then.identity != settings.identity:
             one, other = then.decisive, settings.decisive
             raise ValueError(
                 f"{str(self.path)!r} holds a run with other settings "
-                f"({', '.join(differing(one, other)[:5])}); choose another folder (--out), or "
-                "remove that one"
+                f"({', '.join(differing(one, other)[:5])}); choose another folder, or remove "
+                "this one"
             )
         file = self.path / INPUTS
         if inputs is not None and file.is_file():
@@ -88,12 +89,12 @@ class RunFolder:
             changed = [name for name in inputs if known.get(name) != inputs[name]]
             if changed:
                 raise ValueError(
-                    f"{str(self.path)!r} holds a run with another {' and another '.join(changed)} "
-                    "than there is now; choose another folder (--out), or remove that one"
+                    f"{str(self.path)!r} holds a run that used other files: {', '.join(changed)} "
+                    "changed since; choose another folder, or remove this one"
                 )
 
     def rewind(self, step: int) -> None:
-        """Forget what was measured after a step."""
+        """Drop measurements made after a step."""
         for lines in (self.steps, self.evaluations):
             lines.keep([r for r in lines.read() if r["step"] <= step])
 
@@ -102,7 +103,7 @@ class RunFolder:
 
 
 def differing(one: Mapping[str, Any], other: Mapping[str, Any], path: str = "") -> list[str]:
-    """Names of settings that differ.
+    """List the names of settings that differ.
 
     >>> differing({"train": {"seed": 0, "batch": 1}}, {"train": {"seed": 1, "batch": 1}})
     ['train.seed']
@@ -118,7 +119,7 @@ def differing(one: Mapping[str, Any], other: Mapping[str, Any], path: str = "") 
 
 
 def environment() -> dict[str, Any]:
-    """Versions, machine and command."""
+    """Describe versions, machine and command."""
     versions: dict[str, str | None] = {}
     for name in PACKAGES:
         try:
@@ -136,7 +137,7 @@ def environment() -> dict[str, Any]:
 
 
 def _revision() -> str | None:
-    """Of the code, where it is a git checkout."""
+    """Return the revision of the code, if it is a git checkout."""
     here = Path(__file__).parent
     try:
         asked = ["git", "describe", "--always", "--dirty"]

@@ -15,7 +15,7 @@ from counterpoise.common.arguments import check_choice, check_whole, is_number
 from counterpoise.common.toml import as_table, build, read_toml, with_changes
 from counterpoise.reweight.rules import NAMED
 
-RECIPES = ("folders", "redpajama", "registry")
+RECIPES = ("folders", "redpajama")
 WEIGHTS = ("uniform", "size")
 
 
@@ -40,8 +40,7 @@ class CorpusSettings:
     """Of the token files, which `prepare` writes."""
     recipe: str = "folders"
     """``folders``: a file or folder of documents for each domain in ``source``; ``redpajama``: the
-    same with RedPajama's names; ``registry``: domains from packages of public registries, which
-    are fetched to ``source``."""
+    same with RedPajama's names."""
     source: str | None = None
     domains: tuple[str, ...] | None = None
     """All that are there when it is not set."""
@@ -58,8 +57,6 @@ class CorpusSettings:
     )
     pieces: int | None = None
     """Characters that longer documents are cut into pieces of, before the split."""
-    max_bytes: int | None = None
-    """Of text from each domain (recipe ``registry``)."""
 
     def __post_init__(self) -> None:
         check_choice("corpus.recipe", self.recipe, RECIPES)
@@ -208,7 +205,7 @@ class TrainSettings:
     def checkpoint_steps(self) -> int:
         return self.steps_in(self.checkpoint_every, self.steps)
 
-    def parts_of(self, ranks: int) -> tuple[int, int]:
+    def micro_batches(self, ranks: int) -> tuple[int, int]:
         """Parts that a rank's share of a batch is taken in, and sequences in each."""
         mine, rest = divmod(self.batch, ranks)
         micro = self.micro_batch or mine
@@ -461,11 +458,27 @@ class Settings:
         return build(Settings, with_changes(self.table, changes))
 
 
+def upgraded(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the table of a run that 0.1 made, without the recipe that left the package."""
+    corpus = dict(table.get("corpus", {}))
+    if corpus.get("recipe") == "registry":
+        corpus["recipe"] = "folders"  # its source has a file for each domain
+        corpus.pop("max_bytes", None)
+    return {**table, "corpus": corpus} if corpus else dict(table)
+
+
 def load_settings(
     path: str | os.PathLike[str], changes: Mapping[str, Any] | None = None
 ) -> Settings:
     """The settings of a file, some of them changed."""
     try:
-        return build(Settings, with_changes(read_toml(path), changes or {}))
+        table = with_changes(read_toml(path), changes or {})
+        if table.get("corpus", {}).get("recipe") == "registry":
+            raise ValueError(
+                "corpus.recipe='registry' has left the package; fetch the domains with `python -m "
+                "experiments.corpora FOLDER`, set corpus.source to that folder, and remove "
+                "corpus.recipe and corpus.max_bytes"
+            )
+        return build(Settings, table)
     except ValueError as error:
         raise ValueError(f"{os.fspath(path)}: {error}") from None

@@ -1,11 +1,13 @@
-"""One training run, from settings to a folder that tells all about it.
+"""Train one model, from settings to a folder that holds everything about the run.
 
-Each step: a batch by the weights in force, its loss, a step of AdamW. Every so many steps: the loss
-of every domain on two held-out splits. The one moves the weights, the other is reported.
+Each step draws a batch by the current weights, computes its loss and takes a step of AdamW. Every
+so many steps, each domain's loss is measured on two held-out splits: one moves the weights, the
+other is reported.
 """
 
 from __future__ import annotations
 
+import gc
 import logging
 import math
 import os
@@ -29,15 +31,16 @@ from counterpoise.lm.training.domains import (
     make_reweighter,
     named_weights,
 )
+from counterpoise.lm.training.inputs import inputs_of
 from counterpoise.lm.training.losses import summed_loss, token_losses
 from counterpoise.lm.training.model import make_model, save_tokenizer
 from counterpoise.lm.training.optimizer import learning_rate, make_optimizer
-from counterpoise.lm.training.ranks import Place, accumulating, spread, take_place
-from counterpoise.lm.training.references import inputs_of
-from counterpoise.lm.training.run_folder import RunFolder
+from counterpoise.lm.training.ranks import Process, gradient_sync, join_ranks, parallelize
+from counterpoise.lm.training.run_folder import OPTIMIZER, RunFolder
 from counterpoise.lm.training.settings import Settings
 from counterpoise.storage.files import locked
 from counterpoise.torch.distributed import group_sums, reduce_sums
+from counterpoise.torch.weighing import weigh_losses
 
 logger = logging.getLogger("counterpoise")
 
@@ -47,58 +50,63 @@ STREAM = 1_000_003  # between the seeds of a seed's streams
 def train(
     settings: Settings, out: str | os.PathLike[str] | None = None, *, progress: bool = True
 ) -> dict[str, Any]:
-    """Train a model, or go on with a run that was stopped; returns ``result.json``.
+    """Train a model, or resume a run that was stopped; return ``result.json``.
 
     Parameters
     ----------
     settings : Settings
     out : path, optional
-        The run's folder; ``settings.out`` when None.
+        Folder of the run; ``settings.out`` if None.
     progress : bool
-        Show a bar on a terminal.
+        Show a progress bar on a terminal.
 
-    On several processes (torchrun) every one calls it. SIGTERM and an interrupt save a checkpoint
-    after the step that is under way and raise `Stopped`; the same call then goes on from there, on
-    a CPU with the same numbers to the last bit.
+    Notes
+    -----
+    With several processes (torchrun), every one of them calls this function. SIGTERM and Ctrl-C
+    save a checkpoint after the current step and raise `Stopped`. The same call then resumes; on a
+    CPU it gives the same numbers, to the bit, as a run that was never stopped.
     """
     folder = RunFolder(Path(settings.out if out is None else out))
     with ExitStack() as stack:
-        place = stack.enter_context(take_place(settings.train.threads))
+        process = stack.enter_context(join_ranks(settings.train.threads))
         asked = stack.enter_context(asked_to_stop())
         done = folder.result
         if done is not None:
             folder.check(settings, inputs_of(settings))
-            if place.first:
-                logger.info("%s: this run has ended already", folder.path)
+            if process.first:
+                logger.info("%s: this run is finished", folder.path)
             return done
         folder.path.mkdir(parents=True, exist_ok=True)
-        place.first_does(lambda: stack.enter_context(locked(folder.path)))
-        run = Run(settings, folder, place)
-        bar = TrainBar(run.train.tokens) if progress and place.first else None
+        process.on_first_rank(lambda: stack.enter_context(locked(folder.path)))
+        trainer = Trainer(settings, folder, process)
+        stack.callback(trainer.close)
+        bar = TrainBar(trainer.train.tokens) if progress and process.first else None
         try:
-            while run.step < run.train.steps:
-                run.advance()
+            while trainer.step < trainer.train.steps:
+                trainer.advance()
                 if bar is not None:
-                    bar(run.tokens, run.last_loss)
-                if run.step < run.train.steps and place.any(bool(asked)):
-                    run.save()
-                    raise Stopped(f"stopped after {run.tokens:,} tokens; the same call goes on")
+                    bar(trainer.tokens, trainer.last_loss)
+                if trainer.step < trainer.train.steps and process.any(bool(asked)):
+                    trainer.save()
+                    raise Stopped(
+                        f"stopped after {trainer.tokens:,} tokens; run the same command to resume"
+                    )
         finally:
             if bar is not None:
                 bar.close()
-        return run.finish()
+        return trainer.finish()
 
 
-class Run:
-    """A model on its way through the steps."""
+class Trainer:
+    """The model, optimizer, data and weights of a run, and the step they have reached."""
 
-    def __init__(self, settings: Settings, folder: RunFolder, place: Place) -> None:
-        self.settings, self.folder, self.place = settings, folder, place
+    def __init__(self, settings: Settings, folder: RunFolder, process: Process) -> None:
+        self.settings, self.folder, self.process = settings, folder, process
         self.train = settings.train
         corpus = self.corpus = Corpus.open(settings.corpus.folder)
         domains = domains_of(settings, corpus)
         check_splits(settings, corpus)
-        self.parts, micro = self.train.parts_of(place.world)
+        self.micro_batches, micro = self.train.micro_batches(process.world)
         inputs = inputs_of(settings)
         reweighter = make_reweighter(settings, domains, corpus, inputs["references"])
         self.by_loss = settings.reweight.weigh == "loss"
@@ -108,8 +116,8 @@ class Run:
             weights=named_weights(settings.reweight.prior, domains, corpus),
             domains=domains,
             seed=self.train.seed + STREAM * self.train.stream,
-            rank=place.rank,
-            world_size=place.world,
+            rank=process.rank,
+            world_size=process.world,
         )
         self.held_out = {
             (split, name): samples
@@ -122,17 +130,17 @@ class Run:
                 limit=settings.evaluate.sequences or None,
             ).items()
         }
-        # Everything that can be wrong with the settings has been found by now, the model apart.
-        surroundings = {
-            "ranks": place.world,
-            "device": place.device.type,
+        # All settings but the model's have been checked by now.
+        running_on = {
+            "ranks": process.world,
+            "device": process.device.type,
             "threads": torch.get_num_threads(),
         }
-        place.first_does(lambda: folder.open(settings, inputs, surroundings))
-        self.model = spread(make_model(settings, corpus), place, self.train)
-        torch.manual_seed(STREAM * self.train.seed + place.rank)  # of dropout, where there is any
-        self.optimizer = make_optimizer(self.model, self.train, place)
-        self.proxy_of = _reference_model(settings, corpus, place)
+        process.on_first_rank(lambda: folder.open(settings, inputs, running_on))
+        self.model = parallelize(make_model(settings, corpus), process, self.train)
+        torch.manual_seed(STREAM * self.train.seed + process.rank)  # for dropout
+        self.optimizer = make_optimizer(self.model, self.train, process)
+        self.reference = _reference_model(settings, corpus, process)
         steered = None if self.by_loss else self.mixture
         self.steering = Steering(reweighter, steered, logs=[folder.weights])
         workers = self.train.workers
@@ -145,12 +153,18 @@ class Run:
         if self.step == 0:
             self.evaluate()
 
+    def close(self) -> None:
+        """Let go of the model, its optimizer and its batches, before the ranks part."""
+        del self.batches, self.loader, self.optimizer, self.model
+        if self.process.world > 1:
+            gc.collect()
+
     @property
     def tokens(self) -> int:
         return self.step * self.train.step_tokens
 
     def advance(self) -> None:
-        """One step, and what is due after it."""
+        """Take one step; evaluate and save when that is due."""
         began = time.perf_counter()
         rate = learning_rate(self.train, self.step)
         for group in self.optimizer.param_groups:
@@ -162,18 +176,18 @@ class Run:
         self.optimizer.zero_grad(set_to_none=True)
         self.step += 1
         table = reduce_sums(torch.cat([table, torch.stack([loss, loss]).reshape(2, 1)], dim=1))
-        self.last_loss = float(table[0, -1]) / self.place.world
+        self.last_loss = float(table[0, -1]) / self.process.world
         if not (math.isfinite(self.last_loss) and math.isfinite(norm)):
             raise FloatingPointError(
-                f"the loss is {self.last_loss} and the gradient's norm {norm} at step {self.step}; "
-                "lower train.learning_rate, or look at the data. The last checkpoint stays."
+                f"the loss is {self.last_loss} and the gradient norm {norm} at step {self.step}; "
+                "lower train.learning_rate or check the data. The last checkpoint is kept."
             )
         if self.settings.reweight.losses == "batches":
             sums, counts = table[0, :-1].cpu().numpy(), table[1, :-1].cpu().numpy()
             losses = [s / n if n else math.nan for s, n in zip(sums, counts, strict=True)]
             self.steering.observe(losses, counts, self.step, absent_ok=True)
         self.seconds += time.perf_counter() - began
-        if self.place.first:
+        if self.process.first:
             measured = {"loss": self.last_loss, "rate": rate, "norm": norm}
             self.folder.steps.append({"step": self.step, "tokens": self.tokens, **measured})
         due = self.step % self.train.evaluate_steps == 0
@@ -183,49 +197,51 @@ class Run:
             self.save()
 
     def _gradients(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Gradients of a batch's loss; sums and counts of each domain's losses on this rank, and
-        the mean loss."""
+        """Compute gradients of a batch's loss.
+
+        Returns each domain's sum and count of losses on this rank, and the mean loss.
+        """
         K = len(self.mixture.domains)
-        device = self.place.device
+        device = self.process.device
         table = torch.zeros(2, K, dtype=torch.float64, device=device)
         total = torch.zeros((), dtype=torch.float64, device=device)
-        for part in range(self.parts):
+        for number in range(1, self.micro_batches + 1):
             batch = {k: v.to(device) for k, v in next(self.batches).items()}
             ids, domain = batch["input_ids"], batch["domain"]
-            with accumulating(self.model, part == self.parts - 1):
-                with self.place.precise(self.train.precision):
+            with gradient_sync(self.model, last=number == self.micro_batches):
+                with self.process.autocast(self.train.precision):
                     losses = token_losses(self.model, ids)
                 weighed = losses.mean(1)
                 if self.by_loss:
-                    ratio = self.steering.weights / self.mixture.weights
-                    weighed = weighed * torch.as_tensor(ratio, device=device).float()[domain]
-                (weighed.mean() / self.parts).backward()
-            total += losses.detach().double().mean() / self.parts
+                    factor_K = self.steering.weights / self.mixture.weights
+                    weighed = weigh_losses(weighed, domain, factor_K)
+                (weighed.mean() / self.micro_batches).backward()
+            total += losses.detach().double().mean() / self.micro_batches
             table += torch.stack(group_sums(self._shown(losses.detach(), ids), domain, K))
         return table, total
 
     def _shown(self, losses: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-        """What the rule is shown of a batch: losses, or by how much they exceed the model's that
-        was trained before."""
-        if self.proxy_of is None:
+        """Losses that move the weights: the batch's own, or their excess over the reference
+        model's."""
+        if self.reference is None:
             return losses
-        with torch.no_grad(), self.place.precise(self.train.precision):
-            return (losses - token_losses(self.proxy_of, ids)).clamp(min=0)
+        with torch.no_grad(), self.process.autocast(self.train.precision):
+            return (losses - token_losses(self.reference, ids)).clamp(min=0)
 
     def evaluate(self, moving: bool = True) -> None:
-        """Losses of both splits; the one moves the weights, the other is written down with it."""
-        with self.place.precise(self.train.precision):
+        """Measure both splits, move the weights by one of them, and record everything."""
+        with self.process.autocast(self.train.precision):
             found = domain_losses(
                 self.model,
                 self.held_out,
                 batch_size=self.settings.evaluate.batch,
                 loss=summed_loss,
-                device=self.place.device,
+                device=self.process.device,
             )
         if not all(map(math.isfinite, found.losses.values())):
             raise FloatingPointError(
                 f"the held-out losses are {found.losses} after step {self.step}; lower "
-                "train.learning_rate, or look at the data. The last checkpoint stays."
+                "train.learning_rate or check the data. The last checkpoint is kept."
             )
         chosen = self.settings.evaluate
         by_split: dict[str, dict[str, float]] = {chosen.driving: {}, chosen.report: {}}
@@ -233,7 +249,7 @@ class Run:
             by_split[split][name] = loss
         if moving and self.settings.reweight.losses == "evaluation":
             self.steering.observe(by_split[chosen.driving], step=self.step)
-        if self.place.first:
+        if self.process.first:
             report = self.mixture.report()
             record = {
                 "step": self.step,
@@ -248,10 +264,11 @@ class Run:
             self.folder.evaluations.append(record)
 
     def save(self) -> Path:
+        """Write a checkpoint of this step."""
         state = {
             "identity": self.settings.identity,
             "seconds": self.seconds,
-            "steering": self.steering.state_dict(),
+            "reweighter": self.steering.reweighter.state_dict(),
             "mixture": self.mixture.state_dict(),
         }
         ends = self.step >= self.train.steps
@@ -261,7 +278,7 @@ class Run:
             self.model,
             self.optimizer,
             state,
-            self.place,
+            self.process,
             keep=self.train.keep,
             regular=ends or self.step % self.train.checkpoint_steps == 0,
             keep_optimizers=self.train.keep_optimizers,
@@ -270,27 +287,31 @@ class Run:
         )
 
     def _resume(self) -> None:
-        """Go on from the latest checkpoint, if there is one."""
+        """Restore the latest checkpoint, if there is one."""
         there = checkpoints.found(self.folder.checkpoints)
         if there:
-            state = checkpoints.restore(there[-1], self.model, self.optimizer, self.place)
+            state = checkpoints.restore(there[-1], self.model, self.optimizer, self.process)
             self.step, self.seconds = int(state["step"]), float(state["seconds"])
-            whole = (there[-1] / checkpoints.OPTIMIZER).is_file()
+            whole = (there[-1] / OPTIMIZER).is_file()
             if not whole and self.step < self.train.steps:
-                raise ValueError(f"{str(there[-1])!r} holds no optimizer, so it cannot go on")
-            self.steering.load_state_dict(state["steering"])
-            self.mixture.load_state_dict(state["mixture"])
-            logger.info("goes on after %s tokens", f"{self.tokens:,}")
-        if self.place.first:
+                raise ValueError(
+                    f"{str(there[-1])!r} holds no optimizer, so training cannot resume from it; "
+                    "start in another folder"
+                )
+            self.steering.restore(state["reweighter"], state["mixture"])
+            if self.steering.mixture is None:
+                self.mixture.load_state_dict(state["mixture"])
+            logger.info("resuming after %s tokens", f"{self.tokens:,}")
+        if self.process.first:
             self.folder.rewind(self.step if there else -1)
             for log in () if there else self.steering.logs:
                 log.rewind(0, 0)
-        self.place.wait()
+        self.process.wait()
 
     def finish(self) -> dict[str, Any]:
-        """Save the model and say what the run ended with."""
+        """Save the finished model, write ``result.json`` and return it."""
         path = self.save()
-        self.place.first_does(lambda: self.folder.finish(self._result(path)))
+        self.process.on_first_rank(lambda: self.folder.finish(self._result(path)))
         return self.folder.result or {}
 
     def _result(self, path: Path) -> dict[str, Any]:
@@ -314,8 +335,8 @@ class Run:
         }
 
 
-def _reference_model(settings: Settings, corpus: Corpus, place: Place) -> Any:
-    """The model whose token losses a proxy's are compared with."""
+def _reference_model(settings: Settings, corpus: Corpus, process: Process) -> Any:
+    """Load the model whose token losses are subtracted from a proxy's."""
     if settings.reweight.reference_model is None:
         return None
     changes = {
@@ -324,7 +345,7 @@ def _reference_model(settings: Settings, corpus: Corpus, place: Place) -> Any:
         "train.activation_checkpointing": False,
     }
     try:
-        model = make_model(settings.changed(changes), corpus).to(place.device)
+        model = make_model(settings.changed(changes), corpus).to(process.device)
     except (ValueError, FileNotFoundError) as error:
         raise type(error)(f"reweight.reference_model: {error}") from None
     return model.eval().requires_grad_(False)

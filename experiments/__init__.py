@@ -1,0 +1,1 @@
+"""Studies and scripts around the library; run them from the repository's root."""

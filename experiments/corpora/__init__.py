@@ -1,0 +1,1 @@
+"""Small text corpora from packages of PyPI, npm and Debian, for the demo and the study."""

@@ -1,0 +1,348 @@
+"""assess(): the record of any fit, from the rows it was fitted to."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
+
+from counterpoise.activations import get_activation
+from counterpoise.assessment.comparison import (
+    compare_by_folds,
+    compare_on_rows,
+    residuals_by_group,
+    risks_with_given_labels,
+)
+from counterpoise.assessment.convergence import collecting_convergence
+from counterpoise.assessment.diagnosis.diagnose import Diagnosis, diagnose
+from counterpoise.assessment.intervals import check_level
+from counterpoise.assessment.record import DataFacts, FitRecord, Residuals, RiskComparison
+from counterpoise.common.arguments import check_whole
+from counterpoise.common.progress import stage
+from counterpoise.rows.backends import backend_of, open_engine, to_host
+from counterpoise.rows.groups import encode_groups, label_list
+from counterpoise.rows.sources import Chunks, Source
+
+Array = np.ndarray
+
+PACKAGES = ("counterpoise", "numpy", "scipy", "scikit-learn", "numba", "pyarrow")
+# Options that do not change what is fitted.
+UNRECORDED = ("verbose", "checkpoint", "warm_start")
+
+
+def assess(
+    model: Any,
+    X: Any,
+    y: Any = None,
+    groups: Any = None,
+    sample_weight: Any = None,
+    *,
+    folds: int | None = 5,
+    level: float = 0.95,
+    random_state: int = 0,
+    diagnosis: bool = True,
+    data: DataFacts | None = None,
+    command: str = "",
+    seconds: float | None = None,
+) -> FitRecord:
+    """Assess a fitted model on the rows it was fitted to, group by group.
+
+    The model is compared with the plain average over rows (least squares, for a linear model) on
+    rows held out: both are fitted again without each fold in turn. A cross-validated model brings
+    the risks of its own folds. Rows in chunks are not fitted again; both models are compared on
+    the rows of the fit.
+
+    Parameters
+    ----------
+    model : GroupDRONeuron, GroupDRONeuronCV or baseline, fitted
+        Or a pipeline that ends in one. Its earlier steps are used as they are.
+    X, y, groups, sample_weight :
+        The rows of the fit, as ``model.fit`` takes them: arrays, data frames, tensors or a
+        :class:`Source`. For a pipeline with a :class:`counterpoise.tabular.TableEncoder` that was
+        fitted to a table, the table or a data frame with all its columns is enough.
+    folds : int or None, default=5
+        Number of folds, stratified by group. None compares on the rows of the fit alone.
+    level : float, default=0.95
+        Confidence of the intervals.
+    random_state : int, default=0
+        How rows are assigned to folds.
+    diagnosis : bool, default=True
+        Whether to check the assumptions of the theory; see :func:`diagnose`.
+    data : DataFacts, optional
+        Facts about the data, for the report. By default, those that the arguments show.
+    command : str, optional
+        The command that makes the fit again, for the report.
+    seconds : float, optional
+        Duration of the fit, for the report.
+
+    Returns
+    -------
+    FitRecord
+        Prints as a table of groups; ``record.report(path)`` writes a page, and
+        ``record.save(folder)`` stores the model with its record.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from counterpoise import GroupDRONeuron, assess
+    >>> rng = np.random.default_rng(0)
+    >>> X, groups = rng.normal(size=(600, 3)), np.repeat(["a", "b", "c"], [400, 100, 100])
+    >>> slope = {"a": 1.0, "b": 1.2, "c": 2.0}
+    >>> y = X[:, 0] * [slope[g] for g in groups] + 0.1 * rng.normal(size=600)
+    >>> model = GroupDRONeuron("identity", nu=0.0).fit(X, y, groups=groups)
+    >>> print(assess(model, X, y, groups, diagnosis=False).answer)
+    Worst group's error: 0.8268 -> 0.5229 (37% lower); all rows: 0.3906 -> 0.4917 (26% higher).
+    """
+    check_is_fitted(model)
+    neuron, names = _neuron(model), _feature_names(model)
+    if y is None and hasattr(model, "steps") and hasattr(model.steps[0][1], "labelled_rows"):
+        X, y, groups, sample_weight, known = model.steps[0][1].labelled_rows(X)
+        data = known if data is None else data
+    elif hasattr(model, "steps") and len(model.steps) > 1:
+        X = model[:-1].transform(X)
+    return assess_encoded(
+        neuron, X, y, groups, sample_weight, model=model, feature_names=names, folds=folds,
+        level=level, random_state=random_state, diagnosis=diagnosis, data=data, command=command,
+        seconds=seconds,
+    )  # fmt: skip
+
+
+def assess_encoded(
+    neuron: Any,
+    X: Any,
+    y: Any = None,
+    groups: Any = None,
+    sample_weight: Any = None,
+    *,
+    model: Any,
+    feature_names: Sequence[str] | None,
+    folds: int | None = 5,
+    level: float = 0.95,
+    random_state: int = 0,
+    diagnosis: bool = True,
+    data: DataFacts | None = None,
+    command: str = "",
+    seconds: float | None = None,
+) -> FitRecord:
+    """`assess` for rows as the neuron sees them; ``model`` is it or the pipeline around it."""
+    check_level(level)
+    if folds is not None:
+        check_whole("folds", folds, 2)
+    backend = backend_of(X)
+    if not backend.in_place(X):
+        X, y, groups, sample_weight = map(to_host, (X, y, groups, sample_weight))
+    elif not isinstance(X, Source):
+        raise TypeError(
+            f"assess reads arrays, data frames and sources; got {type(X).__name__}. Compute a "
+            "sample of the rows, or read them as counterpoise.Chunks"
+        )
+    wanted = _Wanted(folds, level, random_state, diagnosis)
+    if isinstance(X, Source):
+        found = _on_source(neuron, X, feature_names, wanted)
+    else:
+        found = _in_memory(neuron, X, y, groups, sample_weight, feature_names, wanted)
+    if data is None:
+        data = _facts(X, y, groups, sample_weight, feature_names, found.rows)
+    return FitRecord(
+        data=replace(data, notes=[*data.notes, *found.notes]),
+        risks=found.risks,
+        plain_risks=found.plain.group_risks_,
+        options={
+            name: value
+            for name, value in neuron.get_params(deep=False).items()
+            if name not in UNRECORDED
+        },
+        command=command,
+        made=datetime.now(UTC).isoformat(timespec="seconds"),
+        versions=_versions(),
+        seconds=seconds,
+        comparison=found.comparison,
+        residuals=found.residuals,
+        diagnosis=found.diagnosis,
+        model=model,
+    )
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    folds: int | None
+    level: float
+    random_state: int
+    diagnosis: bool
+
+
+@dataclass(frozen=True)
+class _Found:
+    plain: Any
+    rows: int
+    risks: Array
+    comparison: RiskComparison | None
+    residuals: Residuals | None
+    diagnosis: Diagnosis | None
+    notes: list[str]
+
+
+def _in_memory(
+    neuron: Any,
+    X: Any,
+    y: Any,
+    groups: Any,
+    sample_weight: Any,
+    names: Sequence[str] | None,
+    wanted: _Wanted,
+) -> _Found:
+    if y is None:
+        raise ValueError("y must hold the labels of the rows; got None")
+    check_consistent_length(X, y, groups, sample_weight)
+    y = column_or_1d(y)
+    groups, sample_weight = (
+        None if values is None else np.asarray(values) for values in (groups, sample_weight)
+    )
+    labels, codes = encode_groups(groups, len(y))
+    _check_groups(neuron, labels)
+    plain, notes = _plain_fit(neuron, X, y, groups, sample_weight)
+    comparison = residuals = found = None
+    if wanted.folds is not None:
+        comparison = neuron.held_out_comparison()
+        if comparison is None and int(np.bincount(codes).max()) < 2:
+            notes.append("no group has two rows, so no risk could be measured on held-out rows")
+        elif comparison is None:
+            with collecting_convergence() as missed:
+                comparison = compare_by_folds(
+                    neuron, X, y, groups, sample_weight,
+                    folds=wanted.folds, level=wanted.level, random_state=wanted.random_state,
+                )  # fmt: skip
+            if missed:
+                notes.append(f"{len(missed)} fits to folds did not converge: {missed[0]}")
+        residuals = residuals_by_group(plain, neuron, X, y, groups)
+    risks = neuron.group_risks_
+    if _clips_labels(neuron):
+        risks = risks_with_given_labels(neuron, X, y, groups, sample_weight)
+    if wanted.diagnosis:
+        found = _diagnose(neuron, (X, y, groups, sample_weight), names)
+    return _Found(plain, len(y), risks, comparison, residuals, found, notes)
+
+
+def _on_source(neuron: Any, source: Any, names: Sequence[str] | None, wanted: _Wanted) -> _Found:
+    plain, notes = _plain_fit(neuron, source)
+    comparison = residuals = found = None
+    risks = neuron.group_risks_
+    if wanted.folds is not None or _clips_labels(neuron):
+        comparison = compare_on_rows(plain, neuron, source, source.n_rows, wanted.level)
+        risks = comparison.ours.values
+    sample = neuron.kept_sample()
+    if sample is None:
+        sample = open_engine(
+            source, None, None, None, get_activation(neuron.activation),
+            intercept=bool(neuron.fit_intercept), centred=False,
+        ).sample()  # fmt: skip
+    if wanted.folds is not None:
+        chunk = Chunks([(sample.X, sample.y)])
+        residuals = residuals_by_group(plain, neuron, chunk, sample.y, sample.labels[sample.codes])
+    if wanted.diagnosis:
+        found = _diagnose(neuron, (source, None, None, None), names)
+    if wanted.folds is not None or wanted.diagnosis:
+        notes.append(f"residuals and diagnosis are from {len(sample.y):,} rows drawn at random")
+    kept = comparison if wanted.folds is not None else None
+    return _Found(plain, int(sample.counts.sum()), risks, kept, residuals, found, notes)
+
+
+def _plain_fit(
+    neuron: Any, X: Any, y: Any = None, groups: Any = None, weights: Any = None
+) -> tuple[Any, list[str]]:
+    """The plain average fitted to the rows, and a note if it did not converge."""
+    stage("the plain average")
+    with collecting_convergence() as missed:
+        plain = neuron.plain_twin().fit(X, y, groups=groups, sample_weight=weights)
+    stage(None)
+    return plain, [f"the plain average did not converge: {text}" for text in missed]
+
+
+def _diagnose(neuron: Any, rows: tuple[Any, ...], names: Sequence[str] | None) -> Diagnosis:
+    """The diagnosis of the sample that the fit kept; else of the rows."""
+    stage("diagnosing")
+    with collecting_convergence():  # the fit to a sample need not end
+        found = neuron.diagnosis(names)
+        if found is None:
+            known = ("activation", "fit_intercept", "precondition")
+            options = {name: getattr(neuron, name) for name in known if hasattr(neuron, name)}
+            found = diagnose(*rows, **options, feature_names=names)
+    stage(None)
+    return found
+
+
+def _neuron(model: Any) -> Any:
+    neuron = model.steps[-1][1] if hasattr(model, "steps") else model
+    if not hasattr(neuron, "plain_twin"):
+        raise TypeError(
+            f"model must be a fitted neuron of counterpoise, or a pipeline that ends in one; got "
+            f"{type(model).__name__}. For predictions of other models, see risk_intervals"
+        )
+    return neuron
+
+
+def _feature_names(model: Any) -> list[str] | None:
+    if hasattr(model, "steps") and len(model.steps) > 1:
+        try:
+            return list(map(str, model[:-1].get_feature_names_out()))
+        except AttributeError:  # a step that does not know
+            return None
+    names = getattr(model, "feature_names_in_", None)
+    return None if names is None else list(map(str, names))
+
+
+def _check_groups(neuron: Any, labels: Array) -> None:
+    known, given = label_list(neuron.groups_), label_list(labels)
+    if known != given:
+        strange = [label for label in given if label not in set(known)]
+        absent = [label for label in known if label not in set(given)]
+        raise ValueError(
+            "groups must be those of the rows that the model was fitted to; "
+            f"new: {strange[:5]!r}, absent: {absent[:5]!r}. For other rows, see risk_intervals"
+        )
+
+
+def _clips_labels(neuron: Any) -> bool:
+    """Whether the fitted risks are those of clipped labels."""
+    fitted = getattr(neuron, "best_estimator_", neuron)
+    return getattr(fitted, "truncate", None) is not None
+
+
+def _facts(
+    X: Any, y: Any, groups: Any, weights: Any, names: Sequence[str] | None, rows: int
+) -> DataFacts:
+    """What the arguments show of the data."""
+    source = isinstance(X, Source)
+    shape = None if source else np.shape(X)
+    width = len(names) if names is not None else (shape[1] if shape else 0)
+
+    def name(values: Any) -> str | None:
+        found = getattr(values, "name", None)
+        return found if isinstance(found, str) else None
+
+    group = name(groups)
+    return DataFacts(
+        rows=rows,
+        encoded=width,
+        target=name(y),
+        group=[] if group is None else [group],
+        weight=None if weights is None else name(weights) or "sample_weight",
+        features=[] if names is None else list(names),
+        engine="chunked" if source else "memory",
+    )
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

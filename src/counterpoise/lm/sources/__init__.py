@@ -1,1 +1,0 @@
-"""Where documents come from: folders of domains, packages of public registries; tokenizers."""

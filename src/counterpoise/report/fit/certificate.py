@@ -1,0 +1,64 @@
+"""What is proved about the fit."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from counterpoise.common.text import figure
+from counterpoise.report import blocks as b
+from counterpoise.report.blocks import Block
+from counterpoise.report.fit.view import FitView
+
+
+def certificate_section(fit: FitView) -> Block | None:
+    """Explain the certificate; None for a method without one."""
+    found = getattr(fit.model, "certificate_", None)
+    if found is None:
+        return None
+    items = [
+        ("Risk at the returned coefficients", figure(found.risk)),
+        ("Duality gap", _gap(found)),
+        ("Running slack", _slack(found)),
+        (
+            "Sharpness c1",
+            f"{figure(found.c1)} ({found.c1_source}): how much the outputs change when the "
+            "coefficients do. The bounds below hold for this value.",
+        ),
+        ("Distance to a minimiser, returned coefficients", _bound(found.returned_bound)),
+        ("Distance to a minimiser, last iterate of Algorithm 1", _bound(found.theorem_bound)),
+        (
+            "Standard deviation of the labels, for comparison",
+            f"{figure(math.sqrt(found.label_scale))}; distances are measured {found.metric}.",
+        ),
+    ]
+    return b.section("certificate", "Certificate", b.text(str(found)), b.facts(items))
+
+
+def _gap(found: Any) -> str:
+    if found.duality_gap is None:
+        return (
+            "none. With this activation the problem is not convex, so no bound on the distance to "
+            "the least risk can be computed."
+        )
+    return (
+        f"{figure(found.duality_gap)}. No coefficients can have a risk lower by more than this; "
+        "this is proved, whatever the data."
+    )
+
+
+def _slack(found: Any) -> str:
+    what = (
+        f"{figure(found.running_slack)}: by how much the errors of Algorithm 1's steps exceed, in "
+        "total, what the theorem allows."
+    )
+    if found.running_slack > 0:
+        return f"{what} It is above 0, so the bounds below include the excess."
+    return (
+        f"{what} It is not above 0, so the theorem's inequality holds if the sharpness is at least "
+        f"{figure(found.c1_assumed)}."
+    )
+
+
+def _bound(value: float) -> str:
+    return f"at most {figure(value)}" if math.isfinite(value) else "no bound"

@@ -1,0 +1,197 @@
+"""A fit as its page sees it: risks by group, with and without robust training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from counterpoise.report.words import names_of
+from counterpoise.rows.groups import label_list
+
+if TYPE_CHECKING:
+    from counterpoise.assessment.intervals import RiskIntervals
+    from counterpoise.assessment.record import FitRecord
+
+Array = np.ndarray
+
+AFTER = "this fit"
+
+
+class FittedModel(Protocol):
+    """What a page needs of a fitted model. ``nu_``, ``certificate_``, ``frontier_`` and
+    ``verdict_`` are shown where they exist."""
+
+    activation_: Any
+    groups_: Array
+    group_weights_: Array
+    group_risks_: Array
+    risk_: float
+    history_: Mapping[str, Array]
+    status_: str
+    n_iter_: int
+    n_passes_: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Side:
+    """Risks of one model, in the order of the groups; NaN where unknown.
+
+    Attributes
+    ----------
+    name : str
+    values : array of shape (K,)
+    low, high : arrays of shape (K,) or None
+        Bounds of the intervals.
+    average : float or None
+        Mean risk over all rows.
+    """
+
+    name: str
+    values: Array
+    low: Array | None = None
+    high: Array | None = None
+    average: float | None = None
+
+    @property
+    def hardest(self) -> int:
+        """The group with the largest risk."""
+        return int(np.argmax(np.where(np.isfinite(self.values), self.values, -np.inf)))
+
+    @property
+    def worst(self) -> float:
+        return float(self.values[self.hardest])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FitView:
+    """A model, its record, and the risks of its groups on one set of rows.
+
+    Attributes
+    ----------
+    model : FittedModel
+    record : FitRecord
+    labels, names : lists
+        The K groups, as they are and as text.
+    rows : array of shape (K,) or None
+        Rows behind each risk.
+    weights : array of shape (K,)
+        Group weights of the fit; NaN for groups it has not seen.
+    before : Side or None
+        The plain average over rows (least squares, for a linear model), where it was fitted too.
+    after : Side
+        This fit.
+    how : str
+        Which rows the risks are measured on, in words.
+    held_out : bool
+        Whether neither model was fitted to these rows.
+    level : float or None
+        Coverage of the intervals.
+    """
+
+    model: FittedModel
+    record: FitRecord
+    labels: list[Any]
+    names: list[str]
+    rows: Array | None
+    weights: Array
+    before: Side | None
+    after: Side
+    how: str
+    held_out: bool
+    level: float | None
+
+    @classmethod
+    def of(cls, model: FittedModel, record: FitRecord) -> FitView:
+        """Take risks of held-out rows where the record has them, else of the training rows."""
+        labels, names = label_list(model.groups_), names_of(model.groups_)
+        known: dict[str, Any] = {"model": model, "record": record}
+        weights = np.asarray(model.group_weights_, dtype=float)
+        found = record.comparison
+        if found is None:
+            rows = _rows(record, labels)
+            # Rows with weights do not count as one each.
+            counts = rows if record.data.weight is None else None
+
+            def side(name: str, risks: Any) -> Side | None:
+                if risks is None:
+                    return None
+                values = np.asarray(risks, dtype=float)
+                average = None if counts is None else float(np.average(values, weights=counts))
+                return Side(name=name, values=values, average=average)
+
+            after = side(AFTER, record.risks)
+            assert after is not None
+            return cls(
+                labels=labels, names=names, rows=rows, weights=weights, after=after,
+                before=side(average_name(model), record.plain_risks),
+                how="the training rows", held_out=False, level=None, **known,
+            )  # fmt: skip
+        known_labels = set(labels)
+        unseen = [label for label in found.ours if label not in known_labels]
+        labels, names = labels + unseen, names + [str(label) or "(empty)" for label in unseen]
+        sizes = dict(zip(found.ours, found.ours.sizes, strict=True))
+        before = None
+        if found.plain is not None:
+            before = _side(average_name(model), found.plain, labels, found.plain_average)
+        return cls(
+            labels=labels, names=names,
+            rows=np.array([float(sizes.get(label, 0.0)) for label in labels]),
+            weights=np.append(weights, np.full(len(unseen), np.nan)),
+            before=before, after=_side(AFTER, found.ours, labels, found.ours_average),
+            how=found.how, held_out=found.held_out, level=found.ours.level, **known,
+        )  # fmt: skip
+
+    @property
+    def sides(self) -> list[Side]:
+        return [self.after] if self.before is None else [self.before, self.after]
+
+    @property
+    def unit(self) -> str:
+        """The unit of the labels, for a caption."""
+        return f"units of {self.record.data.target}" if self.record.data.target else "label units"
+
+    @cached_property
+    def order(self) -> list[int]:
+        """Groups, hardest first, by the larger of their risks."""
+        larger = np.fmax.reduce([side.values for side in self.sides])
+        return np.argsort(-np.nan_to_num(larger, nan=-1.0), kind="stable").tolist()
+
+    @property
+    def better(self) -> int:
+        """How many groups have a lower risk than before."""
+        return 0 if self.before is None else int(np.sum(self.after.values < self.before.values))
+
+    @property
+    def worse(self) -> int:
+        """How many groups have a higher risk than before."""
+        return 0 if self.before is None else int(np.sum(self.after.values > self.before.values))
+
+
+def average_name(model: FittedModel) -> str:
+    """What the plain average over rows is called beside this fit."""
+    return "least squares" if model.activation_.is_identity else "plain average"
+
+
+def _side(name: str, found: RiskIntervals, labels: list[Any], average: float | None) -> Side:
+    """Risks with intervals, in the order of ``labels``."""
+    position = {label: i for i, label in enumerate(label_list(found.labels))}
+    at = np.array([position.get(label, -1) for label in labels])
+    values, low, high = (
+        np.where(at >= 0, np.asarray(column, dtype=float)[at], np.nan)
+        for column in (found.values, found.low, found.high)
+    )
+    return Side(name=name, values=values, low=low, high=high, average=average)
+
+
+def _rows(record: FitRecord, labels: list[Any]) -> Array | None:
+    """Training rows of every group, where a diagnosis counted them."""
+    if record.diagnosis is None:
+        return None
+    found = {group.label: group.rows for group in record.diagnosis.groups}
+    if any(label not in found for label in labels):
+        return None
+    return np.array([float(found[label]) for label in labels])

@@ -1,0 +1,244 @@
+"""Backends: the kinds of rows that can be fitted, and what opens an engine over each.
+
+A backend recognises its rows, opens an engine over them and predicts them; nothing else in the
+package asks what holds the rows. ``register`` adds one:
+
+>>> class Boxed(Backend):
+...     name = "boxed"
+...     def matches(self, X):
+...         return type(X).__name__ == "Box"
+>>> boxed = register(Boxed())
+>>> unregister(boxed)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from counterpoise.activations import Activation
+from counterpoise.rows.engines.base import SumEngine
+from counterpoise.rows.engines.memory import MemoryEngine
+from counterpoise.rows.groups import GroupedData
+from counterpoise.rows.sources import Source
+
+Array = np.ndarray
+Progress = Callable[[int, int, int | None], None]
+
+
+class FittedNeuron(Protocol):
+    """What a backend needs of a fitted model to predict its rows."""
+
+    coef_: Array
+    intercept_: float
+    activation_: Activation
+
+    def scores(self, X: Any) -> Array:
+        """Predictions of rows in memory."""
+
+    def check_width(self, X: Any) -> Any:
+        """``X``, if it has as many features as the fit had."""
+
+
+class Backend:
+    """A kind of rows. Subclasses override what differs from arrays in memory."""
+
+    name: str = "memory"
+    # Whether rows are arrays that scikit-learn checks; others check theirs as they open them.
+    is_memory: bool = False
+
+    def matches(self, X: object) -> bool:
+        """Whether this backend reads ``X``. Must not import anything."""
+        raise NotImplementedError(type(self).__name__)
+
+    def in_place(self, X: Any) -> bool:
+        """Whether the rows stay where they are, instead of becoming an array in memory."""
+        return True
+
+    def open(
+        self, X: Any, y: Any, groups: Any, sample_weight: Any, activation: Activation,
+        *, intercept: bool, centred: bool, progress: Progress | None = None,
+    ) -> SumEngine:  # fmt: skip
+        """Open the engine that reads these rows; parameters as in :func:`open_engine`."""
+        raise NotImplementedError(type(self).__name__)
+
+    def predict(self, X: Any, model: FittedNeuron) -> Any:
+        """Predict the rows where they are."""
+        return model.scores(model.check_width(X))
+
+    def feature_names(self, X: Any, roles: Sequence[object]) -> Sequence[str] | None:
+        """Names of the features, if the rows have them; ``roles`` may name other columns."""
+        return getattr(X, "feature_names", None)
+
+    def to_host(self, values: Any) -> Any:
+        """Labels, groups or predictions of this kind as an array."""
+        return values
+
+
+class MemoryBackend(Backend):
+    """Arrays and CSR matrices, and whatever nobody else reads."""
+
+    is_memory = True
+
+    def matches(self, X: object) -> bool:
+        return True
+
+    def in_place(self, X: Any) -> bool:
+        return False
+
+    def open(
+        self, X: Any, y: Any, groups: Any, sample_weight: Any, activation: Activation,
+        *, intercept: bool, centred: bool, progress: Progress | None = None,
+    ) -> SumEngine:  # fmt: skip
+        data = GroupedData.build(X, y, groups, sample_weight, intercept=intercept)
+        return MemoryEngine(data, activation, centred=centred)
+
+
+class SourceBackend(Backend):
+    """Chunks of rows that need not fit in memory."""
+
+    name = "source"
+
+    def matches(self, X: object) -> bool:
+        return isinstance(X, Source)
+
+    def open(
+        self, X: Any, y: Any, groups: Any, sample_weight: Any, activation: Activation,
+        *, intercept: bool, centred: bool, progress: Progress | None = None,
+    ) -> SumEngine:  # fmt: skip
+        from counterpoise.rows.engines.chunked import ChunkedEngine
+
+        for name, value in (("y", y), ("groups", groups), ("sample_weight", sample_weight)):
+            if value is not None:
+                raise ValueError(
+                    f"{name} was given beside a {type(X).__name__}, whose chunks carry their own; "
+                    f"leave {name} out"
+                )
+        return ChunkedEngine(X, activation, intercept=intercept, centred=centred, progress=progress)
+
+    def predict(self, X: Any, model: FittedNeuron) -> Array:
+        return np.concatenate([model.scores(model.check_width(chunk[0])) for chunk in X])
+
+
+class DaskBackend(Backend):
+    """Dask arrays and data frames, read by the workers that hold them."""
+
+    name = "dask"
+
+    def matches(self, X: object) -> bool:
+        return bool(_roots(X) & {"dask", "dask_expr"})
+
+    def open(
+        self, X: Any, y: Any, groups: Any, sample_weight: Any, activation: Activation,
+        *, intercept: bool, centred: bool, progress: Progress | None = None,
+    ) -> SumEngine:  # fmt: skip
+        from counterpoise.rows.engines.dask import DaskEngine
+
+        return DaskEngine(X, y, groups, sample_weight, activation,
+                          intercept=intercept, centred=centred)  # fmt: skip
+
+    def predict(self, X: Any, model: FittedNeuron) -> Any:
+        from counterpoise.rows.engines.dask import predict
+
+        names = getattr(model, "feature_names_in_", None)
+        by_name = names is not None and hasattr(X, "columns")
+        return predict(X if by_name else model.check_width(X), model.scores, names)
+
+    def feature_names(self, X: Any, roles: Sequence[object]) -> Sequence[str] | None:
+        if not hasattr(X, "columns"):
+            return None
+        taken = [role for role in roles if isinstance(role, str)]
+        return [name for name in X.columns if name not in taken]
+
+    def to_host(self, values: Any) -> Any:
+        return values.compute()
+
+
+class TorchBackend(Backend):
+    """PyTorch tensors: read on their device or, on the CPU, as the arrays they are."""
+
+    name = "torch"
+
+    def matches(self, X: object) -> bool:
+        return "torch" in _roots(X)
+
+    def in_place(self, X: Any) -> bool:
+        return bool(X.device.type != "cpu")
+
+    def open(
+        self, X: Any, y: Any, groups: Any, sample_weight: Any, activation: Activation,
+        *, intercept: bool, centred: bool, progress: Progress | None = None,
+    ) -> SumEngine:  # fmt: skip
+        from counterpoise.rows.engines.torch import TorchEngine, check_labels, check_matrix, host
+
+        if self.in_place(X):
+            return TorchEngine(X, y, groups, sample_weight, activation,
+                               intercept=intercept, centred=centred)  # fmt: skip
+        X = host(check_matrix(X))
+        y, groups, sample_weight = check_labels(y, len(X)), host(groups), host(sample_weight)
+        data = GroupedData.build(X, y, groups, sample_weight, intercept=intercept)
+        return MemoryEngine(data, activation, centred=centred)
+
+    def predict(self, X: Any, model: FittedNeuron) -> Any:
+        from counterpoise.rows.engines.torch import predict
+
+        return predict(X, model.coef_, model.intercept_, model.activation_)
+
+    def to_host(self, values: Any) -> Any:
+        from counterpoise.rows.engines.torch import host
+
+        return host(values)
+
+
+MEMORY = MemoryBackend()
+_backends: list[Backend] = [SourceBackend(), DaskBackend(), TorchBackend()]
+
+
+def register(backend: Backend) -> Backend:
+    """Add a backend; it is asked before those that are known already."""
+    _backends.insert(0, backend)
+    return backend
+
+
+def unregister(backend: Backend) -> None:
+    """Remove a registered backend."""
+    _backends.remove(backend)
+
+
+def backend_of(X: object) -> Backend:
+    """The backend that reads such rows."""
+    return next((backend for backend in _backends if backend.matches(X)), MEMORY)
+
+
+def to_host(values: Any) -> Any:
+    """Values of any backend as an array; anything else as it is."""
+    return backend_of(values).to_host(values)
+
+
+def open_engine(
+    X: Any,
+    y: Any,
+    groups: Any,
+    sample_weight: Any,
+    activation: Activation,
+    *,
+    intercept: bool,
+    centred: bool,
+    progress: Progress | None = None,
+) -> SumEngine:
+    """Open the engine for these rows.
+
+    ``centred`` engines give second moments about a centre of the features, ``engine.shift``.
+    ``progress`` is called for every chunk read, where there are chunks.
+    """
+    return backend_of(X).open(
+        X, y, groups, sample_weight, activation,
+        intercept=intercept, centred=centred, progress=progress,
+    )  # fmt: skip
+
+
+def _roots(X: object) -> set[str]:
+    """The packages that define the type of ``X`` and its bases."""
+    return {base.__module__.split(".")[0] for base in type(X).__mro__}

@@ -1,0 +1,15 @@
+from .encoded_rows import EncodedRows as EncodedRows
+from .encoded_rows import TableSource as TableSource
+from .encoded_rows import fits_in_memory as fits_in_memory
+from .encoded_rows import read_rows as read_rows
+from .encoder import TableEncoder as TableEncoder
+from .errors import DataError as DataError
+from .fit import fit_table as fit_table
+from .formats import open_table as open_table
+from .layout import Feature as Feature
+from .layout import TableLayout as TableLayout
+from .learning import LearnedLayout as LearnedLayout
+from .learning import learn_layout as learn_layout
+from .sampling import sample_rows as sample_rows
+from .table import Table as Table
+from .table import as_table as as_table

@@ -1,0 +1,117 @@
+"""Which columns of a table play which role, and how each feature becomes numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from counterpoise.common.arguments import check_choice
+
+MISSING = ("refuse", "drop", "impute")
+UNSEEN = ("refuse", "base")
+# The level, or group, of missing values.
+NONE = "(missing)"
+# Features are CSR if dense ones would take more bytes and at most this share of them is not zero.
+DENSE_BYTES, SPARSE_SHARE = 1 << 28, 0.1
+
+
+@dataclass(frozen=True)
+class Feature:
+    """A column that the model learns from.
+
+    Attributes
+    ----------
+    name : str
+    kind : {"number", "boolean", "category"}
+    levels : tuple of str
+        The levels of a category. The first, the most frequent one, is the base level and has no
+        indicator.
+    fill : float or None
+        The value that replaces missing numbers.
+    """
+
+    name: str
+    kind: str
+    levels: tuple[str, ...] = ()
+    fill: float | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the encoded columns."""
+        if self.kind != "category":
+            return (self.name,)
+        return tuple(f"{self.name}={level}" for level in self.levels[1:])
+
+
+@dataclass(frozen=True)
+class TableLayout:
+    """The columns of a table by role, and the encoding of its features.
+
+    Attributes
+    ----------
+    target : str or None
+        None for features alone.
+    group : tuple of str
+        Several columns are crossed; none means one group.
+    weight : str or None
+    features : tuple of Feature
+    missing : {"refuse", "drop", "impute"}
+        What happens to missing features. "impute" replaces missing numbers by the mean and missing
+        categories by the level ``"(missing)"``, or by the base level if no value was missing when
+        the layout was learned.
+    labels : {"text", "integer"}
+        The type of group labels.
+    """
+
+    target: str | None
+    group: tuple[str, ...]
+    weight: str | None
+    features: tuple[Feature, ...]
+    missing: str = "refuse"
+    labels: str = "text"
+
+    def __post_init__(self) -> None:
+        check_choice("missing", self.missing, MISSING)
+        check_choice("labels", self.labels, ("text", "integer"))
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Names of the encoded features."""
+        return tuple(name for feature in self.features for name in feature.names)
+
+    @property
+    def width(self) -> int:
+        """Number of encoded features."""
+        return len(self.names)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Columns that predictions need."""
+        return tuple(feature.name for feature in self.features)
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """The columns of target, groups and weights."""
+        given = (self.target, *self.group, self.weight)
+        return tuple(name for name in given if name is not None)
+
+    @property
+    def used(self) -> tuple[str, ...]:
+        """All columns, each once."""
+        return tuple(dict.fromkeys((*self.inputs, *self.roles)))
+
+    @property
+    def text(self) -> tuple[str, ...]:
+        """Columns to read exactly as written; see :func:`open_table`."""
+        return self.group
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Columns to read as text; see :func:`open_table`."""
+        found = [f.name for f in self.features if f.kind == "category" and f.name not in self.group]
+        return tuple(found)
+
+    def is_sparse(self, n_rows: int) -> bool:
+        """Whether this many rows are encoded as CSR."""
+        share = len(self.features) / max(1, self.width)
+        return 8 * self.width * n_rows > DENSE_BYTES and share < SPARSE_SHARE

@@ -1,0 +1,190 @@
+"""assess(): the record of any fit, whatever holds its rows."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import torch
+from sklearn.linear_model import LinearRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from counterpoise import Chunks, GroupDRONeuron, GroupDRONeuronCV, assess, baselines, load
+from counterpoise.assessment.comparison import compare_by_folds
+from counterpoise.storage.models import load_fit
+from counterpoise.tabular import TableEncoder, fit_table, learn_layout, open_table
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(300, 3)), np.repeat(["a", "b", "c"], [200, 50, 50])
+    slope = np.array([1.0, 1.2, 2.0])[np.unique(groups, return_inverse=True)[1]]
+    return X, X[:, 0] * slope + 0.1 * rng.normal(size=300), groups
+
+
+@pytest.fixture(scope="module")
+def record(rows):
+    X, y, groups = rows
+    model = GroupDRONeuron("identity", nu=0.0).fit(X, y, groups=groups)
+    return assess(model, X, y, groups)
+
+
+def figures(record):
+    """The risks of a record, whatever type its labels have."""
+    found = record.comparison
+    sides = [
+        np.concatenate([side.values, side.low, side.worst]) for side in (found.plain, found.ours)
+    ]
+    return np.concatenate([*sides, [found.plain_average, found.ours_average]])
+
+
+def test_a_record_of_arrays(rows, record):
+    X, y, groups = rows
+    model = record.model
+    expected = compare_by_folds(model, X, y, groups, None)
+    assert repr(record.comparison) == repr(expected)
+    least_squares = LinearRegression().fit(X, y).predict(X)
+    for k, label in enumerate(["a", "b", "c"]):
+        mine = groups == label
+        assert record.plain_risks[k] == pytest.approx(np.mean((y - least_squares)[mine] ** 2))
+        assert record.risks[k] == pytest.approx(np.mean((y - model.predict(X))[mine] ** 2))
+    assert str(record.diagnosis) == str(model.diagnose_)
+    assert (record.data.rows, record.data.encoded, record.data.path) == (300, 3, None)
+    assert record.options["nu"] == 0.0
+
+
+def test_it_prints_the_answer_and_a_table_of_groups(record):
+    lines = str(record).splitlines()
+    before, after = record.comparison.plain, record.comparison.ours
+    roots = [f"{np.sqrt(side.worst.value):.4g}" for side in (before, after)]
+    assert lines[0].startswith(f"Worst group's error: {roots[0]} -> {roots[1]} (")
+    assert "held-out rows" in lines[1]
+    assert lines[5].split()[:2] == ["group", "rows"]
+    assert [line.split()[0] for line in lines[6:]] == ["c", "a", "b"]  # the hardest first
+    assert f"{after['c'].value:.4g}" in lines[6]
+    assert record.helps_worst_group
+
+
+def test_its_page_and_its_folder(record, rows, tmp_path):
+    page = record.report(tmp_path / "page.html")
+    assert page == tmp_path / "page.html"
+    assert "least squares" in page.read_text()
+    model, again = load_fit(record.save(tmp_path / "fit"))
+    assert str(again) == str(record)
+    assert again.report(tmp_path).read_text() == page.read_text()
+    np.testing.assert_array_equal(model.predict(rows[0]), record.model.predict(rows[0]))
+
+
+@pytest.mark.parametrize("name", baselines.__all__)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_every_baseline(name, rows, tmp_path):
+    X, y, groups = rows
+    made = getattr(baselines, name)
+    options = {"random_state": 0} if "random_state" in made().get_params() else {}
+    model = made("identity", max_iter=30, **options).fit(X, y, groups=groups)
+    found = assess(model, X, y, groups, folds=2)
+    least_squares = LinearRegression().fit(X, y)
+    left = (y - least_squares.predict(X)) ** 2
+    assert found.plain_risks[0] == pytest.approx(left[groups == "a"].mean())
+    assert found.comparison.held_out
+    assert found.diagnosis.groups
+    assert "this fit" in found.report(tmp_path / "page.html").read_text()
+
+
+def test_frames_and_tensors_are_the_arrays(rows, record):
+    X, y, groups = rows
+    names = ["one", "two", "three"]
+    pandas = pd.DataFrame(X, columns=names)
+    target, kind = pd.Series(y, name="price"), pd.Series(groups, name="town")
+    given = [
+        (pandas, target, kind),
+        (pl.DataFrame(pandas.to_dict("list")), y, groups),
+        (torch.tensor(X), torch.tensor(y), groups),
+    ]
+    for frame, labels, g in given:
+        model = GroupDRONeuron("identity", nu=0.0).fit(frame, labels, groups=g)
+        found = assess(model, frame, labels, g, diagnosis=False)
+        np.testing.assert_allclose(figures(found), figures(record), rtol=1e-9)
+    model = GroupDRONeuron("identity", nu=0.0).fit(pandas, target, groups=kind)
+    found = assess(model, pandas, target, kind, folds=None)
+    assert found.data.features == names
+    assert (found.data.target, found.data.group) == ("price", ["town"])
+    assert found.comparison is None
+    assert "rows of the fit, in units of price" in str(found)
+
+
+def test_sources_are_compared_on_the_rows_of_the_fit(rows, tmp_path):
+    X, y, groups = rows
+    source = Chunks([(X[i : i + 70], y[i : i + 70], groups[i : i + 70]) for i in range(0, 300, 70)])
+    for model in (GroupDRONeuron("identity", nu=0.0), baselines.TiltedNeuron("identity")):
+        model.fit(source)
+        again = load(model.save(tmp_path))  # which keeps no sample of its rows
+        for fitted in (model, again):
+            found = assess(fitted, source)
+            assert not found.comparison.held_out
+            np.testing.assert_allclose(found.comparison.ours.values, model.group_risks_, rtol=1e-6)
+            left = (y - model.predict(X))[groups == "b"]
+            np.testing.assert_allclose(found.residuals.ours[1][2], np.median(left))
+            assert found.data.rows == 300
+            assert found.diagnosis["b"].rows == 50
+
+
+def test_a_cross_validated_model_brings_its_own_risks(rows):
+    X, y, groups = rows
+    model = GroupDRONeuronCV("identity", nus=[0.0, 1.0], cv=3).fit(X, y, groups=groups)
+    found = assess(model, X, y, groups)
+    assert found.comparison.ours is model.intervals_
+    assert found.comparison.plain is model.plain_intervals_
+    clipped = GroupDRONeuron("identity", truncate=0.5).fit(X, y, groups=groups)
+    assert assess(clipped, X, y, groups, folds=None).risks.max() > clipped.group_risks_.max()
+
+
+def test_pipelines_and_tables(rows, tmp_path):
+    X, y, groups = rows
+    scaled = make_pipeline(StandardScaler(), GroupDRONeuron("identity", nu=0.0))
+    scaled.fit(X, y, groupdroneuron__groups=groups)
+    found = assess(scaled, X, y, groups, folds=3)
+    assert found.data.features == ["x0", "x1", "x2"]
+    assert found.neuron is scaled[-1]
+    town = np.array(["A", "B"])[(X[:, 1] > 0).astype(int)]
+    frame = pd.DataFrame({"size": X[:, 0], "town": town, "price": y, "region": groups})
+    frame.to_csv(tmp_path / "data.csv", index=False)
+    table = open_table(tmp_path / "data.csv")
+    learned = learn_layout(table, target="price", group="region")
+    made = fit_table(GroupDRONeuron("identity", nu=0.0), table, learned)
+    assert isinstance(made.model[0], TableEncoder)
+    for given in (table, frame):  # the pipeline knows the roles of its columns
+        again = assess(made.model, given)
+        np.testing.assert_allclose(figures(again), figures(made), rtol=1e-9)
+        assert again.data.target == "price"
+    assert again.data.path is None
+    apart = assess(made.model, frame, frame["price"], frame["region"])
+    np.testing.assert_allclose(figures(apart), figures(made), rtol=1e-9)
+
+
+def test_what_cannot_be_assessed(rows):
+    X, y, groups = rows
+    model = GroupDRONeuron("identity").fit(X, y, groups=groups)
+    with pytest.raises(ValueError, match=r"those of the rows that the model.*absent: \['b', 'c'\]"):
+        assess(model, X[:100], y[:100], groups[:100])
+    with pytest.raises(TypeError, match=r"neuron of counterpoise.*LinearRegression"):
+        assess(LinearRegression().fit(X, y), X, y)
+    with pytest.raises(ValueError, match="y must hold the labels"):
+        assess(model, X)
+    with pytest.raises(ValueError, match="folds must be a whole number >= 2"):
+        assess(model, X, y, groups, folds=1)
+    alone = GroupDRONeuron("identity").fit(X[:4], y[:4], groups=[1, 2, 3, 4])
+    found = assess(alone, X[:4], y[:4], [1, 2, 3, 4], diagnosis=False)
+    assert found.comparison is None
+    assert "no group has two rows" in found.data.notes[0]
+
+
+def test_fits_that_did_not_converge_are_noted(rows):
+    X, y, groups = rows
+    model = GroupDRONeuron("relu", max_iter=1, polish=False)
+    with pytest.warns(match="."):
+        model.fit(X, y, groups=groups)
+    assert not model.converged_
+    notes = assess(model, X, y, groups, diagnosis=False).data.notes
+    assert any("fits to folds did not converge" in note for note in notes)
