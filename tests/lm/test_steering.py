@@ -8,6 +8,7 @@ import types
 import numpy as np
 import pytest
 import torch
+from lm_adapters import LENGTH, begin, make_corpus, parameters
 from lm_problems import markov_corpus, numbered_corpus, small_llama
 
 from counterpoise import Reweighter, ReweightWarning
@@ -240,3 +241,44 @@ def test_domain_losses_are_means_over_tokens(tmp_path):
     with pytest.raises(KeyError, match="'nope' is not in the corpus"):
         held_out(corpus, 16, split="nope")
     assert len(samples["y"]) == 13
+
+
+def plain(corpus, steps, folder, resume=False, workers=0):
+    mixture, reweighter = begin(corpus)
+    steering = Steering(reweighter, mixture, logs=folder / "run.jsonl")
+    model = small_llama()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    validation = held_out(corpus, LENGTH, limit=8)
+    step = 0
+    if resume:
+        steering.load(folder / "steering.json")
+        saved = torch.load(folder / "model.pt", weights_only=True)
+        model.load_state_dict(saved["model"])
+        step = saved["step"]
+    for batch in mixture.loader(4, num_workers=workers, lag=4):
+        batch.pop("domain")
+        model(**batch).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        step += 1
+        if step % 3 == 0:
+            steering.observe(*domain_losses(model, validation), step=step)
+        if step == steps:
+            break
+    steering.save(folder / "steering.json")
+    torch.save({"model": model.state_dict(), "step": step}, folder / "model.pt")
+    return model, steering
+
+
+def test_a_plain_loop_resumes_to_the_bit(tmp_path):
+    """One process reads the whole run; two workers read the one that is stopped."""
+    corpus = make_corpus(tmp_path / "corpus")
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "parts").mkdir()
+    model, steering = plain(corpus, 12, tmp_path / "whole")
+    plain(corpus, 7, tmp_path / "parts", workers=2)
+    again, resumed = plain(corpus, 12, tmp_path / "parts", resume=True, workers=2)
+    assert torch.equal(parameters(model), parameters(again))
+    assert resumed.state_dict() == steering.state_dict()
+    assert (tmp_path / "whole/run.jsonl").read_text() == (tmp_path / "parts/run.jsonl").read_text()
+    assert steering.reweighter.updates == 4

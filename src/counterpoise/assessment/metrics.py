@@ -64,7 +64,7 @@ def _group_means(
     totals = np.bincount(codes, weights=weights, minlength=len(labels))
     if (totals <= 0).any():
         empty = label_list(labels)[int(np.argmin(totals))]
-        raise ValueError(f"sample_weight is zero on all rows of group {empty!r}")
+        raise ValueError(f"sample_weight is zero on all rows of group {empty!r}; leave it out")
     return labels, np.bincount(codes, weights=weights * squares, minlength=len(labels)) / totals
 
 

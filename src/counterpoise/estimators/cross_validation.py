@@ -205,8 +205,7 @@ class GroupDRONeuronCV(Neuron):
         check_is_fitted(self)
         average = self.cv_results_["average_risk"]
         return RiskComparison(
-            how="rows held out by the cross-validation that chose the fit, which favors it "
-            "slightly",
+            how="rows held out by its cross-validation, which favors it slightly",
             held_out=True,
             plain=self.plain_intervals_,
             ours=self.intervals_,

@@ -544,7 +544,7 @@ def test_iterating_takes_nothing_from_the_model_s_random_numbers(corpus):
 
 def test_a_rank_may_be_known_late(corpus, monkeypatch):
     """Lightning sets up torch.distributed after the loader was made."""
-    from counterpoise.lm import mixture as module
+    from counterpoise.lm.mixture import dataset as module
 
     expected = stream(corpus, 8, batch=8)
     mixture = MixtureDataset(corpus, LENGTH)

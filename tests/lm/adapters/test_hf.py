@@ -1,0 +1,182 @@
+"""Hugging Face Trainer: a run that is stopped and resumed equals one that is not."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from lm_adapters import LENGTH, SIZES, begin, make_corpus, parameters
+from lm_problems import markov_corpus, small_llama
+
+from counterpoise import ReweightWarning
+from counterpoise.lm import JsonlLog, held_out
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return make_corpus(tmp_path_factory.mktemp("lm") / "corpus")
+
+
+def hf(
+    corpus, steps, folder, resume=None, workers=0, dropout=0.0, metric="loss", collator=None,
+    more_sets=None, save_steps=6, **options,
+):  # fmt: skip
+    from transformers import Trainer, TrainingArguments
+
+    from counterpoise.lm.adapters.hf import reweight
+
+    mixture, reweighter = begin(corpus)
+    trainer = Trainer(
+        model=small_llama(dropout=dropout),
+        args=TrainingArguments(
+            output_dir=str(folder), max_steps=steps, per_device_train_batch_size=4,
+            eval_strategy="steps", eval_steps=3, save_strategy="steps", save_steps=save_steps,
+            logging_steps=100, report_to=[], use_cpu=True, learning_rate=1e-2, disable_tqdm=True,
+            lr_scheduler_type="constant", dataloader_num_workers=workers, **options,
+        ),
+        train_dataset=mixture,
+        eval_dataset=held_out(corpus, LENGTH, limit=8) | (more_sets or {}),
+        data_collator=collator,
+    )  # fmt: skip
+    logs = folder / "run.jsonl"
+    callback = reweight(trainer, reweighter, lag=4, metric=metric, logs=logs)
+    trainer.train(resume_from_checkpoint=resume)
+    return trainer, callback.steering
+
+
+@pytest.fixture(scope="module")
+def whole(corpus, tmp_path_factory):
+    """Twelve steps that nothing stopped: the trainer, its steering, its folder."""
+    folder = tmp_path_factory.mktemp("whole")
+    return *hf(corpus, 12, folder), folder
+
+
+def test_trainer_updates_at_evaluations_and_saves_its_state(whole):
+    _, steering, folder = whole
+    assert steering.reweighter.updates == 4
+    assert steering.reweighter.global_step == 12
+    assert steering.mixture.number == 48
+    state = json.loads((folder / "checkpoint-12/trainer_state.json").read_text())
+    saved = state["stateful_callbacks"]["ReweightingCallback"]["attributes"]["steering"]
+    assert saved == json.loads(json.dumps(steering.state_dict()))
+
+
+def test_trainer_resumes_to_the_bit_with_workers(corpus, whole, tmp_path):
+    hf(corpus, 6, tmp_path, workers=2)
+    resumed, steering = hf(corpus, 12, tmp_path, resume=str(tmp_path / "checkpoint-6"), workers=2)
+    assert torch.equal(parameters(whole[0].model), parameters(resumed.model))
+    assert steering.state_dict() == whole[1].state_dict()
+    assert [r["step"] for r in JsonlLog(tmp_path / "run.jsonl").read()] == [3, 6, 9, 12]
+
+
+def test_trainer_resumes_to_the_bit_with_dropout(corpus, tmp_path):
+    """From the checkpoint in the middle of a longer run, whose random numbers it holds."""
+    long, _ = hf(corpus, 9, tmp_path, dropout=0.3)
+    again, _ = hf(corpus, 9, tmp_path, resume=str(tmp_path / "checkpoint-6"), dropout=0.3)
+    assert torch.equal(parameters(long.model), parameters(again.model))
+
+
+def test_trainer_evaluations_at_start_up_add_no_update(corpus, tmp_path):
+    _, steering = hf(corpus, 6, tmp_path, save_steps=3, eval_on_start=True)
+    assert (steering.reweighter.updates, steering.reweighter.repeated) == (2, 1)
+    resume = str(tmp_path / "checkpoint-3")
+    again, resumed = hf(corpus, 6, tmp_path, resume=resume, save_steps=3, eval_on_start=True)
+    assert (resumed.reweighter.updates, resumed.reweighter.repeated) == (2, 2)
+    again.evaluate()
+    assert resumed.reweighter.updates == 2
+    assert resumed.reweighter.dual.total == 2.0
+    np.testing.assert_array_equal(resumed.weights, steering.weights)
+
+
+def test_trainer_with_accumulation_counts_all_batches(corpus, tmp_path):
+    _, steering = hf(corpus, 3, tmp_path, gradient_accumulation_steps=2)
+    assert steering.mixture.number == 3 * 2 * 4
+
+
+def test_trainer_weights_follow_the_losses_it_reports(corpus, whole):
+    trainer, steering, _ = whole
+    losses = {}
+    for entry in trainer.state.log_history:
+        for name in SIZES:
+            if f"eval_{name}_loss" in entry:
+                losses.setdefault(entry["step"], {})[name] = entry[f"eval_{name}_loss"]
+    _, expected = begin(corpus)
+    for step in (3, 6, 9, 12):
+        expected.update(losses[step], step=step)
+    np.testing.assert_allclose(steering.weights, expected.weights, atol=1e-9)
+
+
+def test_trainer_domains_may_share_a_prefix(tmp_path):
+    """Keys of "web_code" begin with "web"; so do those of a set that is not a domain."""
+    corpus = markov_corpus(tmp_path / "corpus", {"web": 3000, "web_code": 3000})
+    extra = {"web_other": held_out(corpus, LENGTH, limit=8)["web"]}
+    _, steering = hf(corpus, 3, tmp_path / "a", more_sets=extra)
+    assert steering.reweighter.updates == 1
+
+
+def test_trainer_uses_its_own_collator(corpus, whole, tmp_path):
+    from transformers import default_data_collator
+
+    seen = []
+
+    def collator(samples):
+        seen.append(sorted(samples[0]))
+        return default_data_collator(samples)
+
+    other, _ = hf(corpus, 12, tmp_path, collator=collator)
+    assert seen[0] == ["input_ids", "labels"]
+    assert torch.equal(parameters(whole[0].model), parameters(other.model))
+
+
+def test_trainer_can_train_again(corpus, tmp_path):
+    """A second train() counts its steps from zero; the weights carry over."""
+    trainer, steering = hf(corpus, 3, tmp_path)
+    trainer.train()
+    assert steering.reweighter.updates == 2
+    assert steering.mixture.number == 24
+
+
+def test_trainer_checkpoints_without_reweighting_can_be_continued(corpus, whole, tmp_path):
+    shutil.copytree(whole[2] / "checkpoint-6", tmp_path / "checkpoint-6")
+    path = tmp_path / "checkpoint-6/trainer_state.json"
+    state = json.loads(path.read_text())
+    del state["stateful_callbacks"]["ReweightingCallback"]
+    path.write_text(json.dumps(state))
+    with pytest.warns(ReweightWarning, match="step 6 was made without reweighting"):
+        _, steering = hf(corpus, 9, tmp_path, resume=str(tmp_path / "checkpoint-6"))
+    assert steering.reweighter.updates == 1
+
+
+def test_trainer_set_up_is_checked(corpus, tmp_path):
+    from transformers import Trainer, TrainingArguments
+
+    from counterpoise.lm.adapters.hf import reweight
+
+    mixture, reweighter = begin(corpus)
+    args = TrainingArguments(output_dir=str(tmp_path), max_steps=1, report_to=[], use_cpu=True)
+    model, evaluation = small_llama(), held_out(corpus, LENGTH)
+    trainer = Trainer(model=model, args=args, train_dataset=evaluation["x"])
+    with pytest.raises(ValueError, match="must be a MixtureDataset; got Samples"):
+        reweight(trainer, reweighter)
+    del evaluation["y"]
+    trainer = Trainer(model=model, args=args, train_dataset=mixture, eval_dataset=evaluation)
+    with pytest.raises(ValueError, match=r"there is none for \['y'\]"):
+        reweight(trainer, reweighter)
+    evaluation = held_out(corpus, LENGTH)
+    with pytest.raises(ValueError, match="has no 'eval_x_perplexity'"):
+        hf(corpus, 3, tmp_path / "typo", metric="perplexity")
+    trainer = Trainer(model=model, args=args, train_dataset=mixture, eval_dataset=evaluation)
+    with pytest.warns(ReweightWarning, match="eval_strategy='no'"):
+        reweight(trainer, reweighter)
+    with pytest.raises(ValueError, match="reweighted already"):
+        reweight(trainer, reweighter)
+    args.auto_find_batch_size = True
+    trainer = Trainer(model=model, args=args, train_dataset=mixture, eval_dataset=evaluation)
+    with pytest.raises(ValueError, match="set per_device_train_batch_size"):
+        reweight(trainer, reweighter)
+    args.auto_find_batch_size, args.eval_strategy = False, "steps"
+    args.restore_callback_states_from_checkpoint = True
+    trainer = Trainer(model=model, args=args, train_dataset=mixture, eval_dataset=evaluation)
+    with pytest.raises(ValueError, match="leave it False"):
+        reweight(trainer, reweighter)
