@@ -366,6 +366,7 @@ def test_groups_that_were_not_judged_are_told_apart():
     assert last[:4] == [str(model.groups_[0]), 0, [None] * 3, [None] * 3]
 
 
+@pytest.mark.slow
 def test_many_groups_and_iterations_stay_small():
     html = fit_page(*long_fit())
     data = data_of(html)
