@@ -54,6 +54,7 @@ def test_a_run_from_the_command_line(config, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["losses"] == record["losses"]
 
 
+@pytest.mark.slow
 def test_a_comparison_from_the_command_line(config, tmp_path, capsys):
     assert main(["-q", "lm", "compare", str(config), "--jobs", "2"]) == 0
     shown = capsys.readouterr().out
@@ -101,6 +102,7 @@ def test_debug_shows_where(config):
         main(["--debug", "lm", "train", str(config), "--set", "train.sed=1"])
 
 
+@pytest.mark.slow
 def test_a_corpus_from_the_command_line(tmp_path, capsys):
     source = tmp_path / "source"
     source.mkdir()

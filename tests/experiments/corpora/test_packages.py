@@ -171,6 +171,7 @@ def test_clients_that_are_missing_or_fail(tmp_path, monkeypatch):
         fetch(BOOK, tmp_path / "kept")
 
 
+@pytest.mark.slow
 def test_the_standard_library_without_tests_and_tables(tmp_path):
     left_out = ("test/d.py", "b/tests/e.py", "site-packages/f.py", "encodings/cp1.py", "g.txt",
                 "_sysconfigdata__linux.py", "config-3/x.py")  # fmt: skip

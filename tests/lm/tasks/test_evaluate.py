@@ -279,6 +279,7 @@ class TestExamples:
         assert loaded.fewshot_context(loaded.eval_docs[0], 5).count("Q: Who is ") == 6
 
 
+@pytest.mark.slow
 def test_without_the_hub_the_error_names_the_remedy(tmp_path, monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
