@@ -186,7 +186,9 @@ def test_bad_options(model, message, data):
 )
 def test_stopping_early_is_said(model, data):
     X, y, g = data
-    with pytest.warns(ConvergenceWarning, match=r"Stopped at max_iter=\d.*raise max_iter"):
+    with pytest.warns(
+        ConvergenceWarning, match=r"Not converged: reached max_iter=\d.*Raise max_iter"
+    ):
         model.fit(X, y, groups=g)
 
 
@@ -419,7 +421,7 @@ def test_all_extrapolations_have_one_limit(divergence, nu, linear):
         model = PrimalExtrapolationNeuron(
             extrapolation=extrapolation, tol=0.0, max_iter=500, **options
         )
-        with pytest.warns(ConvergenceWarning, match="Stopped at max_iter=500"):
+        with pytest.warns(ConvergenceWarning, match="Not converged: reached max_iter=500"):
             model.fit(X, y, groups=g)
         assert model.risk_ == pytest.approx(best, rel=1e-6)
         slack = model.history_["slack"]
