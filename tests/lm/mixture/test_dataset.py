@@ -154,7 +154,7 @@ def test_a_late_change_is_an_error_not_a_silent_split(corpus):
     with pytest.raises(ValueError, match="at=16 is too early: samples before 24 may have been"):
         mixture.set_weights([0.2, 0.2, 0.6], at=16)
     mixture._board.post(Change(8, np.array([0.2, 0.2, 0.6])))  # as if somebody were late
-    with pytest.raises(RuntimeError, match="samples had been drawn"):
+    with pytest.raises(RuntimeError, match="samples were drawn"):
         list(islice(loader, 12))
 
 
