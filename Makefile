@@ -52,7 +52,7 @@ test-fast: $(VENV)/.test
 check: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy -n auto
 	$(BIN)/lint-imports --no-logo
 
 # The wheel and the source archive, in out/dist; the wheel is tried in an environment made from

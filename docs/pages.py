@@ -1,10 +1,10 @@
-"""Snippets of the pages, run in order, and what they print: ``python docs/pages.py start.md``.
+"""Run the snippets of documentation pages, and update their output.
 
-A ``python`` block is executed, all blocks of a page in one namespace. If an ``output`` or ``text``
-block follows, it holds what was printed (``text`` for sentences, which the site wraps). In a
-``console`` block the lines ``$ counterpoise ...`` are run; lines after one are its output
-(``...``: not shown). A block after ``<!-- not run: why -->`` is left alone, and so are the commands
-of ``counterpoise lm``, which want corpora and time.
+``python docs/pages.py start.md`` updates a page. All ``python`` blocks of a page run in one
+namespace. An ``output`` or ``text`` block that follows one holds what it printed (``text`` for
+sentences, which the site wraps). In a ``console`` block, lines ``$ counterpoise ...`` are run,
+and the lines below them are their output (``...`` if not shown). Blocks after ``<!-- not run: why
+-->`` are left alone, and so are the commands of ``counterpoise lm``, which need corpora and time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def runs(text: str) -> bool:
 
 
 def filled(text: str, names: dict[str, Any], *, commands: bool = True) -> str:
-    """The page with the output its snippets give now, in the working directory."""
+    """Return the page with the current output of its snippets."""
     names.setdefault("__name__", "__main__")
     out, end, printed = [], 0, None
     for block in BLOCK.finditer(text):
@@ -59,7 +59,7 @@ def filled(text: str, names: dict[str, Any], *, commands: bool = True) -> str:
 
 
 def alike(shown: str, now: str, tolerance: float = 0.02) -> bool:
-    """Whether two texts say the same, but for times, tiny numbers and last digits of others."""
+    """Whether two texts agree except for times, tiny numbers and last digits."""
     shown, now = TIME.sub("TIME", shown), TIME.sub("TIME", now)
     if NUMBER.sub("#", shown) != NUMBER.sub("#", now):
         return False
@@ -76,7 +76,7 @@ def _wanted(block: re.Match[str]) -> bool:
 
 
 def _calls(body: str) -> Iterator[tuple[str, list[str] | None, list[str]]]:
-    """The lines of a console: a command, its arguments if it is ours to run, its output."""
+    """Yield each command of a console block, its arguments if we run it, and its output."""
     lines = body.splitlines(keepends=True)
     while lines:
         command = lines.pop(0)

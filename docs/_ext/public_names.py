@@ -1,14 +1,20 @@
-"""References to public names by whatever path a docstring uses.
+"""Resolve references to public names by any path.
 
-``counterpoise.rows.sources.Source`` and ``Source`` both lead to ``counterpoise.Source``."""
+``counterpoise.rows.sources.Source`` and ``Source`` both lead to ``counterpoise.Source``, where the
+API reference lists it.
+"""
 
 from __future__ import annotations
 
-from importlib import import_module
+import re
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from sphinx.application import Sphinx
 
+API = Path(__file__).parents[1] / "api.rst"
+# Packages of which the API reference lists every name.
 PACKAGES = (
     "counterpoise",
     "counterpoise.baselines",
@@ -18,13 +24,24 @@ PACKAGES = (
 )
 
 
+@cache
+def listed() -> dict[str, str]:
+    """Map the names in the API reference to their full paths."""
+    found: dict[str, str] = {}
+    module = ""
+    for line in API.read_text(encoding="utf-8").splitlines():
+        if line.startswith(".. currentmodule:: "):
+            module = line.split()[-1]
+        elif re.fullmatch(r"   [\w.]+", line):
+            found.setdefault(line.rpartition(".")[2].strip(), f"{module}.{line.strip()}")
+    return found
+
+
 def public_path(target: str) -> str | None:
-    """Where the page of a name is, if one of the packages has it."""
+    """The path of a name in the API reference, or None."""
     owner, _, name = target.rpartition(".")
-    for package in PACKAGES:
-        if name in import_module(package).__all__ and package.startswith(owner.split(".")[0]):
-            return f"{package}.{name}"
-    return None
+    path = listed().get(name)
+    return path if path is not None and path.startswith(owner.split(".")[0]) else None
 
 
 def resolve(app: Sphinx, env: Any, node: Any, contnode: Any) -> Any:

@@ -2,10 +2,9 @@
 A first fit: diamonds by clarity
 ================================
 
-What does a diamond cost, told from its weight and its proportions? Least squares serves the
-common clarities and misses the rarest, I1, by far. ``GroupDRONeuron`` takes clarity as the group
-and holds every clarity's error down. Clarity is not a feature: it only says for whom the price
-has to be right.
+We predict the price of a diamond from its weight and proportions. Least squares serves the common
+clarities and is far off on the rarest, I1. ``GroupDRONeuron`` takes clarity as the group and keeps
+the error of every clarity low. Clarity is not a feature: it only defines the groups.
 """
 
 # %%
@@ -25,8 +24,8 @@ clarity = stones["clarity"].to_numpy(dtype=str)
 held = np.random.default_rng(0).random(len(y)) < 0.3
 
 # %%
-# Two fits to the same rows. Both are linear in the features; they differ in what they ask for:
-# the smallest error on average, or on the worst group (a little softened, which ``nu`` is for).
+# Two fits to the same rows. Both are linear in the features; they differ in what they minimise:
+# the error on average, or on the worst group (softened a little by ``nu``).
 
 plain = LinearRegression().fit(X[~held], y[~held])
 robust = GroupDRONeuron("identity").fit(X[~held], y[~held], groups=clarity[~held])
@@ -63,10 +62,9 @@ ax.spines[["top", "right"]].set_visible(False)
 plt.show()
 
 # %%
-# **What to take away.** The worst group's error falls by much, and all the other grades pay a
-# part of it: the error over all stones rises. No fit of this shape has both. Whether the trade is
-# a good one is your decision; the fit makes it visible. The group weights say whom the fit leaned
-# on:
+# **What to take away.** The worst group's error falls a lot. All other grades pay part of it, and
+# the error over all stones rises. No linear fit has both. Whether the trade is worth it is your
+# decision; the fit makes it visible. The group weights show which groups the fit focused on:
 
 for grade, weight in zip(robust.groups_, robust.group_weights_, strict=True):
     print(f"{grade:<5}{weight:6.3f}")

@@ -2,10 +2,10 @@
 Choosing nu: wages by education
 ===============================
 
-``nu`` says how far the fit may lean towards the hardest group: 0 is the worst group alone,
+``nu`` controls how much weight the fit may put on the hardest group: 0 is the worst group alone,
 infinity the plain average. ``GroupDRONeuronCV`` tries a path of values, with and without clipped
-labels and reference risks, and lets held-out rows choose. Here are the wages of 3,000 men of the
-Mid-Atlantic states, one group per level of education.
+labels and reference risks, and lets held-out rows choose. The data: wages of 3,000 men in the
+Mid-Atlantic states, with one group per level of education.
 """
 
 import matplotlib.pyplot as plt
@@ -28,8 +28,9 @@ model = GroupDRONeuronCV("identity").fit(X, wage, groups=education)
 print(model.verdict_)
 
 # %%
-# The frontier has every candidate: the average over rows across, the worst group up, both held
-# out and drawn as root mean squares. Along a line ``nu`` falls from infinity to zero.
+# The frontier has every candidate: the average over rows on the x axis, the worst group on the y
+# axis, both held out and shown as root mean squares. Along a line ``nu`` falls from infinity to
+# zero.
 
 front = model.frontier_
 families = np.array(front.family)
@@ -52,8 +53,8 @@ ax.spines[["top", "right"]].set_visible(False)
 plt.show()
 
 # %%
-# The chosen family as a table, with what each step takes from the worst group and gives to the
-# average, against least squares:
+# The chosen family as a table: the gain on the worst group and the cost on average, relative to
+# least squares:
 
 print(f"{'nu':>8}{'worst':>8}{'average':>9}{'gain':>8}{'cost':>8}")
 for i in np.flatnonzero(families == families[best]):
@@ -63,8 +64,8 @@ for i in np.flatnonzero(families == families[best]):
 
 # %%
 # **What to take away.** Do not guess ``nu``. The frontier is steep at first and then flat: the
-# first steps away from least squares help the worst group and cost the average next to nothing,
-# the last ones cost more than they gain. The choice is made by the worst group alone; if the
-# average matters to you as well, take a point further up the line and hand its ``nu`` to
-# ``GroupDRONeuron``. Had no candidate been better than least squares, that would have been
-# chosen, and the verdict would say so.
+# first steps away from least squares help the worst group and cost almost nothing on average; the
+# last ones cost more than they gain. The worst group alone decides the choice. If the average also
+# matters to you, take a point further up the line and pass its ``nu`` to ``GroupDRONeuron``. If no
+# candidate had beaten least squares, the choice would be least squares, and the verdict would say
+# so.

@@ -2,11 +2,11 @@
 Reading a certificate: hours of work
 ====================================
 
-Every fit says what was proved about it. For a linear neuron the problem is convex and the
+Every fit reports what is proved about it. For a linear model the problem is convex and the
 certificate is a duality gap: no coefficients do better by more than that. For a ReLU it is not
-convex, and the certificate is a theorem's bound that rests on a sharpness ``c1``. Here both are
-read, on the hours that 753 married women worked in 1975, many of them none; the groups are those
-with and without young children, in a city and elsewhere.
+convex, and the certificate is a theorem's bound that depends on a sharpness ``c1``. This example
+reads both, on the hours that 753 married women worked in 1975 (many worked none). The groups: with
+and without young children, in a city and elsewhere.
 """
 
 import matplotlib.pyplot as plt
@@ -22,14 +22,14 @@ hours = women["hours"].to_numpy(dtype=float)
 groups = 2 * (women["kidslt6"].to_numpy() > 0) + women["city"].to_numpy()
 
 # %%
-# The linear neuron first. The certificate prints as a paragraph.
+# The linear model first. The certificate prints as a paragraph.
 
 linear = GroupDRONeuron("identity").fit(X, hours, groups=groups)
 print(linear.certificate_)
 
 # %%
-# Hold it against what it speaks of. We walk from the fit in two hundred random directions and
-# measure the risk again, by another function of the library. None comes below the proved floor.
+# Check it. We move away from the fit in two hundred random directions and measure the risk with
+# another function of the library. It never falls below the proved floor.
 
 certificate = linear.certificate_
 floor = certificate.risk - certificate.duality_gap
@@ -47,8 +47,8 @@ print(f"{moved[1]:.0f} hours away the lowest risk is {nearest:.6f} times the fit
 print(f"the proved floor is {floor / certificate.risk:.15f} times the fit's")
 
 # %%
-# Now the ReLU, which knows that nobody works less than no hours. Its certificate makes no claim
-# of global optimality. It gives a distance to any minimiser, which depends on the sharpness.
+# Now the ReLU, which never predicts negative hours. Its certificate does not claim global
+# optimality. It bounds the distance to any minimiser, depending on the sharpness.
 
 relu = GroupDRONeuron("relu").fit(X, hours, groups=groups)
 print(relu.certificate_)
@@ -62,21 +62,21 @@ left.plot(moved, np.transpose(walks), color="#1f6feb", lw=0.5, alpha=0.4)
 left.axhline(floor / certificate.risk, color="#b3261e", ls="--", label="proved floor")
 left.plot(0, 1, "o", color="#1f6feb", label="the fit", clip_on=False, zorder=3)
 left.set(xlabel="change of the predictions, hours", ylabel="risk, relative to the fit's")
-left.set_title("Linear: every way leads up", fontsize=11)
+left.set_title("Linear: the risk rises in every direction", fontsize=11)
 right.plot(sharpness, bounds, color="#1f6feb", label="the theorem's bound")
 right.plot(relu.certificate_.c1, relu.certificate_.returned_bound, "o", color="#1f6feb",
-           label="at the sharpness met in this run")  # fmt: skip
+           label="at the sharpness measured in this run")  # fmt: skip
 right.axhline(hours.std(), color="#8a8f98", ls=":", label="spread of the labels")
 right.set(xscale="log", yscale="log", xlabel="sharpness c1")
 right.set_ylabel("distance to a minimiser, hours")
-right.set_title("ReLU: a bound that is true, and wide", fontsize=11)
+right.set_title("ReLU: a valid but wide bound", fontsize=11)
 for ax in (left, right):
     ax.legend(frameon=False)
     ax.spines[["top", "right"]].set_visible(False)
 plt.show()
 
 # %%
-# **What to take away.** With the identity the certificate is a proof: the fit is the minimum, up
-# to rounding. With a ReLU compare the bound with the spread of the labels, as the certificate's
-# last sentence does: a bound above it is true and tells you little. Either way you know which you
-# have.
+# **What to take away.** For a linear model the certificate is a proof: the fit is the minimum, up
+# to rounding. For a ReLU, compare the bound with the spread of the labels, as the certificate's
+# last sentence does: a wider bound is true but not informative. Either way you know which case
+# you have.

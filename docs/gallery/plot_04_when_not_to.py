@@ -1,10 +1,10 @@
 """
-When not to: delays of flights by carrier
-=========================================
+When not to: flight delays by carrier
+=====================================
 
-A worst-group fit follows its worst group wherever that leads, noise included. The delays of
-flights out of New York have heavy tails, and the timetable cannot foretell them. ``diagnose``
-says so beforehand; held-out flights agree with it.
+A worst-group fit follows its worst group, noise included. The delays of flights out of New York
+have heavy tails, and the timetable does not predict them. ``diagnose`` warns beforehand, and
+held-out flights confirm it.
 """
 
 import math
@@ -34,16 +34,17 @@ X = np.column_stack(
 delay = flights["arr_delay"].to_numpy(dtype=float)
 
 # %%
-# The diagnosis looks at each carrier. Of interest here: how much of a carrier's loss its worst
-# hundredth of flights carries (8 % if errors were normal), and how much of it is noise.
+# The diagnosis looks at each carrier. Two figures matter here: the share of a carrier's loss that
+# comes from its worst hundredth of flights (8 % if errors were normal), and the share that is
+# noise.
 
 found = diagnose(X, delay, carrier, activation="identity")
 for sentence in found.advice:
     print("-", sentence)
 
 # %%
-# Three fits, judged on flights held out: least squares, the worst group alone (``nu = 0``), and
-# what cross-validation chooses.
+# Three fits, compared on held-out flights: least squares, the worst group alone (``nu = 0``), and
+# the choice of cross-validation.
 
 held = np.random.default_rng(0).random(len(delay)) < 0.3
 fits = {
@@ -67,19 +68,19 @@ left.barh([group.label for group in groups], shares, color="#8a8f98")
 left.axvline(25, color="#b3261e", ls="--", lw=1.2, label="limit of the diagnosis")
 left.axvline(9, color="#444", ls=":", lw=1.2, label="normal errors")
 left.set(xlabel="share of the loss in the worst hundredth of flights, %")
-left.set_title("A few flights decide", fontsize=11)
+left.set_title("A few flights dominate the loss", fontsize=11)
 left.legend(frameon=False, loc="lower right")
 bars = right.bar(list(worst), list(worst.values()), width=0.6,
                  color=["#8a8f98", "#b3261e", "#1f6feb"])  # fmt: skip
 right.bar_label(bars, fmt="%.1f")
 right.set(ylabel="held-out error of the worst carrier, minutes")
-right.set_title("and a fit to the worst group follows them", fontsize=11)
+right.set_title("and a worst-group fit follows them", fontsize=11)
 for ax in (left, right):
     ax.spines[["top", "right"]].set_visible(False)
 plt.show()
 
 # %%
-# **What to take away.** Ask ``diagnose`` first. Where it says that labels have heavy tails, or
-# that the worst group's loss is all noise, ``nu = 0`` can do harm, as it does here.
-# ``GroupDRONeuronCV`` tries clipped labels and reference risks beside it, and keeps the plain
-# average where none of them pays; the little it gains here is all there is to gain.
+# **What to take away.** Run ``diagnose`` first. If labels have heavy tails, or the worst group's
+# loss is all noise, ``nu = 0`` can do harm, as it does here. ``GroupDRONeuronCV`` also tries
+# clipped labels and reference risks, and keeps the plain average if nothing pays. Its small gain
+# here is all there is to gain.

@@ -2,10 +2,10 @@
 Corrupted labels: prices in cents
 =================================
 
-A worst-group fit has an enemy that least squares fears less: wrong labels. They make a group look
-hard, and the fit leans on it. We spoil the training prices of a share of the diamonds of one
-clarity, VS1, in two ways, and judge on clean ones. Prices that slipped into cents are absurd and
-can be clipped; prices that are wrong but look right cannot.
+Wrong labels hurt a worst-group fit more than least squares: they make a group look hard, and the
+fit focuses on it. We corrupt the training prices of some diamonds of one clarity, VS1, in two
+ways, and evaluate on clean prices. Prices entered in cents are absurd and can be clipped; prices
+that are wrong but plausible cannot.
 """
 
 import matplotlib.pyplot as plt
@@ -23,11 +23,11 @@ clarity = stones["clarity"].to_numpy(dtype=str)
 rng = np.random.default_rng(0)
 held = rng.random(len(y)) < 0.3
 luck = rng.random(len(y))
-MOST = 20_000.0  # dollars: no stone in this trade is dearer
+MOST = 20_000.0  # dollars: no stone in this table costs more
 
 # %%
 # Least squares, GLMtron (the average loss of a ReLU by surrogate gradients), and two robust fits.
-# ``truncate`` clips labels to what is possible at all; that much one knows of prices.
+# ``truncate`` clips labels to the largest possible price.
 
 methods = {
     "least squares": lambda: AverageNeuron("identity"),
@@ -71,7 +71,7 @@ for ax, way in zip(axes, spoil, strict=True):
         ax.plot(100 * np.array(shares), errors[way, name], label=name, **look)
     ax.set_xscale("symlog", linthresh=0.2)
     ax.set_xticks([0, 0.2, 1, 5, 20], ["0", "0.2", "1", "5", "20"])
-    ax.set(yscale="log", xlabel="share of VS1 stones with a spoiled price, %")
+    ax.set(yscale="log", xlabel="share of VS1 stones with a wrong price, %")
     ax.yaxis.set_major_formatter("{x:,.0f}")
     ax.yaxis.set_minor_formatter("{x:,.0f}" if ax is axes[1] else NullFormatter())
     ax.set_title(way.capitalize(), fontsize=11)
@@ -81,8 +81,8 @@ axes[0].legend(frameon=False)
 plt.show()
 
 # %%
-# **What to take away.** A few absurd labels ruin a worst-group fit sooner than least squares:
-# give ``truncate`` a level beyond which no label can be true, and it stands far more of them than
-# either. Against labels that are wrong but possible truncation does nothing: up to about a tenth
-# of the group the robust fit is still the better one, and beyond that it is led astray where
-# least squares is not. Robust to groups is not robust to a spoiled group.
+# **What to take away.** A few absurd labels ruin a worst-group fit sooner than least squares. Set
+# ``truncate`` to a level that no true label exceeds, and the fit tolerates far more of them than
+# either. Truncation does nothing against labels that are wrong but possible: up to about a tenth of
+# the group the robust fit is still better, and beyond that it fails where least squares does not.
+# Robustness to groups is not robustness to a corrupted group.

@@ -3,9 +3,9 @@ Honest intervals: exams by school
 =================================
 
 The risk of a group with ten rows is a guess. ``risk_intervals`` gives each group's held-out risk
-with an interval that allows for few rows and for the skewness of squared errors, and one for the
-worst group that allows for having looked for it. Here: exam scores of 4,059 pupils in 65 London
-schools, from 2 to 198 pupils each.
+with an interval that accounts for few rows and for the skewness of squared errors. The interval for
+the worst group also accounts for the search. The data: exam scores of 4,059 pupils in 65 London
+schools, with 2 to 198 pupils each.
 """
 
 import matplotlib.pyplot as plt
@@ -22,8 +22,8 @@ score = pupils["normexam"].to_numpy()
 school = pupils["school"].to_numpy()
 
 # %%
-# Any model's predictions will do, as long as their rows were held out: here those of least
-# squares, each from a fit to the other nine tenths.
+# Predictions of any model work, as long as they are for held-out rows. Here they come from least
+# squares, fitted to the other nine tenths of the pupils.
 
 predicted = cross_val_predict(LinearRegression(), X, score, cv=10)
 found = risk_intervals(score, predicted, groups=school)
@@ -35,7 +35,8 @@ for what, i in (("lowest", by_risk[0]), ("highest", by_risk[-1]), ("most pupils"
 print(f"the worst school, whichever it is: {found.worst}")
 
 # %%
-# One line per school, smallest first. Arrows leave the picture: with two pupils nothing is known.
+# One line per school, smallest first. Arrows mark intervals that extend beyond the plot: two pupils
+# tell nothing.
 
 overall = np.mean((score - predicted) ** 2)
 clear = found.low > overall
@@ -70,7 +71,7 @@ print(f"Estimates of schools with fewer than 30 pupils: {found.values[found.size
 
 # %%
 # **What to take away.** A ranking by estimates has the smallest schools at both ends. The
-# interval for the worst school has no upper end, because of the one with two pupils nothing is
-# known. Look at intervals before training for the worst group: where that is a handful of rows, a
-# min-max fit may follow chance. ``GroupDRONeuronCV`` has such intervals for the fit it chose, in
-# ``intervals_``.
+# interval for the worst school has no upper bound, because nothing is known about the one with
+# two pupils. Look at intervals before you train for the worst group: if that is a handful of
+# rows, a min-max fit may follow chance. ``GroupDRONeuronCV`` has such intervals for its choice,
+# in ``intervals_``.

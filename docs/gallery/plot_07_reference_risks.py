@@ -3,9 +3,9 @@ Reference risks: a group that cannot be helped
 ==============================================
 
 Incomes of people with a graduate degree vary far more than those of others, and age, year and
-occupation do not tell why. A worst-group fit sees the largest error and lets others pay for it.
-``reference`` subtracts what a fit to the group alone would leave, so that groups are compared by
-what is avoidable. Incomes from the American General Social Survey.
+occupation do not explain why. A worst-group fit focuses on the largest error, and other groups pay
+for it. ``reference`` subtracts the error that a fit to the group alone would leave, so groups are
+compared by what is avoidable. The data: incomes from the American General Social Survey.
 """
 
 import math
@@ -25,7 +25,7 @@ held = np.random.default_rng(0).random(len(income)) < 0.3
 train = X[~held], income[~held], education[~held]
 
 # %%
-# The diagnosis has each group's noise floor: the risk of a neuron of its own, freed of its
+# The diagnosis has each group's noise floor: the risk of a neuron fitted to it alone, corrected for
 # optimism.
 
 floors = {
@@ -49,8 +49,8 @@ for level in levels:
     print(f"{level:<24}{floors[level] ** 0.5:>8.1f}{shown}")
 
 # %%
-# The marks show what a fit to the group alone would leave. They were measured on the training
-# rows, so that held-out errors can lie on either side.
+# The marks show the noise floors. They were measured on the training rows, so held-out errors can
+# be on either side.
 
 colours = ["#8a8f98", "#a9c9fb", "#1f6feb"]
 places = np.arange(len(levels))
@@ -62,7 +62,7 @@ ax.hlines([floors[level] ** 0.5 for level in levels], places - 0.42, places + 0.
           lw=1.8, label="noise floor")  # fmt: skip
 ax.set_xticks(places, [level.replace("Than ", "than\n") for level in levels])
 ax.set(ylabel="held-out error of income, thousand $")
-ax.set_title("Others pay for the graduates, unless noise is taken off", fontsize=11)
+ax.set_title("Others pay for the graduates, unless noise is subtracted", fontsize=11)
 ax.legend(frameon=False, loc="upper left")
 ax.spines[["top", "right"]].set_visible(False)
 plt.show()
@@ -76,7 +76,7 @@ for name in list(fits)[1:]:
     print(f"{name}: " + ", ".join(f"{group} {weight:.2f}" for group, weight in pairs))
 
 # %%
-# **What to take away.** The largest error is not the largest wrong. Without reference risks all
-# the weight goes to the graduates, whose error hardly moves, while that of others grows. With
-# them the weight is spread out, and least squares turns out to have been nearly right: here
-# robustness has little to give.
+# **What to take away.** The largest error is not always the most avoidable one. Without reference
+# risks, all the weight goes to the graduates; their error hardly moves, while that of others
+# grows. With them, the weight is spread out, and least squares turns out to be nearly right:
+# robustness has little to offer here.

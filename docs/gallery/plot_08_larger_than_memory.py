@@ -2,9 +2,9 @@
 Larger than memory: flights from Parquet files
 ==============================================
 
-``fit`` takes files in place of arrays and reads them a chunk at a time, as often as it needs to.
-Here the flights out of New York in the first half of 2013 are written month by month to a
-temporary folder, and the fit from the files is held against the one in memory.
+``fit`` accepts files in place of arrays and reads them a chunk at a time, as often as it needs.
+This example writes the flights out of New York in the first half of 2013 to a temporary folder,
+month by month, and compares the fit from the files with the fit in memory.
 """
 
 from pathlib import Path
@@ -31,8 +31,8 @@ table["carrier"] = flights["carrier"].astype(str)
 memory = GroupDRONeuron("identity").fit(table[features], table["air_time"], groups=table["carrier"])
 
 # %%
-# Then from six files. ``Parquet`` takes a file, a folder or a list; features are all columns that
-# are neither labels nor groups. ``chunk_rows`` is small here so that there is something to see.
+# Then from six files. ``Parquet`` takes a file, a folder or a list; all columns except labels and
+# groups are features. ``chunk_rows`` is small here so that there are several chunks.
 
 CHUNK = 16_384
 with TemporaryDirectory() as folder:
@@ -71,6 +71,5 @@ for ax in (left, right):
 plt.show()
 
 # %%
-# **What to take away.** Nothing changes but the first argument. Files cost time, not accuracy,
-# and a long fit can be stopped and resumed with ``checkpoint=``. Rows that fit in memory belong
-# there.
+# **What to take away.** Only the first argument changes. Files cost time, not accuracy, and a long
+# fit can be stopped and resumed with ``checkpoint=``. If rows fit in memory, load them.

@@ -2,8 +2,8 @@
 Weights along the iterations: KL and chi-squared
 ================================================
 
-The fit is a game: the neuron lowers the loss, the group weights move to where it is high. How
-they move is the divergence's doing. KL multiplies weights, so that none is ever zero; chi-squared
+A fit is a game: the neuron lowers the losses, and the group weights move to where losses are high.
+The divergence determines how they move. KL multiplies weights, so none is ever zero; chi-squared
 adds to them and can drop a group altogether. ``history_`` has every step, here for the price of
 diamonds by clarity.
 """
@@ -20,9 +20,8 @@ price = stones["price"].to_numpy(dtype=float) / 1000
 clarity = stones["clarity"].to_numpy(dtype=str)
 
 # %%
-# ``polish=False`` leaves Algorithm 1 to itself, and a small ``tol`` makes it go on until the
-# weights have settled, so that the whole way can be seen; by default it stops early and a descent
-# on the risk itself does the rest.
+# With ``polish=False`` and a small ``tol``, Algorithm 1 runs until the weights have settled, so the
+# whole path is visible. By default it stops early, and descent on the risk itself does the rest.
 
 fits = {}
 for divergence in ("kl", "chi2"):
@@ -38,8 +37,7 @@ for (divergence, nu), model in fits.items():
           f"{np.sum(last == 0)} weights are zero; worst error {worst:,.0f} $")  # fmt: skip
 
 # %%
-# Stacked, so that the height of a band is a weight. Clarities from the clearest to the least
-# clear.
+# Stacked: the height of a band is a weight. Clarities go from the clearest to the least clear.
 
 grades = ["IF", "VVS1", "VVS2", "VS1", "VS2", "SI1", "SI2", "I1"]
 order = [list(model.groups_).index(grade) for grade in grades]
@@ -61,7 +59,7 @@ fig.legend(handles[::-1], labels[::-1], loc="outside right center", title="clari
 plt.show()
 
 # %%
-# **What to take away.** A smaller ``nu`` lets the weights go further from the uniform mixture:
-# the two grades at the ends of the scale, whose prices want to be different, take most of it.
-# Chi-squared holds them back more at the same ``nu``, and where it lets go it sets weights to
-# zero; KL keeps a little everywhere. The worst group's error differs little between the four.
+# **What to take away.** A smaller ``nu`` lets the weights move further from the uniform mixture:
+# the two grades at the ends of the scale, whose prices conflict most, take most of the weight. At
+# the same ``nu``, chi-squared moves them less; with a small ``nu`` it sets some weights to zero,
+# while KL keeps a little everywhere. The worst group's error differs little between the four.

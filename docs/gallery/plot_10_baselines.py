@@ -2,9 +2,9 @@
 Ours and others: one table, eight methods
 =========================================
 
-``counterpoise.baselines`` has what people use instead, as estimators with the same interface:
-GLMtron, GroupDRO by exponentiated gradient, primal extrapolation, tilted risk, CVaR over groups,
-chi-squared DRO over rows and more. Here they price the houses of Ames, Iowa, with the type of
+``counterpoise.baselines`` has other methods as estimators with the same interface: GLMtron,
+GroupDRO by exponentiated gradient, primal extrapolation, tilted risk, CVaR over groups,
+chi-squared DRO over rows and more. Here they predict house prices in Ames, Iowa, with the type of
 building as the group, over five splits.
 """
 
@@ -29,7 +29,7 @@ price = houses["Sale_Price"].to_numpy(dtype=float) / 1000  # thousands of dollar
 kind = houses["Bldg_Type"].to_numpy(dtype=str)
 
 # %%
-# All with their default settings, except for the tilt, which is in units of one over the loss.
+# All methods use their defaults, except for the tilt, which is in units of one over the loss.
 
 methods = {
     "least squares": AverageNeuron("identity"),
@@ -56,7 +56,7 @@ for name, errors in found.items():
     print(f"{name:<24}{errors[:, 0].mean():>12.1f}{errors[:, 1].mean():>12.1f}")
 
 # %%
-# Lines go from the error over all houses to that of the worst type; the fainter marks are splits.
+# Lines join the error over all houses and that of the worst type; faint marks are single splits.
 
 names = sorted(found, key=lambda name: -found[name][:, 1].mean())
 fig, ax = plt.subplots(figsize=(8.5, 4.8), layout="constrained")
@@ -77,8 +77,8 @@ ax.spines[["top", "right"]].set_visible(False)
 plt.show()
 
 # %%
-# Why does chi-squared DRO over rows do so badly? It leans on the rows that fit worst, and a few
-# houses of more than 4,000 square feet fit no line at all. Without them:
+# Why does chi-squared DRO over rows do so badly? It puts weight on the rows with the largest
+# errors, and a few houses of more than 4,000 square feet fit no line at all. Without them:
 
 usual = houses["Gr_Liv_Area"].to_numpy() < 4000
 for rows in (np.full(len(price), True), usual):
@@ -87,8 +87,8 @@ for rows in (np.full(len(price), True), usual):
     print(f"{rows.sum():,} houses: error of {error:.1f} thousand $ on the rows of the fit")
 
 # %%
-# **What to take away.** Knowing the groups is what matters: all methods that use them bring the
-# worst type down, and they end close together. What ours adds on so small a table is less a lower
-# error than a certificate:
+# **What to take away.** Knowing the groups is what matters: all methods that use them lower the
+# worst type's error, and they end close together. On such a small table, our advantage is less a
+# lower error than a certificate:
 
 print(methods["group DRO (ours)"].certificate_)

@@ -2,9 +2,9 @@
 In a scikit-learn pipeline: categories, routing, scoring
 ========================================================
 
-``GroupDRONeuron`` is a scikit-learn regressor. Categories are one-hot encoded in front of it,
-``groups`` is routed to it as metadata, and ``worst_group_risk`` makes a scorer like any other.
-The prices of 2,930 houses in Ames, Iowa, judged by type of building.
+``GroupDRONeuron`` is a scikit-learn regressor. A pipeline can one-hot encode categories in front of
+it, ``groups`` is routed to it as metadata, and ``worst_group_risk`` makes a scorer like any other.
+The data: prices of 2,930 houses in Ames, Iowa, grouped by type of building.
 """
 
 import matplotlib.pyplot as plt
@@ -26,8 +26,8 @@ price = houses["Sale_Price"].to_numpy(dtype=float) / 1000  # thousands of dollar
 kind = houses["Bldg_Type"].to_numpy(dtype=str)
 
 # %%
-# Metadata routing has to be enabled. The estimator and the scorer then ask for ``groups``, and
-# every fold hands them those of its own rows.
+# Metadata routing has to be enabled. The estimator and the scorer then request ``groups``, and
+# every fold passes the groups of its own rows.
 
 
 def prepare():
@@ -80,8 +80,7 @@ axes[0].set_ylabel("held-out error, thousand $ (root mean square)")
 plt.show()
 
 # %%
-# **What to take away.** ``set_fit_request(groups=True)`` on the neuron,
-# ``set_score_request(groups=True)`` on the scorer, ``params={"groups": ...}`` to
-# ``cross_validate``: no other line is particular to groups. Score the worst group on held-out
-# folds, never on the rows of the fit; and look at single folds, since the worst of a few small
-# groups is a noisy number.
+# **What to take away.** Three lines are specific to groups: ``set_fit_request(groups=True)`` on
+# the neuron, ``set_score_request(groups=True)`` on the scorer, and ``params={"groups": ...}`` for
+# ``cross_validate``. Score the worst group on held-out folds, never on training rows. Look at
+# single folds too, because the worst of a few small groups is a noisy number.

@@ -2,10 +2,10 @@
 In a PyTorch loop: digits with a rare eight
 ===========================================
 
-``GroupDROLoss`` takes the losses of examples and their groups, and gives back one number to
-differentiate; its weights follow the groups' losses. Here a softmax regression reads the
-handwritten digits that come with scikit-learn, of which we leave only ten eights to train on. The
-other eights are for testing.
+``GroupDROLoss`` takes the losses of examples and their groups, and returns one number to
+differentiate; its weights follow the groups' losses. Here a softmax regression classifies the
+handwritten digits of scikit-learn. We keep only ten eights for training; the others are for
+testing.
 """
 
 import matplotlib.pyplot as plt
@@ -24,7 +24,7 @@ y = torch.tensor(digits.target)
 
 
 def split(seed):
-    """Half of the images to train on, but for the eights, of which ten."""
+    """Half of the images for training, but only ten eights."""
     order = np.random.default_rng(seed).permutation(len(y))
     train, test = order[:900], order[900:]
     eights = train[digits.target[train] == 8]
@@ -32,11 +32,11 @@ def split(seed):
 
 
 # %%
-# Three losses. The average; groups counted alike for ever (rule "static"); and weights that move.
-# ``shares`` tells the loss how rare a group is, since most batches hold no eight at all.
+# Three losses: the average; equal weights for all groups (rule "static"); and weights that move.
+# ``shares`` tells the loss how rare each group is, because most batches have no eight at all.
 
 EPOCHS, SEEDS = 15, 3
-RULES = {"average loss": None, "groups alike": "static", "weights that move": "pd-kl"}
+RULES = {"average loss": None, "equal weights": "static", "moving weights": "pd-kl"}
 
 
 def train(rule, seed):
@@ -82,14 +82,14 @@ for (name, runs), colour in zip(found.items(), colours, strict=True):
 left.set(xlabel="epoch", ylabel="test accuracy on eights, %", ylim=(0, 100))
 left.set_title("The rare eight (bands: all seeds)", fontsize=11)
 right.set(xlabel="digit", ylabel="weight in the loss", ylim=(0, 0.25), xticks=range(10))
-right.set_title("What each digit counts for, at the end", fontsize=11)
+right.set_title("Weights at the end", fontsize=11)
 right.legend(frameon=False, loc="upper left")
 for ax in (left, right):
     ax.spines[["top", "right"]].set_visible(False)
 plt.show()
 
 # %%
-# **What to take away.** One line in the loop changes, and the eights are read far better, at
-# little cost to the others. But most of that comes from counting groups alike, which needs no
-# dual at all: here the weights that move hardly differ from it. Try the static rule first; moving
-# weights earn their place where groups differ in difficulty and not only in size.
+# **What to take away.** One line in the loop changes, and the eights are recognised far better,
+# at little cost to the others. But most of the gain comes from equal weights, which need no dual
+# at all; here moving weights hardly differ. Try the static rule first. Moving weights help where
+# groups differ in difficulty and not only in size.

@@ -2,10 +2,10 @@
 A language model's mixture: texts of the standard library
 =========================================================
 
-In pre-training, weights belong in the data: how often a domain is read. ``Steering`` moves them
-by the domains' held-out losses. Three domains that every Python has at hand, code, manual pages
-and names of Unicode characters; a network that guesses the next byte from the last six; and a
-mixture that starts out badly skewed.
+In pre-training, weights determine the data: how often each domain is read. ``Steering`` moves them
+by the domains' held-out losses. The three domains come with every Python: code, manual pages and
+names of Unicode characters. The model predicts the next byte from the last six, and the mixture
+starts badly skewed.
 """
 
 import json
@@ -50,8 +50,8 @@ validation = held_out(corpus, 64, limit=24)
 print("training bytes:", corpus.sizes("train"))
 
 # %%
-# A model as transformers have it, with ``.loss``; and one loop for all runs. ``observe`` hands
-# the domains' losses to the rule, and the new weights to the mixture.
+# A model with ``.loss``, as in transformers, and one loop for all runs. ``observe`` passes the
+# domains' losses to the rule, and the new weights to the mixture.
 
 
 class NextByte(torch.nn.Module):
@@ -86,12 +86,13 @@ def train(rule, start, steps=150, every=10, **options):
             steering.observe(*found, step=step)
             losses.append([found.losses[name] for name in DOMAINS])
         if step == steps:
-            return np.arange(every, steps + 1, every), np.array(losses), np.array(weights)
+            break
+    return np.arange(every, steps + 1, every), np.array(losses), np.array(weights)
 
 
 # %%
-# First uniform weights, whose final losses serve as references: what each domain can be expected
-# to reach. Then two runs from the skewed start: weights that stay, and weights that follow the
+# First, uniform weights. Their final losses serve as references: what each domain can be expected
+# to reach. Then two runs from the skewed start: fixed weights, and weights that follow the
 # excess.
 
 skewed = {"code": 0.9, "manual": 0.08, "names": 0.02}
@@ -125,7 +126,8 @@ for ax in (left, right):
 plt.show()
 
 # %%
-# **What to take away.** With fixed skewed weights the names are hardly learned. Weights that
-# follow the excess over the references take from code what the names need, and the worst domain's
-# loss comes near that of uniform weights; code pays a little. Uniform weights from the start are
-# better still for the worst: steering repairs a bad mixture, it does not beat a good one.
+# **What to take away.** With fixed skewed weights, the names are hardly learned. Weights that
+# follow the excess over the references move from code to names. The worst domain's loss then
+# comes close to that of uniform weights, and code pays a little. Uniform weights from the start
+# are even better for the worst domain: steering repairs a bad mixture, but does not beat a good
+# one.

@@ -2,9 +2,9 @@
 Nothing to gain: wages by region
 ================================
 
-Where a model errs by about as much in every group, a worst-group fit has little to give, and what
-it gains in training is lost on rows held out. ``GroupDRONeuronCV`` notices and returns least
-squares. Weekly wages of 28,155 American men in 1988, one group per region of the country.
+Where a model's error is about the same in every group, a worst-group fit has little to offer, and
+its gain in training is lost on held-out rows. ``GroupDRONeuronCV`` notices and returns least
+squares. The data: weekly wages of 28,155 American men in 1988, with one group per region.
 """
 
 import math
@@ -23,8 +23,8 @@ wage = men["wage"].to_numpy()
 region = men["region"].to_numpy(dtype=str)
 
 # %%
-# Twenty splits. Least squares and the worst group alone (``nu = 0``) are compared by the worst
-# region's error, once on the rows of the fit and once on those held out.
+# Twenty splits. We compare least squares and the worst group alone (``nu = 0``) by the worst
+# region's error, once on training rows and once on held-out rows.
 
 plain = GroupDRONeuron("identity", nu=math.inf, prior="rows")
 robust = GroupDRONeuron("identity", nu=0.0)
@@ -45,7 +45,7 @@ print(f"change of the worst region's error: {change[:, 0].mean():+.2f} % in trai
 print(f"lower on {np.sum(change[:, 0] < 0)} and {np.sum(change[:, 1] < 0)} of 20 splits")
 
 # %%
-# What does the cross-validated fit make of it?
+# What does cross-validation choose?
 
 chosen = GroupDRONeuronCV("identity").fit(X, wage, groups=region)
 print(chosen.verdict_)
@@ -66,7 +66,7 @@ for k in (0, 1):
     right.scatter(k + places, change[:, k], color="#1f6feb", s=28, alpha=0.8)
     right.hlines(change[:, k].mean(), k - 0.25, k + 0.25, color="#1f6feb", lw=3)
 right.axhline(0, color="#8a8f98", lw=2, label="least squares")
-right.set_xticks([0, 1], ["on the rows of the fit", "on rows held out"])
+right.set_xticks([0, 1], ["training rows", "held-out rows"])
 right.set(xlim=(-0.5, 1.5), ylabel="change of the worst region's error, %")
 right.set_title("nu = 0: a gain that does not carry over", fontsize=11)
 right.legend(frameon=False)
@@ -75,6 +75,5 @@ for ax in (left, right):
 plt.show()
 
 # %%
-# **What to take away.** A lower training risk of the worst group is what was asked for, not what
-# is gained: judge it on rows held out. If the verdict is that the plain average will do, believe
-# it.
+# **What to take away.** A lower worst-group risk on training rows is not yet a gain: evaluate it on
+# held-out rows. If the verdict is the plain average, believe it.

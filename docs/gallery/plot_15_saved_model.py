@@ -2,9 +2,9 @@
 A model on disk: save, load, look inside
 ========================================
 
-``model.save`` writes a folder of JSON and ``.npz``, without pickle; ``counterpoise.load`` brings
-the model back, to the bit, certificate and history included. What is damaged is refused. The model
-tells the air time of flights out of New York, one group per carrier.
+``model.save`` writes a folder of JSON and ``.npz``, without pickle. ``counterpoise.load`` restores
+the model to the bit, with its certificate and history, and refuses damaged files. The model here
+predicts the air time of flights out of New York, with one group per carrier.
 """
 
 import json
@@ -29,7 +29,7 @@ X, air_time = X.astype(float), flights["air_time"].to_numpy()
 model = counterpoise.GroupDRONeuron("identity").fit(X, air_time, groups=flights["carrier"])
 
 # %%
-# Save, look, load, compare. Then change one byte of the arrays, as a bad disk would.
+# Save, inspect, load, compare. Then change one byte of the arrays, as a bad disk would.
 
 with TemporaryDirectory() as folder:
     model.save(folder)
@@ -52,7 +52,7 @@ print("same certificate:", str(again.certificate_) == str(model.certificate_))
 print("damaged:", refusal)
 
 # %%
-# The model that came back knows its features by name, its groups, and whom it leaned on.
+# The restored model knows its features by name, its groups and their weights.
 
 reach = np.abs(again.coef_) * X.std().to_numpy()
 order = np.argsort(reach)
@@ -62,19 +62,19 @@ left.barh(again.feature_names_in_[order], again.coef_[order] * X.std().to_numpy(
 left.set(xscale="symlog", xlabel="minutes of air time per standard deviation of the feature")
 left.axvline(0, color="#444", lw=0.8)
 left.set_xticks([-1, 0, 1, 10, 100], ["-1", "0", "1", "10", "100"])
-left.set_title("What the model is made of", fontsize=11)
+left.set_title("Effect of each feature", fontsize=11)
 right.scatter(again.group_risks_**0.5, again.group_weights_, color="#1f6feb", s=36)
 for name, risk, weight in zip(again.groups_, again.group_risks_, again.group_weights_, strict=True):
     if weight > 0.05:
         right.annotate(name, (risk**0.5, weight), xytext=(-8, 0), textcoords="offset points",
                        ha="right", va="center")  # fmt: skip
 right.set(xlabel="error of the carrier, minutes", ylabel="its weight in the fit", xlim=(0, None))
-right.set_title("and whom it leans on", fontsize=11)
+right.set_title("Weight of each carrier", fontsize=11)
 for ax in (left, right):
     ax.spines[["top", "right"]].set_visible(False)
 plt.show()
 
 # %%
-# **What to take away.** A stored model is text and arrays that any program can read, and it is the
-# same model. The rows are not in it: ask for ``diagnose_`` before saving. From a shell,
-# ``counterpoise fit`` writes such folders and ``counterpoise predict`` reads them.
+# **What to take away.** A stored model is text and arrays that any program can read. It does not
+# contain the rows, so ask for ``diagnose_`` before you save. On the command line, ``counterpoise
+# fit`` writes such folders and ``counterpoise predict`` reads them.

@@ -19,8 +19,8 @@ from .dual.divergences import CVaR as CVaR
 from .dual.divergences import Divergence as Divergence
 from .dual.divergences import risk as risk
 from .estimators.cross_validation import GroupDRONeuronCV as GroupDRONeuronCV
+from .estimators.cross_validation import frontier as frontier
 from .estimators.frontier import Frontier as Frontier
-from .estimators.frontier import frontier as frontier
 from .estimators.neuron import GroupDRONeuron as GroupDRONeuron
 from .reweight.reweighter import Reweighter as Reweighter
 from .reweight.reweighter import ReweightWarning as ReweightWarning

@@ -108,7 +108,7 @@ def test_units_of_labels_and_weights_do_not_matter(unit):
 
 
 def test_missing_numbers_and_rows_are_errors():
-    with pytest.raises(ValueError, match="NaN or infinity"):
+    with pytest.raises(ValueError, match="NaN and infinity"):
         risk_intervals([1.0, math.nan], [0.0, 0.0], groups=None)
     with pytest.raises(ValueError, match="no rows"):
         risk_intervals([], [], groups=[])

@@ -116,7 +116,7 @@ def test_crossed_groups_stay_apart():
     [
         ([1.5, 2.0], r"'g' holds numbers that are not whole, such as 1.5.*bins.*'g_bin'"),
         ([[1], [2]], r"group column 'g' holds list.*text or whole numbers"),
-        (np.array(["2020-01-01"] * 2, dtype="M8[D]"), r"group column 'g' holds dates; .*months"),
+        (np.array(["2020-01-01"] * 2, dtype="M8[D]"), r"group column 'g' holds dates; .*the month"),
         ([1e300, 2.0], r"'g' holds numbers that are not whole"),
     ],
 )

@@ -326,6 +326,7 @@ def ranks(tmp_path_factory):
     return [torch.load(f"{out}.{rank}", weights_only=True) for rank in (0, 1)]
 
 
+@pytest.mark.distributed
 @pytest.mark.parametrize("task", ["ddp", "ddp_accumulated", "fsdp"])
 def test_two_processes_are_one(ranks, task):
     net, loss = model(), criterion()
@@ -402,6 +403,7 @@ def test_stray_groups_are_errors_in_eval_mode_too():
         criterion(torch.tensor([3.0, 5.0]), torch.tensor([0, 7]))
 
 
+@pytest.mark.slow
 def test_example_tabulates_and_draws(tmp_path, capsys, monkeypatch):
     spec = importlib.util.spec_from_file_location("spurious", ROOT / "examples" / "spurious.py")
     spurious = importlib.util.module_from_spec(spec)

@@ -131,7 +131,7 @@ class Activation:
         raise ValueError(f"activation {self.name!r} has no kink to round")
 
     def config(self) -> dict[str, object] | None:
-        """What :func:`from_config` needs to make it again; None if only Python code can."""
+        """What `from_config` needs to make it again; None if only Python code can."""
         return None
 
     def on_tensor(self, z: Tensor) -> tuple[Tensor, Tensor] | None:

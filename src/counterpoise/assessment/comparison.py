@@ -154,7 +154,7 @@ def compare_on_rows(
     averages = [float(part.mass @ part.mean / part.mass.sum()) for part in found]
     intervals = [intervals_of(part.moments(), labels, level) for part in found]
     return RiskComparison(
-        how="the rows of the fit, which favors it if they are few",
+        how="the rows of the fit, which favor it if they are few",
         held_out=False,
         plain=intervals[0],
         ours=intervals[1],

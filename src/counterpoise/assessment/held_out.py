@@ -1,4 +1,4 @@
-"""Held-out losses of candidates, and the choice among them. Pure: sums in, a choice out."""
+"""Held-out losses of candidates, and the choice among them: sums in, a choice out."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ import numpy as np
 
 Array = np.ndarray
 
-# A candidate replaces the plain average only if it does better on this share of the folds, and by
-# this share of the risk on the whole.
+# A candidate replaces the plain average only if it is better on this share of the folds, and by
+# this share of the risk overall.
 NEEDED_WINS, NEEDED_GAIN = 0.8, 0.01
-# A fold whose worst-group risk is so many times the usual one is worth a word.
+# A fold is reported if its worst-group risk is this many times the median.
 STRIKING = 3.0
 
 
 def stratified_folds(codes: Array, n_groups: int, n_folds: int, rng: np.random.Generator) -> Array:
-    """For every row, the fold that holds it out: each group is dealt out evenly.
+    """The fold that holds out each row; every group is spread evenly over the folds.
 
-    A group's only row is never held out (-1): without it the group would be gone.
+    A group's only row is never held out (-1), because the group would be missing without it.
     """
     fold = np.empty(len(codes), dtype=np.int64)
     order = np.argsort(codes, kind="stable")
     start = 0
     for size in np.bincount(codes, minlength=n_groups):
         rows = rng.permutation(order[start : start + size])
-        # Small groups begin anywhere, or the first folds would hold all their rows.
+        # Small groups start at a random fold, or the first folds would hold all their rows.
         dealt = (np.arange(size) + rng.integers(n_folds)) % n_folds
         fold[rows] = dealt if size > 1 else -1
         start += size
@@ -38,18 +38,18 @@ def stratified_folds(codes: Array, n_groups: int, n_folds: int, rng: np.random.G
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Losses of ``C`` candidates on rows that they were not fitted to.
+    """Losses of ``C`` candidates on held-out rows.
 
     Attributes
     ----------
     sums : array of shape (F, C, K)
-        Weighted losses of the rows each fold held out, added up by group.
+        Sums of the weighted losses of the rows that each fold held out, by group.
     totals : array of shape (F, K)
-        The weights of these rows; a group may be missing from a fold.
+        Sums of the weights of these rows; a group may be missing from a fold.
     repeats : int
-        The folds are those of so many independent partitions, one after another.
+        Number of independent partitions; their folds follow one another.
     floor : float
-        Risks below this are as good as zero.
+        Risks below this count as zero.
     """
 
     sums: Array
@@ -62,7 +62,7 @@ class HeldOut:
         return len(self.sums)
 
     def worst(self, folds: Sequence[int]) -> Array:
-        """Every candidate's risk on the worst group of these folds together: shape (C,)."""
+        """Risk of every candidate on the worst group of these folds together: shape (C,)."""
         chosen = list(folds)
         totals = self.totals[chosen].sum(axis=0)
         seen = totals > 0
@@ -76,12 +76,12 @@ class HeldOut:
 
     @cached_property
     def scores(self) -> Array:
-        """The usual held-out worst-group risk of every candidate.
+        """The typical held-out worst-group risk of every candidate.
 
-        The geometric mean over folds, averaged (in logarithms) with that over pairs of folds.
-        Logarithms, because one row that should not be there can raise the risk of the fold that
-        holds it a hundredfold, for reasons that say nothing about the candidates; pairs, because
-        the worst of many small groups is noise more often than not.
+        The geometric mean over folds, averaged in logarithms with that over pairs of folds.
+        Logarithms limit the influence of a single corrupted row, which can raise the risk of its
+        fold a hundredfold. Pairs of folds are less noisy, because the worst of many small groups
+        is often chance.
         """
         singles = np.log(self.fold_worst).mean(axis=0)
         pairs = [np.log(self.worst(pair)) for pair in self._pairs()]
@@ -89,14 +89,16 @@ class HeldOut:
 
     @property
     def errors(self) -> Array:
-        """Standard errors of ``scores``, from the spread over folds. Repeats deal the same rows
-        out again: they steady the score, but are no new rows."""
+        """Standard errors of ``scores``, from the spread over folds.
+
+        Repeats use the same rows again: they make the score steadier, but add no rows.
+        """
         spread = np.log(self.fold_worst).std(axis=0, ddof=1)
         return self.scores * spread / np.sqrt(self.n_folds // self.repeats)
 
     @property
     def group_risks(self) -> Array:
-        """Mean held-out loss of every candidate in every group: (C, K); NaN if never held out."""
+        """Mean held-out loss of every candidate in every group: (C, K); NaN without rows."""
         totals = self.totals.sum(axis=0)
         out = np.full(self.sums.shape[1:], np.nan)
         np.divide(self.sums.sum(axis=0), totals, out=out, where=totals > 0)
@@ -119,8 +121,10 @@ class HeldOut:
                 yield repeat * per + a, repeat * per + b
 
     def choose(self, average: int = 0) -> Choice:
-        """The candidate of lowest score among those that steadily beat the ``average`` one; that
-        itself if there is none."""
+        """The candidate with the lowest score among those that reliably beat the ``average`` one.
+
+        If there is none, the ``average`` itself.
+        """
         wins = np.array([self.wins(c, average) for c in range(len(self.scores))])
         pays = self.scores <= (1.0 - NEEDED_GAIN) * self.scores[average]
         pays &= wins >= NEEDED_WINS * self.n_folds
@@ -133,9 +137,12 @@ class HeldOut:
 
 
 class Choice(NamedTuple):
-    """What was chosen and what scored best; of the one to be spoken of (the chosen or, if that is
-    the average, the best) on how many folds it beats the average, and how many folds are
-    strikingly worse than the usual one."""
+    """A choice among candidates.
+
+    ``spoken`` is the candidate to report on: the chosen one or, if that is the average, the best.
+    ``wins`` counts the folds on which it beats the average, and ``striking`` the folds that are far
+    worse than the median.
+    """
 
     chosen: int
     best: int

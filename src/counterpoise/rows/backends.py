@@ -35,10 +35,10 @@ class FittedNeuron(Protocol):
     intercept_: float
     activation_: Activation
 
-    def _scores(self, X: Any) -> Array:
+    def scores(self, X: Any) -> Array:
         """Predictions of rows in memory."""
 
-    def _wide_enough(self, X: Any) -> Any:
+    def check_width(self, X: Any) -> Any:
         """``X``, if it has as many features as the fit had."""
 
 
@@ -66,7 +66,7 @@ class Backend:
 
     def predict(self, X: Any, model: FittedNeuron) -> Any:
         """Predict the rows where they are."""
-        return model._scores(model._wide_enough(X))
+        return model.scores(model.check_width(X))
 
     def feature_names(self, X: Any, roles: Sequence[object]) -> Sequence[str] | None:
         """Names of the features, if the rows have them; ``roles`` may name other columns."""
@@ -119,7 +119,7 @@ class SourceBackend(Backend):
         return ChunkedEngine(X, activation, intercept=intercept, centred=centred, progress=progress)
 
     def predict(self, X: Any, model: FittedNeuron) -> Array:
-        return np.concatenate([model._scores(model._wide_enough(chunk[0])) for chunk in X])
+        return np.concatenate([model.scores(model.check_width(chunk[0])) for chunk in X])
 
 
 class DaskBackend(Backend):
@@ -144,7 +144,7 @@ class DaskBackend(Backend):
 
         names = getattr(model, "feature_names_in_", None)
         by_name = names is not None and hasattr(X, "columns")
-        return predict(X if by_name else model._wide_enough(X), model._scores, names)
+        return predict(X if by_name else model.check_width(X), model.scores, names)
 
     def feature_names(self, X: Any, roles: Sequence[object]) -> Sequence[str] | None:
         if not hasattr(X, "columns"):

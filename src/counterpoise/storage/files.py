@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and a folder that one process writes at a time."""
+"""Files that are complete or absent, and folders that one process writes at a time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PROBE = 1 << 16
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a file such that a crash leaves the old one or the new one."""
+    """Write a file so that a crash leaves either the old or the new one."""
     write_text(path, json.dumps(value, indent=2) + "\n")
 
 
@@ -45,15 +45,17 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 def draft_of(path: Path) -> Path:
-    """Where a file is written before it gets its name; no other process writes there."""
+    """A temporary name beside a file, which no other process uses."""
     return path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
 
 
 def read_json(
-    path: Path, kind: str, version: int, remedy: str = "make it anew, or give another"
+    path: Path, kind: str, version: int, remedy: str = "write it again, or give another"
 ) -> dict[str, Any]:
-    """What ``write_json`` wrote, of the kind and version that are asked for; errors end with the
-    remedy."""
+    """Read a file that `write_json` wrote, and check its kind and version.
+
+    Errors end with the remedy.
+    """
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -62,15 +64,17 @@ def read_json(
         raise ValueError(f"{str(path)!r} is not a {kind}; {remedy}")
     if value.get("version") != version:
         raise ValueError(
-            f"{str(path)!r} is of version {value.get('version')!r} and this library reads version "
-            f"{version}; use the library it was made with, or {remedy}"
+            f"{str(path)!r} has version {value.get('version')!r} and this library reads version "
+            f"{version}; use the library that wrote it, or {remedy}"
         )
     return value
 
 
 def probed(files: Iterable[Path]) -> str:
-    """What tells files from others without reading all of them: sizes, and bytes at the beginning,
-    in the middle and at the end."""
+    """A digest of files that reads little of them.
+
+    It covers their sizes, and bytes at the beginning, in the middle and at the end.
+    """
     sha = hashlib.sha256()
     for path in files:
         size = path.stat().st_size
@@ -83,7 +87,7 @@ def probed(files: Iterable[Path]) -> str:
 
 
 def sync_folder(folder: Path) -> None:
-    """Names in a folder reach the disk as well, where the system can be told so."""
+    """Flush the names in a folder to disk, if the system allows it."""
     if sys.platform != "win32":
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -94,8 +98,10 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def locked(folder: Path, wait: float = 0.0) -> Iterator[None]:
-    """Hold a folder; the system lets go of it when the process ends, however it ends. Where another
-    holds it, that is an error after so many seconds."""
+    """Lock a folder until the block or the process ends.
+
+    If another process holds it, raise RuntimeError after ``wait`` seconds.
+    """
     path = folder / LOCK
     handle = _take(path, time.monotonic() + wait)
     try:
@@ -103,7 +109,7 @@ def locked(folder: Path, wait: float = 0.0) -> Iterator[None]:
         os.write(handle, str(os.getpid()).encode())
         yield
     finally:
-        if sys.platform != "win32":  # where an open file cannot be removed
+        if sys.platform != "win32":  # there, an open file cannot be removed
             path.unlink(missing_ok=True)
         os.close(handle)
 
@@ -129,4 +135,4 @@ def _take(path: Path, until: float) -> int:
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(handle), os.stat(path)):
                 return handle
-        os.close(handle)  # its holder took the file away between our opening and locking it
+        os.close(handle)  # its holder removed the file before we locked it

@@ -1,4 +1,4 @@
-"""A fitted neuron as an ONNX model, for serving: a MatMul, an Add and an activation."""
+"""Export a fitted neuron as an ONNX model: a MatMul, an Add and an activation."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 Array = np.ndarray
 
-# Old enough for runtimes since the middle of 2021; every operator used here has kernels for both
-# precisions in onnxruntime, which LeakyRelu, Elu and Softplus have not.
+# Supported by runtimes since 2021. Every operator used here has kernels for both precisions in
+# onnxruntime, unlike LeakyRelu, Elu and Softplus.
 OPSET = 14
 IR_VERSION = 7
-# Of the metadata; raised when a reader of the old one would misread the new.
+# Version of the metadata; raised if a reader of the old one would misread the new.
 FORMAT = "counterpoise neuron"
 FORMAT_VERSION = 1
 DTYPES = ("float64", "float32")
@@ -34,10 +34,10 @@ DTYPES = ("float64", "float32")
 def to_onnx(
     model: Any, path: str | os.PathLike[str] | None = None, *, dtype: str = "float64"
 ) -> onnx.ModelProto:
-    """The ONNX model that predicts as a fitted neuron does.
+    """Export a fitted neuron as an ONNX model.
 
-    It takes "X" of shape (n, d), for any n, and gives "prediction" of shape (n,). Operators are
-    those of opset 14. Rows with a missing value get the prediction NaN.
+    The model takes "X" of shape (n, d), for any n, and returns "prediction" of shape (n,). It uses
+    opset 14. A row with a missing value gets the prediction NaN.
 
     Parameters
     ----------
@@ -46,12 +46,12 @@ def to_onnx(
         :class:`counterpoise.tabular.TableEncoder`, the neuron is exported: "X" is what the encoder
         returns.
     path : path, optional
-        Where to write it; the file is written whole or not at all.
+        The file to write.
     dtype : {"float64", "float32"}, default="float64"
-        Of the input, the arithmetic and the prediction. "float64" agrees with ``predict`` to
-        rounding. "float32" is for runtimes and devices without doubles: it is off by about
-        1e-7 times the largest term ``|x_j w_j|`` or intercept, which counts where terms far
-        larger than the prediction cancel (years, time stamps; subtract their mean before the fit).
+        Precision of the input, the arithmetic and the prediction. "float64" agrees with ``predict``
+        to rounding. "float32" is for runtimes and devices without doubles. Its error is about 1e-7
+        times the largest term ``|x_j w_j|`` or intercept, which matters if terms far larger than
+        the prediction cancel (years, time stamps; subtract their mean before the fit).
 
     Returns
     -------
@@ -96,23 +96,23 @@ def to_onnx(
 
 @dataclass
 class Draft:
-    """The graph while it is made; its last node gives the prediction."""
+    """An ONNX graph under construction; its last node is the prediction."""
 
     dtype: np.dtype[Any]
     nodes: list[tuple[str, tuple[str, ...], str]] = field(default_factory=list)
     constants: dict[str, Array] = field(default_factory=dict)
 
     def node(self, operator: str, *inputs: str) -> str:
-        """Apply an operator; returns the name of its result."""
+        """Apply an operator and return the name of its result."""
         name = f"{operator.lower()}_{len(self.nodes)}"
         self.nodes.append((operator, inputs, name))
         return name
 
     def constant(self, value: Any, name: str | None = None) -> str:
-        """Keep numbers in the graph; returns their name."""
+        """Add numbers to the graph and return their name."""
         exact, what = np.asarray(value, dtype=float), name or "activation"
         if not np.isfinite(exact).all():
-            raise ValueError(f"the model's {what} holds numbers that are not finite; fit it anew")
+            raise ValueError(f"the model's {what} holds numbers that are not finite; fit it again")
         if (np.abs(exact) > np.finfo(self.dtype).max).any():
             raise ValueError(
                 f"the model's {what} holds numbers too large for {self.dtype}; use "
@@ -177,5 +177,5 @@ def _write(path: Path, data: bytes) -> None:
     if path.is_dir():
         raise ValueError(f"path {str(path)!r} is a folder; give the name of a file in it")
     if not path.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {str(path.parent)!r} to write to; make it")
+        raise FileNotFoundError(f"there is no folder {str(path.parent)!r}; create it first")
     write_bytes(path, data)

@@ -1,4 +1,4 @@
-"""Columns of Arrow as numpy knows them: numbers, or words by their codes."""
+"""Arrow columns as numpy arrays: numbers, or text as codes and values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from counterpoise.tabular.errors import DataError
 
 Array = np.ndarray
 
-# The largest number of a feature, label or weight.
+# The largest allowed feature, target or weight.
 LARGEST = 1e100
 
 NUMBER, BOOLEAN, WORD = "number", "boolean", "word"
@@ -22,7 +22,7 @@ TIME, NOTHING, OTHER = "time", "nothing", "other"
 
 
 def kind_of(kind: Any) -> str:
-    """What an Arrow type holds, in one of six words."""
+    """The kind of values that an Arrow type holds."""
     if kinds.is_dictionary(kind):
         return OTHER if kind_of(kind.value_type) == OTHER else WORD
     if kinds.is_boolean(kind):
@@ -50,7 +50,7 @@ def described(kind: Any) -> str:
 
 
 def numbers(column: Any, name: str) -> Array:
-    """Numbers or booleans as float64, NaN where they are missing; infinity is refused."""
+    """Numbers or booleans as float64, NaN where missing; infinite values are an error."""
     if kind_of(column.type) not in (NUMBER, BOOLEAN, NOTHING):
         raise DataError(_not_numbers(column, name))
     if kinds.is_float16(column.type):  # which not every pyarrow casts
@@ -61,19 +61,19 @@ def numbers(column: Any, name: str) -> Array:
     wrong = np.isinf(found)
     if wrong.any():
         raise DataError(
-            f"column {name!r} has {int(wrong.sum())} infinite value(s); replace them by numbers, "
-            "or leave these cells empty"
+            f"column {name!r} has {int(wrong.sum())} infinite value(s); replace them with "
+            "numbers, or leave these cells empty"
         )
     return found
 
 
 def check_size(values: Array, name: str) -> None:
-    """Squares of numbers, and sums of them, must be numbers."""
+    """Check that squares of the numbers, and sums of squares, do not overflow."""
     largest = np.nanmax(np.abs(values), initial=0.0)
     if largest > LARGEST:
         raise DataError(
-            f"column {name!r} has numbers as large as {largest:.3g}, whose squares are beyond what "
-            "a number holds; rescale it: divide it by a common factor"
+            f"column {name!r} has numbers as large as {largest:.3g}, whose squares overflow; "
+            "divide the column by a common factor"
         )
 
 
@@ -88,7 +88,7 @@ def _not_numbers(column: Any, name: str) -> str:
 
 
 def words(column: Any) -> tuple[Array, list[str]]:
-    """The distinct values as text, and for every row the number of its own, -1 if missing."""
+    """For every row the code of its value, -1 if missing; and the distinct values as text."""
     if kind_of(column.type) in (OTHER, NOTHING) and not kinds.is_null(column.type):
         raise DataError(f"a column of {column.type} cannot be read as text")
     if kinds.is_null(column.type):
@@ -111,14 +111,14 @@ def words(column: Any) -> tuple[Array, list[str]]:
 
 
 def is_missing(column: Any) -> Array:
-    """Where a column has no value; NaN is none."""
+    """Where a column has no value; NaN counts as missing."""
     if kinds.is_dictionary(column.type):
         return words(column)[0] < 0
     return pc.is_null(column, nan_is_null=True).to_numpy(zero_copy_only=False)
 
 
 def is_numeral(text: str) -> bool:
-    """Whether a text is a finite number as files have it; Python would read ``1_0``, too."""
+    """Whether a text is a finite number; unlike Python, ``1_0`` is not."""
     try:
         return isfinite(float(text)) and "_" not in text
     except ValueError:

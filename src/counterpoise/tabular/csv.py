@@ -1,4 +1,4 @@
-"""CSV files as Arrow tables: types are inferred, labels stay as they are written."""
+"""CSV files as Arrow tables: types are inferred, labels stay as written."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ import pyarrow.csv as pacsv
 from counterpoise.tabular.errors import DataError, listed
 
 DELIMITERS = (",", ";", "\t", "|")
-# Bytes read together; one row must fit.
+# Bytes per block; a row must fit.
 BLOCK = 1 << 23
-# How much of a file is looked at for its first line.
+# Bytes in which the first line must end.
 HEAD = 1 << 20
-# The first line by which Excel tells the delimiter.
+# The line in which Excel names the delimiter.
 SEPARATOR = re.compile(r'"?sep=(.)"?\r?(?:\n|$)', re.IGNORECASE)
 WHOLE = r"^(0|-?[1-9][0-9]{0,17})$"
 
@@ -37,7 +37,7 @@ def read_csv(
     said = SEPARATOR.match(head)
     options = pacsv.ConvertOptions(
         column_types=dict.fromkeys((*text, *words), pa.string()),
-        strings_can_be_null=False,  # told below, for each column by itself
+        strings_can_be_null=False,  # decided below, column by column
         decimal_point=decimal,
     )
     if delimiter is None:
@@ -52,7 +52,7 @@ def read_csv(
             parse_options=pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
             convert_options=options,
         )
-        names = data.column_names  # which are decoded here
+        names = data.column_names  # decoded only now
     except (UnicodeError, pa.ArrowInvalid) as error:
         if isinstance(error, UnicodeError) or "invalid UTF8" in str(error):
             raise _foreign(file, encoding) from None
@@ -72,7 +72,7 @@ def read_csv(
 
 
 def sniffed(head: str) -> str:
-    """The delimiter that the first line has most, outside of quotes.
+    """The most frequent delimiter of the first line, outside of quotes.
 
     >>> sniffed('"a,b,c";d;e\\n1;2,5;3\\n')
     ';'
@@ -91,10 +91,10 @@ def sniffed(head: str) -> str:
 
 
 def known_encoding(encoding: str) -> str:
-    """An encoding as Arrow calls it."""
+    """Arrow's name of an encoding."""
     try:
         found = codecs.lookup(encoding)
-        "".encode(found.name)  # others are of bytes to bytes
+        "".encode(found.name)  # some codecs map bytes to bytes
     except (LookupError, ValueError):
         raise ValueError(
             f"encoding must be one that Python knows, such as utf-8, utf-16 or cp1252; "
@@ -130,7 +130,7 @@ def _without(column: Any, nulls: Any) -> Any:
 
 
 def _labels(column: Any) -> Any:
-    """Text as it is written, or integers if it is nothing else."""
+    """Text as written, or integers if all of it is whole numbers."""
     column = _without(column, pa.array([""]))
     whole = pc.all(pc.match_substring_regex(column, WHOLE)).as_py()  # None if there is no value
     return pc.cast(column, pa.int64()) if whole else column

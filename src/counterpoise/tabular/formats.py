@@ -1,4 +1,4 @@
-"""From a path to its table."""
+"""Open files as tables: the format, and errors that name the file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SUFFIXES = {
     ".npz": "npz",
 }
 FORMATS = ("csv", "parquet", "arrow", "npz")
-# Of CSV alone; the others compress within.
+# Only for CSV; the other formats compress internally.
 COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
 
 
@@ -42,35 +42,35 @@ def open_table(
     decimal: str = ".",
     encoding: str = "utf-8",
 ) -> Table:
-    """The table in a file.
+    """Open the table in a file.
 
     Parameters
     ----------
     path : path
-        Of a CSV file (``.csv``, ``.tsv``, ``.txt``, also with ``.gz``, ``.bz2``, ``.zst`` or
+        A CSV file (``.csv``, ``.tsv``, ``.txt``, also with ``.gz``, ``.bz2``, ``.zst`` or
         ``.lz4``), a Parquet file or a folder of ``*.parquet``, an Arrow file or stream
         (``.arrow``, ``.feather``, ``.ipc``), or an ``.npz`` file of numpy arrays. If a folder has
         its Parquet files in sub-folders ``column=value``, these are columns, too.
     format : {"csv", "parquet", "arrow", "npz"}, optional
-        By default the suffix decides.
+        By default, the format of the suffix.
     text : list of str
-        Columns of a CSV file to keep as they are written: ``NA`` and ``01`` are labels, and only
-        an empty cell is missing. Those of whole numbers alone become integers. Names that the
-        file does not have are passed over.
+        Columns of a CSV file to read exactly as written: ``NA`` and ``01`` are labels, and only an
+        empty cell is missing. A column of whole numbers becomes integers. Names that the file does
+        not have are ignored.
     words : list of str
-        Columns of a CSV file to read as text in which ``NA`` and its like are missing.
+        Columns of a CSV file to read as text in which ``NA`` and the like are missing.
     delimiter : str, optional
-        Of a CSV file; by default the comma, semicolon, tab or bar that its first line has most,
-        or the one that a line such as ``sep=;`` before it tells.
+        Delimiter of a CSV file. By default, the most frequent one in its first line among comma,
+        semicolon, tab and bar, or that of a line such as ``sep=;`` before it.
     decimal : str
         The decimal mark of a CSV file.
     encoding : str
-        How the text of a CSV file is written: "utf-8", "utf-16", "cp1252", ...
+        Encoding of a CSV file: "utf-8", "utf-16", "cp1252", ...
 
     Returns
     -------
     Table
-        Parquet is read as it is iterated, the others when they are opened.
+        Parquet is read in batches when the rows are needed; other formats are read at once.
     """
     for name, mark in (("delimiter", delimiter), ("decimal", decimal)):
         if mark is not None and len(mark) != 1:
@@ -84,10 +84,10 @@ def open_table(
         return ParquetTable.of(file, parquet_in(file) if file.is_dir() else [file])
     if file.is_dir():
         raise DataError(
-            f"{str(file)!r} is a folder; only Parquet files are read from one: give a file"
+            f"{str(file)!r} is a folder, and only Parquet is read from folders; give a file"
         )
     if not file.stat().st_size:
-        raise DataError(f"{str(file)!r} is empty; write it anew, or give another file")
+        raise DataError(f"{str(file)!r} is empty; write it again, or give another file")
     with reading(file, kind):
         if kind == "csv":
             data = read_csv(file, text, words, delimiter, decimal, known)
@@ -111,16 +111,17 @@ def _format(file: Path, format: str | None) -> str:
     found = SUFFIXES.get("".join(suffixes[-1:]))
     if found is None:
         raise DataError(
-            f"{str(file)!r} has a suffix that is not known; known are {', '.join(SUFFIXES)} and "
-            f"CSV compressed as {', '.join(COMPRESSED)}: rename the file, or say its format "
-            f"({', '.join(FORMATS)})"
+            f"{str(file)!r} has an unknown suffix; known are {', '.join(SUFFIXES)} and CSV "
+            f"compressed as {', '.join(COMPRESSED)}. Rename the file, or give its format, such as "
+            "format='csv'",
+            argument="format",
         )
     return found
 
 
 @contextmanager
 def reading(file: Path, kind: str) -> Iterator[None]:
-    """Whatever is wrong with a file becomes an error that names it."""
+    """Turn whatever is wrong with a file into an error that names it."""
     try:
         yield
     except (DataError, FileNotFoundError, PermissionError):
@@ -128,8 +129,9 @@ def reading(file: Path, kind: str) -> Iterator[None]:
     except (pa.ArrowException, ValueError, OSError, EOFError) as error:
         name = {"csv": "a CSV", "arrow": "an Arrow", "npz": "an .npz"}[kind]
         raise DataError(
-            f"{str(file)!r} cannot be read as {name} file ({short(error)}); "
-            "mend it or write it anew, or say its format if it has another"
+            f"{str(file)!r} cannot be read as {name} file ({short(error)}); repair it or write it "
+            "again, or give its format if it has another",
+            argument="format",
         ) from None
 
 

@@ -45,7 +45,7 @@ def encode(layout: TableLayout, data: Any, unseen: str = "refuse") -> Any:
 
 
 def encode_into(layout: TableLayout, batch: Any, out: Array, unseen: str) -> None:
-    """The rows of a batch, written to the rows of an array."""
+    """Encode the rows of a batch into the rows of an array."""
     _refuse_missing(layout, batch)
     at = 0
     for feature in layout.features:
@@ -62,7 +62,7 @@ def encode_into(layout: TableLayout, batch: Any, out: Array, unseen: str) -> Non
 
 
 def encode_sparse(layout: TableLayout, batch: Any, unseen: str) -> Any:
-    """The rows of a batch as CSR."""
+    """Encode the rows of a batch as CSR."""
     _refuse_missing(layout, batch)
     at = 0
     rows, places, values = [], [], []
@@ -85,7 +85,7 @@ def encode_sparse(layout: TableLayout, batch: Any, unseen: str) -> Any:
 
 
 def filled(feature: Feature, column: Any) -> Array:
-    """The numbers of a feature, with what stands for missing ones."""
+    """The numbers of a feature, with missing ones filled in."""
     found = numbers(column, feature.name)
     if feature.kind == "boolean":
         wrong = found[~(np.isnan(found) | (found == 0) | (found == 1))]
@@ -100,8 +100,11 @@ def filled(feature: Feature, column: Any) -> Array:
 
 
 def level_codes(feature: Feature, column: Any, unseen: str) -> Array:
-    """For every row the number of its level; 0, the base, also for unseen ones if so asked, and
-    for missing ones where no level stands for them."""
+    """The position of every row's level.
+
+    It is 0, the base level, for unseen values with ``unseen="base"``, and for missing values if no
+    level stands for them.
+    """
     codes, values = words(column)
     number = {level: i for i, level in enumerate(feature.levels)}
     place = np.array([*(number.get(value, -1) for value in values), number.get(NONE, 0)])
@@ -118,19 +121,19 @@ def level_codes(feature: Feature, column: Any, unseen: str) -> Array:
 
 
 def missing_masks(batch: Any, names: Sequence[str]) -> dict[str, Array]:
-    """Where columns have no value, of those that have such rows."""
+    """Where values are missing, for the columns in which some are."""
     found = {name: is_missing(batch.column(name)) for name in dict.fromkeys(names)}
     return {name: mask for name, mask in found.items() if mask.any()}
 
 
-def missing_told(counts: dict[str, int], remedy: str) -> str:
-    told = ", ".join(f"{name!r} ({count:,})" for name, count in counts.items())
-    return f"values are missing in the columns {told}; {remedy}"
+def missing_message(counts: dict[str, int], remedy: str) -> str:
+    where = ", ".join(f"{name!r} ({count:,})" for name, count in counts.items())
+    return f"values are missing in the columns {where}; {remedy}"
 
 
 def refuse_missing(counts: dict[str, int], remedy: str) -> None:
     if counts:
-        raise DataError(missing_told(counts, remedy), argument="missing")
+        raise DataError(missing_message(counts, remedy), argument="missing")
 
 
 def _refuse_missing(layout: TableLayout, batch: Any) -> None:

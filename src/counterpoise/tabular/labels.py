@@ -1,4 +1,4 @@
-"""The labels of groups, from one column or several that are crossed."""
+"""Labels of groups, from one column or several crossed columns."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from counterpoise.tabular.layout import NONE
 Array = np.ndarray
 
 BETWEEN = " | "
-# Above it, floats do not tell whole numbers apart.
+# Above it, floats cannot represent every whole number.
 LARGEST_WHOLE = 2.0**53
 
 
 def check_group_type(name: str, kind: Any) -> None:
-    """Text, whole numbers, booleans or categories."""
+    """Check that a group column holds text, whole numbers, booleans or categories."""
     if kind_of(kind) not in (WORD, NUMBER, BOOLEAN):
         remedy = (
-            "use a text column, such as one of months or years made from it"
+            "derive a text column from it, such as the month or the year"
             if kinds.is_temporal(kind)
             else "use a column of text or whole numbers"
         )
@@ -31,7 +31,7 @@ def check_group_type(name: str, kind: Any) -> None:
 
 
 def group_labels(batch: Any, group: Sequence[str], labels: str = "text") -> Array | None:
-    """A label for every row, ``"(missing)"`` where there is none; None without columns."""
+    """The label of every row, ``"(missing)"`` if it has none; None without group columns."""
     if not group:
         return None
     values, codes = group_codes(batch, group, labels)
@@ -39,9 +39,9 @@ def group_labels(batch: Any, group: Sequence[str], labels: str = "text") -> Arra
 
 
 def group_codes(batch: Any, group: Sequence[str], labels: str = "text") -> tuple[Array, Array]:
-    """Labels, and for every row the number of its own; labels may have no row.
+    """Labels, and for every row the position of its label; some labels may have no row.
 
-    Integers if asked for, unless a row has something else.
+    With ``labels="integer"``, integers, unless a row has something else.
     """
     if labels == "integer":
         found = _integers(batch.column(group[0]), group[0])
@@ -60,7 +60,7 @@ def group_codes(batch: Any, group: Sequence[str], labels: str = "text") -> tuple
 
 
 def check_whole_labels(column: Any, name: str) -> None:
-    """Numbers that name groups must be whole."""
+    """Check that numbers that name groups are whole."""
     if kinds.is_floating(column.type) or kinds.is_decimal(column.type):
         found = numbers(column, name)
         wrong = found[~np.isnan(found) & ((found != np.rint(found)) | (abs(found) > LARGEST_WHOLE))]
@@ -70,14 +70,14 @@ def check_whole_labels(column: Any, name: str) -> None:
 
 def not_whole(name: str, example: str) -> DataError:
     return DataError(
-        f"group column {name!r} holds numbers that are not whole, such as {example}; groups are "
-        f"few and have names: put them into bins first (for example '{name}_bin' with 'low', "
-        "'middle', 'high'), or give another column"
+        f"group column {name!r} holds numbers that are not whole, such as {example}; put them into "
+        f"a few bins first (for example '{name}_bin' with 'low', 'middle', 'high'), or use another "
+        "column"
     )
 
 
 def may_be_integers(kind: Any) -> bool:
-    """Whether the numbers of a column may be labels by themselves."""
+    """Whether the numbers of a column can serve as labels unchanged."""
     return kind_of(kind) == NUMBER and not kinds.is_uint64(kind)
 
 
@@ -96,13 +96,13 @@ def _texts(column: Any, name: str, crossed: bool) -> tuple[Array, list[str]]:
     clash = next((value for value in values if BETWEEN in value), None) if crossed else None
     if clash is not None:
         raise DataError(
-            f"group column {name!r} has the value {clash!r}; crossed groups are written with "
-            f"{BETWEEN!r} between their parts, so replace it there"
+            f"group column {name!r} has the value {clash!r}, and labels of crossed groups are "
+            f"joined with {BETWEEN!r}; replace it in the column"
         )
     cut = next((value for value in values if value.endswith("\0")), None)
     if cut is not None:
         raise DataError(
             f"group column {name!r} has the value {cut!r}, which ends in a NUL character that "
-            "labels cannot keep; take it away there"
+            "labels cannot keep; remove it"
         )
     return np.where(codes < 0, len(values), codes), [*values, NONE]

@@ -1,4 +1,4 @@
-"""Arrays of an .npz file as the columns of a table."""
+"""The arrays of an .npz file as the columns of a table."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ MATRIX, NAMES = "X", "feature_names"
 
 
 def read_npz(file: Path) -> Any:
-    """Arrays of one dimension are columns; a matrix ``X`` is one for each of its features, named
-    by ``feature_names`` or ``X0``, ``X1``, ..."""
+    """Read an .npz file.
+
+    Arrays of one dimension are columns. So are the columns of a matrix ``X``, which are named by
+    ``feature_names`` or called ``X0``, ``X1``, ...
+    """
     arrays = _arrays(file)
     columns: list[tuple[str, np.ndarray]] = []
     matrix = arrays.get(MATRIX)
@@ -34,8 +37,8 @@ def read_npz(file: Path) -> Any:
     lengths = {name: len(array) for name, array in columns}
     if len(set(lengths.values())) > 1:
         raise DataError(
-            f"{str(file)!r} has arrays of different lengths, {lengths!r}; columns must have one "
-            "value for each row"
+            f"{str(file)!r} has arrays of different lengths, {lengths!r}; every column needs one "
+            "value per row"
         )
     data = [_column(name, array, file) for name, array in columns]
     return pa.Table.from_arrays(data, names=[name for name, _ in columns])
@@ -49,7 +52,9 @@ def _arrays(file: Path) -> dict[str, np.ndarray]:
                 raise DataError(f"{str(file)!r} holds one array; save columns with numpy.savez")
             return {name: _loaded(found, name, file) for name in found.files}
     except (zipfile.BadZipFile, zlib.error, KeyError, NotImplementedError) as error:
-        raise DataError(f"{str(file)!r} is cut off or damaged ({error}); write it anew") from None
+        raise DataError(
+            f"{str(file)!r} is truncated or damaged ({error}); write it again"
+        ) from None
 
 
 def _loaded(found: Any, name: str, file: Path) -> np.ndarray:
@@ -57,7 +62,7 @@ def _loaded(found: Any, name: str, file: Path) -> np.ndarray:
         array = found[name]
         if not isinstance(array, np.ndarray):
             raise DataError(
-                f"{str(file)!r} has {name!r}, which is no array; save columns with numpy.savez"
+                f"{str(file)!r} has {name!r}, which is not an array; save columns with numpy.savez"
             )
         return array
     except ValueError as error:
@@ -65,7 +70,7 @@ def _loaded(found: Any, name: str, file: Path) -> np.ndarray:
             raise
         raise DataError(
             f"{str(file)!r}: the array {name!r} holds Python objects, which are not loaded because "
-            "they can run code; save it as numbers or text: array.astype(str)"
+            "they can run code; save it as numbers or text, with array.astype(str)"
         ) from None
 
 

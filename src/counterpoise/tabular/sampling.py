@@ -18,13 +18,13 @@ from counterpoise.tabular.table import as_table
 
 Array = np.ndarray
 
-# Rows of a group that are kept where there is room for them.
+# Rows of each group to keep, if the limit allows.
 LEAST = 16
 
 
 @dataclass(frozen=True)
 class _Pool:
-    """Rows that may be in the sample: each has drawn a key, and the smallest keys win."""
+    """Candidate rows, each with a random key; the rows with the smallest keys are the sample."""
 
     X: Any
     labels: tuple[Array | None, Array | None, Array | None]
@@ -51,7 +51,7 @@ class _Pool:
 
 
 class _Groups:
-    """Numbers for the groups that have been seen."""
+    """Numbers the groups in order of appearance."""
 
     def __init__(self, layout: TableLayout, limit: int) -> None:
         self.layout, self.limit = layout, limit
@@ -69,7 +69,7 @@ class _Groups:
 
     @property
     def least(self) -> int:
-        """Rows that every group keeps; none where there are more groups than rows may be."""
+        """Rows that every group keeps; 0 if there are more groups than the limit."""
         groups = max(1, len(self.number))
         return min(LEAST, max(self.limit // (2 * groups), int(groups <= self.limit)))
 
@@ -82,10 +82,10 @@ def sample_rows(
     *,
     progress: RowProgress | None = None,
 ) -> EncodedRows:
-    """At most so many rows, drawn uniformly; in the order of the table.
+    """Draw at most ``limit`` rows uniformly; they stay in the order of the table.
 
-    Every group keeps a few rows, up to 16, if half of the limit suffices for that, and one where
-    the limit allows it. The same seed draws the same rows, wherever the table is cut into batches.
+    Every group keeps up to 16 rows if half of the limit suffices for that, and one if the limit
+    allows it. The same seed draws the same rows, however the table is cut into batches.
     """
     check_whole("limit", limit, 1)
     table = as_table(table)
@@ -125,9 +125,9 @@ def _pruned(pool: _Pool | None, waiting: list[_Pool], limit: int, least: int) ->
 
 
 def _candidates(keys: Array, codes: Array, limit: int, least: int) -> Array:
-    """Rows that can still be chosen when more come: the smallest keys, and those of each group.
+    """Rows that may still be chosen after more rows: the smallest keys overall and by group.
 
-    When more groups come each keeps fewer rows, never more.
+    With more groups, each keeps fewer rows, never more.
     """
     if len(keys) <= limit:
         return np.arange(len(keys))
@@ -138,7 +138,7 @@ def _candidates(keys: Array, codes: Array, limit: int, least: int) -> Array:
 def _may_enter(
     pool: _Pool, keys: Array, codes: Array, limit: int, groups: _Groups
 ) -> Array:  # fmt: skip
-    """Which rows would take the place of another of the pool; others need not be encoded."""
+    """Which rows would replace one of the pool; the others need not be encoded."""
     bars = np.full(max(1, len(groups.number)), np.inf)  # groups with fewer rows take any
     order, place = _ranks(pool.keys, pool.codes)
     last = order[place == groups.least - 1]
@@ -148,19 +148,19 @@ def _may_enter(
 
 
 def _chosen(keys: Array, codes: Array, limit: int, least: int) -> Array:
-    """The rows of the smallest keys, after a few of every group."""
+    """A few rows of every group, then the rows with the smallest keys."""
     order, few = np.argsort(keys), _of_groups(keys, codes, least)
     rest = order[~np.isin(order, few)]
     return np.concatenate([few, rest[: limit - len(few)]])
 
 
 def _of_groups(keys: Array, codes: Array, least: int) -> Array:
-    """Rows of the smallest keys of every group."""
+    """The rows with the smallest keys of every group."""
     order, place = _ranks(keys, codes)
     return order[place < least]
 
 
 def _ranks(keys: Array, codes: Array) -> tuple[Array, Array]:
-    """Rows in the order of group and key, and the place of each within its group."""
+    """Rows ordered by group and key, and the rank of each within its group."""
     order = np.lexsort((keys, codes))
     return order, np.arange(len(order)) - np.searchsorted(codes[order], codes[order])

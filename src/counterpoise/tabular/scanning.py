@@ -12,7 +12,7 @@ import numpy as np
 
 from counterpoise.tabular.cells import check_size, is_numeral
 from counterpoise.tabular.errors import DataError, drop_option, listed
-from counterpoise.tabular.indicators import missing_masks, missing_told
+from counterpoise.tabular.indicators import missing_masks, missing_message
 from counterpoise.tabular.labels import check_whole_labels, group_codes, may_be_integers, not_whole
 from counterpoise.tabular.roles import Roles
 from counterpoise.tabular.table import Table
@@ -166,11 +166,11 @@ def _of_holes(
     holes = {name: count for name, count in seen.missing.items() if name not in empty}
     if missing == "refuse" and holes:
         remedy = "leave these rows out with missing='drop', or fill them in with missing='impute'"
-        return [missing_told(holes, remedy)]
+        return [missing_message(holes, remedy)]
     needed = {name: n for name, n in holes.items() if name in (roles.target, roles.weight)}
     if missing == "impute" and needed:
         remedy = "targets and weights are not imputed: leave these rows out with missing='drop'"
-        return [missing_told(needed, remedy)]
+        return [missing_message(needed, remedy)]
     if missing == "drop" and not seen.used and not empty:
         most = [name for name, _ in seen.missing.most_common(3)]
         return [

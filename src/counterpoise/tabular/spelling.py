@@ -1,4 +1,4 @@
-"""Text that was meant as something else: dates and numbers in spellings that are not read."""
+"""Recognise text that was meant as dates or numbers, in spellings that are not read as such."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from counterpoise.tabular.cells import is_numeral
 
-# Of the different values of a column, how many must be numbers, or dates, for the others to be
-# strays among them; and the share that they must be.
+# How many distinct values of a column must be numbers (or dates), and which share of them, for the
+# others to count as strays.
 ENOUGH, MOST = 5, 0.8
 
 _MONTH = (
@@ -29,7 +29,7 @@ DATE = re.compile(
     r")(?:,?[ T]\d{1,2}:\d{2}.*)?",
     re.IGNORECASE,
 )
-# Numbers with decimal commas, with marks between thousands, and with signs of per cent or money.
+# Numbers with decimal commas, thousands separators, percent or currency signs.
 _SIGN, _MONEY = r"[-+\u2212]?", r"[$€£¥]?"
 _GROUPED = r"\d{1,3}(?:[ .,'\u2019\u00a0\u2009\u202f]\d{3})+|\d{1,2}(?:,\d{2})+,\d{3}"
 NUMBER = re.compile(
@@ -37,7 +37,7 @@ NUMBER = re.compile(
     rf"(?:(?:{_GROUPED}|\d+)(?:[.,]\d*)?|[.,]\d+)(?:e[-+]?\d+)?\s?[%‰$€£¥]?",
     re.IGNORECASE,
 )
-# Ranges and bounds stand beside numbers where these are names: 0, 1, 2, 3, "4 or more".
+# Ranges and bounds show that the numbers beside them are names: 0, 1, 2, 3, "4 or more".
 _SIZE = r"\d+(?:[.,]\d+)?"
 BAND = re.compile(
     r"(?:(?:[<>≤≥]=?|under|over|below|above|up to|less than|more than|at least|at most)"
@@ -45,7 +45,7 @@ BAND = re.compile(
     r"|(?:or|and) (?:more|less|fewer|over|under|above|below|older|younger)))(?:\s*\w+)?",
     re.IGNORECASE,
 )
-# What stands in cells that have no value.
+# Text in cells that have no value.
 HOLES = frozenset(
     [
         *("", "?", "??", "-", "--", "---", "\u2013", "\u2014", ".", "..", "...", "*", "**", "na"),
@@ -56,13 +56,14 @@ HOLES = frozenset(
 
 @dataclass(frozen=True)
 class TextKind:
-    """What texts seem to be.
+    """What the texts of a column seem to be.
 
     Attributes
     ----------
-    kind : str, "numbers", "marked" (numbers in other spellings), "dates" or "text"
-    example : str, a text that shows it
-    strays : tuple of str, texts that are something else
+    kind : {"numbers", "marked", "dates", "text"}
+        "marked" means numbers in other spellings.
+    example : str, a typical text
+    strays : tuple of str, texts of another kind
     """
 
     kind: str
@@ -71,10 +72,10 @@ class TextKind:
 
 
 def text_kind(values: Iterable[str], lax: bool = False) -> TextKind:
-    """What the different texts of a column seem to be.
+    """Guess what the distinct texts of a column are.
 
-    Strays are allowed if they stand for missing values, or are few (at most a fifth); if ``lax``,
-    also if they are less than half. But numbers among ranges are names.
+    Strays are allowed if they mean missing values or are at most a fifth of the texts; if ``lax``,
+    less than half. Numbers among ranges are names.
 
     >>> text_kind(["1,5", "2"])
     TextKind(kind='marked', example='1,5', strays=())

@@ -1,4 +1,4 @@
-"""Tables: named columns, read again and again by runs of rows."""
+"""Tables: named columns that can be read repeatedly in batches of rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from counterpoise.storage.files import probed
 from counterpoise.tabular.errors import DataError, check_names, listed, short
 from counterpoise.tabular.parquet_folders import parts_of
 
-# Rows that are read together, unless the reader says.
+# Rows per batch, by default.
 ROWS = 1 << 16
 
 
@@ -28,7 +28,7 @@ class Table:
     Attributes
     ----------
     path : Path or None
-        As given; None for columns that were in memory.
+        As given; None for columns in memory.
     format : str, "csv", "parquet", "arrow", "npz" or "memory"
     schema : pyarrow.Schema
     n_rows : int
@@ -53,7 +53,7 @@ class Table:
 
     @property
     def where(self) -> str:
-        """The table, in messages."""
+        """What messages call the table."""
         return "the table" if self.path is None else repr(str(self.path))
 
     @property
@@ -72,11 +72,11 @@ class Table:
 
     @cached_property
     def digest(self) -> str:
-        """Tells the files from others; of nothing on disk, empty."""
+        """Identifies the content of the files; empty for a table in memory."""
         return probed(self.files) if self.files else ""
 
     def batches(self, columns: Sequence[str] | None = None, rows: int = ROWS) -> Iterator[Any]:
-        """The rows in order, as record batches of at most so many, of these columns."""
+        """Yield the rows in order, as record batches with these columns."""
         wanted = self.names if columns is None else list(dict.fromkeys(columns))
         check_names(wanted, self.names, self.where)
         return self._batches(wanted, rows)
@@ -87,7 +87,7 @@ class Table:
 
 @dataclass(frozen=True)
 class HeldTable(Table):
-    """Columns in memory, or mapped into it."""
+    """Columns in memory, or memory-mapped."""
 
     data: Any
 
@@ -106,11 +106,12 @@ class HeldTable(Table):
 
 @dataclass(frozen=True)
 class ParquetTable(Table):
-    """Columns of Parquet files, never read whole.
+    """Columns of Parquet files, read in batches.
 
     Attributes
     ----------
-    parts : mapping column -> array with a value for each file, of those that its folders tell
+    parts : mapping column -> array with a value per file
+        Columns in the names of folders.
     """
 
     parts: dict[str, Any] = field(default_factory=dict)
@@ -122,25 +123,25 @@ class ParquetTable(Table):
         schemas, n_rows = [], 0
         for file in files:
             if not file.stat().st_size:
-                raise DataError(f"{str(file)!r} is empty; write it anew, or take it away")
+                raise DataError(f"{str(file)!r} is empty; write it again, or remove it")
             try:
                 schemas.append(parquet_schema(file).remove_metadata())
                 n_rows += pq.read_metadata(file).num_rows
             except (ValueError, OSError, pa.ArrowException) as error:
                 if isinstance(error, PermissionError):
                     raise
-                raise DataError(f"{short(error)}; write it anew, or give another file") from None
+                raise DataError(f"{short(error)}; write it again, or give another file") from None
         for file, schema in zip(files, schemas, strict=True):
             other = set(schema.names) ^ set(schemas[0].names)
             if other:
                 raise DataError(
                     f"{str(file)!r} and {str(files[0])!r} differ in the columns {listed(other)}; "
-                    "files of one table must have the same ones"
+                    "all files of a table must have the same columns"
                 )
         schema = _unified(schemas, path)
         parts = parts_of(path, files)
         for name in parts.keys() & set(schema.names):
-            del parts[name]  # some write them into the files as well
+            del parts[name]  # the files have this column, too
         for name, values in parts.items():
             schema = schema.append(pa.field(name, values.type))
         return cls(path, "parquet", schema, n_rows, tuple(files), parts)
@@ -176,8 +177,7 @@ class ParquetTable(Table):
                 if isinstance(error, (FileNotFoundError, PermissionError)):
                     raise
                 raise DataError(
-                    f"{str(path)!r} cannot be read to its end ({short(error)}); "
-                    "it is cut off or damaged: write it anew"
+                    f"{str(path)!r} is truncated or damaged ({short(error)}); write it again"
                 ) from None
 
 
@@ -224,13 +224,13 @@ def _joined(column: Any) -> Any:
 
 
 def _unified(schemas: list[Any], path: Path) -> Any:
-    """One type for each column; files may differ as integers do from floats."""
+    """One schema for all files, whose types may differ as integers do from floats."""
     if len(schemas) == 1:
         return schemas[0]
     try:
         return pa.unify_schemas(schemas, promote_options="permissive")
     except (pa.ArrowException, ValueError) as error:
         raise DataError(
-            f"the files in {str(path)!r} hold other kinds of values under the same name "
-            f"({short(error)}); write them alike"
+            f"the files in {str(path)!r} have columns of the same name and different types "
+            f"({short(error)}); write them with the same types"
         ) from None

@@ -32,6 +32,8 @@ from counterpoise.lm.training.scaling import fit_scaling_law
 from counterpoise.lm.training.settings import Settings
 from counterpoise.lm.training.train import train
 
+pytestmark = pytest.mark.slow
+
 PROXY = {
     "reweight.rule": "doremi", "reweight.losses": "batches", "reweight.weigh": "loss",
     "reweight.reference_model": "model-of:static",

@@ -132,6 +132,7 @@ def test_weights_set_before_a_loader_runs_hold_at_once(corpus):
     assert {name // 1_000_000 for name in names(next(iter(loader)))} == {3}
 
 
+@pytest.mark.slow
 def test_workers_are_told_by_spawn_too(corpus):
     """Nothing is inherited: the board travels to a fresh process as shared memory."""
     mixture = MixtureDataset(corpus, LENGTH, weights={"a": 1.0, "b": 0.0, "c": 0.0})
@@ -158,6 +159,7 @@ def test_a_late_change_is_an_error_not_a_silent_split(corpus):
         list(islice(loader, 12))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [(1, 0, 12), (2, 2, 6)])
 @pytest.mark.parametrize("second", [(1, 0, 12), (1, 2, 8), (2, 1, 6), (3, 0, 4)])
 def test_resume_is_exact_for_other_ranks_and_workers(corpus, first, second):

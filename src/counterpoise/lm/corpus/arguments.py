@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from counterpoise.lm.corpus.documents import find_readers
+from counterpoise.lm.corpus.documents import Source, find_readers
 from counterpoise.lm.corpus.readers import Reader
 from counterpoise.lm.corpus.tokens import CORPUS
 
@@ -86,7 +86,7 @@ def check_columns(text: Any, names: list[str]) -> dict[str, str]:
     return {name: text[name] for name in names}
 
 
-def check_outside(sources: Mapping[str, Any], out: Path) -> None:
+def check_outside(sources: Mapping[str, Source], out: Path) -> None:
     """Make sure that what is written does not become part of what is read."""
     for name, source in sources.items():
         for item in source if isinstance(source, (list, tuple)) else [source]:
@@ -99,7 +99,7 @@ def check_outside(sources: Mapping[str, Any], out: Path) -> None:
                 )
 
 
-def readers_of(name: str, source: Any, text: str) -> list[Reader]:
+def readers_of(name: str, source: Source, text: str) -> list[Reader]:
     """Return the readers of a domain's source; errors name the domain."""
     try:
         return find_readers(source, text)

@@ -9,7 +9,7 @@ from typing import Any
 
 from counterpoise.common.arguments import check_whole
 from counterpoise.lm.corpus.arguments import check_columns, check_domains, readers_of
-from counterpoise.lm.corpus.documents import Documents, beginning
+from counterpoise.lm.corpus.documents import Documents, Source, beginning
 from counterpoise.lm.corpus.tokenizers import END_NAMES
 from counterpoise.lm.corpus.tokens import PathLike
 from counterpoise.storage.files import write_text
@@ -21,7 +21,7 @@ SMALLEST = 257
 
 
 def train_tokenizer(
-    sources: Mapping[str, Any],
+    sources: Mapping[str, Source],
     out: PathLike,
     *,
     vocab_size: int,
@@ -80,7 +80,7 @@ def train_tokenizer(
     return path
 
 
-def _first(name: str, source: Any, text: str, most: int) -> list[str]:
+def _first(name: str, source: Source, text: str, most: int) -> list[str]:
     """Return a domain's first documents, the last of them cut."""
     found: list[str] = []
     for document in Documents(readers_of(name, source, text)):

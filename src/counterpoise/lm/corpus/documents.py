@@ -15,6 +15,7 @@ from typing import Any
 from counterpoise.lm.corpus.readers import (
     COMPRESSED,
     LINES,
+    DatasetLike,
     DatasetReader,
     JsonLinesReader,
     ParquetReader,
@@ -22,6 +23,9 @@ from counterpoise.lm.corpus.readers import (
     SavedDatasetReader,
     TextReader,
 )
+
+# Where documents come from; `read_documents` says what may be given.
+Source = str | os.PathLike[str] | DatasetLike | Sequence["Source"]
 
 logger = logging.getLogger("counterpoise")
 
@@ -33,7 +37,7 @@ REMEDY = (
 )
 
 
-def read_documents(source: Any, text: str = "text") -> Documents:
+def read_documents(source: Source, text: str = "text") -> Documents:
     """Read the documents of a source, in order.
 
     Parameters
@@ -147,7 +151,7 @@ def beginning(document: str, most: int) -> str:
     return document if len(data) <= most else data[:most].decode("utf-8", "ignore") or document[0]
 
 
-def find_readers(source: Any, text: str = "text") -> list[Reader]:
+def find_readers(source: Source, text: str = "text") -> list[Reader]:
     """Return a reader for each file or dataset of a source, in reading order."""
     if not isinstance(text, str) or not text:
         raise ValueError(f"text must be the name of a field or column; got {text!r}")
@@ -160,12 +164,13 @@ def find_readers(source: Any, text: str = "text") -> list[Reader]:
         if not readers:
             raise ValueError(f"the list of sources is empty; {REMEDY}")
         return readers
-    if hasattr(source, "keys") and hasattr(source, "items"):
+    given: Any = source  # from here on, what its attributes say
+    if hasattr(given, "keys") and hasattr(given, "items"):
         raise TypeError(
-            f"the source is a {type(source).__name__} with {list(source)[:5]!r}; choose one of them"
+            f"the source is a {type(given).__name__} with {list(given)[:5]!r}; choose one of them"
         )
-    if hasattr(source, "column_names") and hasattr(source, "iter"):
-        return [DatasetReader(source, text)]
+    if hasattr(given, "column_names") and hasattr(given, "iter"):
+        return [DatasetReader(given, text)]
     raise TypeError(f"{type(source).__name__} is not a source of documents; {REMEDY}")
 
 

@@ -21,10 +21,10 @@ from counterpoise.lm.corpus.arguments import (
     check_workers,
     readers_of,
 )
-from counterpoise.lm.corpus.documents import Documents, cut, identify
+from counterpoise.lm.corpus.documents import Documents, Source, cut, identify
 from counterpoise.lm.corpus.encoding import DocumentEncoder, EncoderPool, cores
 from counterpoise.lm.corpus.readers import Reader
-from counterpoise.lm.corpus.tokenizers import Tokenizer, get_tokenizer
+from counterpoise.lm.corpus.tokenizers import Tokenizer, TokenizerSpec, get_tokenizer
 from counterpoise.lm.corpus.tokens import (
     CORPUS,
     CORPUS_FORMAT,
@@ -49,10 +49,10 @@ SMALL_BYTES = 1 << 22
 
 
 def prepare(
-    sources: Mapping[str, Any],
+    sources: Mapping[str, Source],
     out: PathLike,
     *,
-    tokenizer: Any,
+    tokenizer: TokenizerSpec,
     text: str | Mapping[str, str] = "text",
     splits: Mapping[str, float] | None = None,
     pieces: int | None = None,

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import IO, Any, BinaryIO, Protocol
 
 from counterpoise.rows.sources import open_parquet, parquet_schema
 
@@ -22,6 +22,19 @@ LINES = (".jsonl", ".json", ".ndjson")
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 # Table rows that are decoded together.
 TABLE_ROWS = 256
+
+
+class DatasetLike(Protocol):
+    """What is used of a ``datasets.Dataset`` or ``IterableDataset``."""
+
+    @property
+    def column_names(self) -> list[str] | None: ...
+    @property
+    def info(self) -> Any: ...
+    @property
+    def split(self) -> Any: ...
+    def select_columns(self, column_names: list[str]) -> Any: ...
+    def iter(self, batch_size: int) -> Iterator[Any]: ...
 
 
 class Reader(ABC):
@@ -154,7 +167,7 @@ class ParquetReader(FileReader):
 class DatasetReader(Reader):
     """Reads a dataset of the package datasets, in memory or streamed."""
 
-    def __init__(self, data: Any, text: str, name: str | None = None) -> None:
+    def __init__(self, data: DatasetLike, text: str, name: str | None = None) -> None:
         self._data, self.text = data, text
         self.within = self.name = name or f"{type(data).__name__} {data.split or ''}".rstrip()
         if data.column_names is not None and text not in data.column_names:
@@ -166,7 +179,7 @@ class DatasetReader(Reader):
         return [self.name, *known, getattr(self._data, "_fingerprint", None)]
 
     def rows(self, skip: int) -> Iterator[str]:
-        data = self._data
+        data: Any = self._data
         if data.column_names is not None:
             data = data.select_columns([self.text])
         if skip and hasattr(data, "select"):

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -16,6 +16,24 @@ from counterpoise.lm.corpus.tokens import dtype_of
 
 Array = np.ndarray
 Encoder = Callable[[Sequence[str]], list[Array]]
+
+
+class FastTokenizerLike(Protocol):
+    """What is used of a ``tokenizers.Tokenizer``."""
+
+    def to_str(self) -> str: ...
+    def token_to_id(self, token: str) -> int | None: ...
+
+
+class TransformersTokenizerLike(Protocol):
+    """What is used of a tokenizer of transformers."""
+
+    @property
+    def eos_token_id(self) -> Any: ...
+    def convert_tokens_to_ids(self, tokens: Any) -> Any: ...
+    def get_vocab(self) -> dict[str, int]: ...
+    def __len__(self) -> int: ...
+
 
 # Usual names of the token that ends a document, the most common first.
 END_NAMES = (
@@ -89,8 +107,19 @@ class Tokenizer:
         return f"Tokenizer({self.name}, vocab_size={self.vocab_size}, end={self.end})"
 
 
+# What `get_tokenizer` takes.
+TokenizerSpec = (
+    str
+    | os.PathLike[str]
+    | Tokenizer
+    | FastTokenizerLike
+    | TransformersTokenizerLike
+    | Callable[[str], Any]
+)
+
+
 def get_tokenizer(
-    spec: Any, *, end: int | str | None = None, vocab_size: int | None = None
+    spec: TokenizerSpec, *, end: int | str | None = None, vocab_size: int | None = None
 ) -> Tokenizer:
     """Return a tokenizer, given by name, file or object.
 
@@ -127,12 +156,13 @@ def get_tokenizer(
         return _finish("bytes", Utf8Encoder(), 256, 256 if end is None else end, "bytes")
     if isinstance(spec, (str, os.PathLike)):
         return _from_path(Path(spec), end)
-    if hasattr(spec, "to_str") and hasattr(spec, "token_to_id"):
-        return _from_fast(spec, type(spec).__name__, end)
-    if hasattr(spec, "convert_tokens_to_ids") and hasattr(spec, "eos_token_id"):
-        return _from_transformers(spec, end)
-    if callable(spec):
-        return _from_function(spec, end, vocab_size)
+    given: Any = spec  # from here on, what its attributes say
+    if hasattr(given, "to_str") and hasattr(given, "token_to_id"):
+        return _from_fast(given, type(given).__name__, end)
+    if hasattr(given, "convert_tokens_to_ids") and hasattr(given, "eos_token_id"):
+        return _from_transformers(given, end)
+    if callable(given):
+        return _from_function(given, end, vocab_size)
     raise TypeError(
         f"tokenizer={spec!r} is not known; give 'bytes', the path of a tokenizer.json or of a "
         "folder for AutoTokenizer, a tokenizer object, or a function from a text to its ids"
@@ -187,7 +217,7 @@ def _from_path(path: Path, end: int | str | None) -> Tokenizer:
     return _from_fast(tokenizer, str(path), end)
 
 
-def _from_fast(tokenizer: Any, name: str, end: int | str | None) -> Tokenizer:
+def _from_fast(tokenizer: FastTokenizerLike, name: str, end: int | str | None) -> Tokenizer:
     own = _package().from_str(tokenizer.to_str())
     own.no_padding()
     own.no_truncation()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from counterpoise.lm.corpus.bpe import TOKENIZER, train_tokenizer
+from counterpoise.lm.corpus.documents import Source
 from counterpoise.lm.corpus.folders import folder_sources, redpajama_sources
 from counterpoise.lm.corpus.prepare import prepare
-from counterpoise.lm.corpus.tokenizers import FastEncoder, get_tokenizer
+from counterpoise.lm.corpus.tokenizers import FastEncoder, TokenizerSpec, get_tokenizer
 from counterpoise.lm.corpus.tokens import Corpus
 from counterpoise.lm.training.settings import CorpusSettings, Settings
 from counterpoise.storage.files import write_json, write_text
@@ -37,7 +37,7 @@ def prepare_corpus(settings: Settings, *, overwrite: bool = False, progress: boo
     )
 
 
-def find_sources(corpus: CorpusSettings) -> dict[str, Any]:
+def find_sources(corpus: CorpusSettings) -> dict[str, Source]:
     """Return the domains and their documents, as ``corpus.recipe`` names them."""
     if corpus.source is None:
         raise ValueError("corpus.source is not set; name the folder that holds the documents")
@@ -46,7 +46,9 @@ def find_sources(corpus: CorpusSettings) -> dict[str, Any]:
     return dict(folder_sources(corpus.source, corpus.domains))
 
 
-def _tokenizer(corpus: CorpusSettings, sources: dict[str, Any], overwrite: bool) -> Any:
+def _tokenizer(
+    corpus: CorpusSettings, sources: dict[str, Source], overwrite: bool
+) -> TokenizerSpec:
     """Return the corpus's tokenizer, which is kept beside the tokens to be saved with models."""
     path = Path(corpus.folder, TOKENIZER)
     if corpus.tokenizer != "train":

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol, Self
 import numpy as np
 
 from counterpoise.activations import Activation, identity
+from counterpoise.rows.census import Census
 from counterpoise.rows.engines.questions import (
     Evaluate,
     Gram,
@@ -63,29 +64,6 @@ class PassCounter:
     """Reads of the rows, shared by engines over the same rows."""
 
     count: int = 0
-
-
-@dataclass(frozen=True)
-class Census:
-    """What one look at the rows tells: the groups, their total weights, and a centre.
-
-    ``shift`` (zero where centring is not wanted) and ``pivot`` are points near the features' and
-    the labels' means: moments about them keep digits. ``precision`` is the rounding of the
-    features as stored.
-    """
-
-    labels: Array
-    totals: Array
-    n_rows: int
-    n_features: int
-    intercept: bool
-    shift: Array
-    pivot: float
-    precision: float
-
-    @property
-    def n_groups(self) -> int:
-        return len(self.labels)
 
 
 class SumEngine:

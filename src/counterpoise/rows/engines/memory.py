@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from counterpoise.activations import Activation
-from counterpoise.rows.engines.base import Census, SumEngine
+from counterpoise.rows.census import Census
+from counterpoise.rows.engines.base import SumEngine
 from counterpoise.rows.engines.dense import DensePart
 from counterpoise.rows.engines.questions import Labels, Question
 from counterpoise.rows.engines.row_part import RowPart

@@ -1,10 +1,14 @@
-"""What rows can be asked. Every answer is a sum over rows, so parts of the data can answer
-alone and be added up, in memory, chunk by chunk or across machines.
+"""Questions that engines answer.
+
+Every answer is a sum over rows, so parts of the data can answer alone and be added up: in memory,
+chunk by chunk or across machines. The solver's own questions have compiled answers; a new one
+needs only :meth:`Question.of_rows`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +24,14 @@ class Question:
     @property
     def pooled(self) -> bool:
         return False
+
+    def of_rows(self, X: Any, y: Array, weights: Array, group: int) -> Array:
+        """The sum over some rows of one group, for engines that know no faster way.
+
+        ``X`` is an array or a CSR matrix, without a column for the intercept; ``group`` is the
+        group's number.
+        """
+        raise TypeError(f"engines do not know {type(self).__name__}; give it a method of_rows")
 
 
 @dataclass(frozen=True, eq=False)

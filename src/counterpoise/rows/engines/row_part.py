@@ -98,7 +98,23 @@ class RowPart:
                 )
             case Labels():
                 return self._labels(question)
-        raise TypeError(f"rows cannot answer {type(question).__name__}")
+        return self._by_rows(question)
+
+    def _by_rows(self, question: Question) -> Array:
+        """The answer to a question that brings its own arithmetic."""
+        data, seg = self.data, self.segments
+        sums: list[Array] = []
+        for lo, hi, group in zip(seg.starts, seg.stops, seg.groups, strict=True):
+            total: Array | float = 0.0
+            for a, b in self._blocks(int(lo), int(hi)):
+                code = int(self.codes[group])
+                total = total + question.of_rows(
+                    self._rows(a, b), data.y[a:b], data.weights_of(a, b), code
+                )
+            sums.append(np.asarray(total, dtype=float))
+        if question.pooled:
+            return np.sum(sums, axis=0)
+        return np.add.reduceat(np.array(sums), self._first, axis=0)
 
     # -- the subclass's part ---------------------------------------------------------------
 

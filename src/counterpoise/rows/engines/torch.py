@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,8 +24,9 @@ import torch
 from torch import Tensor
 
 from counterpoise.activations import Activation
+from counterpoise.rows.census import Census
 from counterpoise.rows.engines import questions as asked
-from counterpoise.rows.engines.base import Census, SumEngine
+from counterpoise.rows.engines.base import SumEngine
 from counterpoise.rows.groups import GroupedData
 from counterpoise.rows.sample import BUDGET, RowSample
 
@@ -103,10 +105,13 @@ class TorchEngine(SumEngine):
     def ask(self, question: asked.Question) -> Array:
         """What blocks add, in their order and in double: on the device, if it has that."""
         self.counter.count += not isinstance(question, asked.Labels)
-        answer = getattr(self, f"_add_{type(question).__name__.lower()}")  # _add_evaluate, ...
         known, total = vars(question).items(), None
-        arrays = {name: self._tensor(v) for name, v in known if isinstance(v, np.ndarray)}
-        question = replace(question, **arrays)
+        answer = getattr(self, f"_add_{type(question).__name__.lower()}", None)  # _add_evaluate, ..
+        if answer is None:
+            answer = self._add_by_rows
+        else:
+            arrays = {name: self._tensor(v) for name, v in known if isinstance(v, np.ndarray)}
+            question = replace(question, **arrays)
         for b in self.blocks:
             part = answer(question, b)
             if self.dtype is not torch.float64:
@@ -119,6 +124,17 @@ class TorchEngine(SumEngine):
         return host(total)
 
     # -- what a block adds; arrays of the question are tensors by now ----------------------
+
+    def _add_by_rows(self, q: asked.Question, b: Block) -> Tensor:
+        """A question that brings its own arithmetic, answered on the host."""
+        edges, weights = np.cumsum([0, *b.sizes]), self._weights_of(b)
+        X, y = host(self._rows(b)).astype(float), host(self.y[b.lo : b.hi]).astype(float)
+        share = np.ones(len(y)) if weights is None else host(weights).astype(float)
+        sums = [
+            np.asarray(q.of_rows(X[a:c], y[a:c], share[a:c], b.first + i), dtype=float)
+            for i, (a, c) in enumerate(pairwise(edges))
+        ]
+        return self._tensor(np.sum(sums, axis=0) if q.pooled else np.array(sums))
 
     def _add_evaluate(self, q: asked.Evaluate, b: Block) -> Tensor:
         rows, (coef, bias) = self._rows(b), self._split(q.w)
