@@ -96,7 +96,7 @@ class Divergence:
         return SimplexPoint.of(on_top / on_top.sum())
 
     def config(self) -> dict[str, object] | None:
-        """What :func:`from_config` needs to make it again; None if only Python code can."""
+        """What `from_config` needs to make it again; None if only Python code can."""
         return None
 
     def __repr__(self) -> str:
