@@ -44,7 +44,7 @@ def test_robustness_is_chosen_where_it_pays_and_said_so():
     model = GroupDRONeuronCV("identity").fit(X, y, groups=g)
     assert model.robust_
     assert model.verdict_.startswith("Chose nu = ")
-    assert "in place of" in model.verdict_
+    assert "compared with" in model.verdict_
     fresh = shifted(seed=1)
     plain = GroupDRONeuron("identity", nu=math.inf, prior="rows").fit(X, y, groups=g)
     assert model.worst_group_risk(*fresh) < 0.7 * plain.worst_group_risk(*fresh)
@@ -63,7 +63,7 @@ def test_falls_back_to_least_squares_where_robustness_does_not_pay():
     y = X[:, 0] + rng.normal(size=240)
     model = GroupDRONeuronCV("identity").fit(X, y, groups=g)
     assert not model.robust_
-    assert model.verdict_.startswith("Fell back to the plain average over rows")
+    assert model.verdict_.startswith("Chose the plain average over rows")
     assert model.best_params_ == dict(nu=math.inf, prior="rows", truncate=None, reference=None)
     exact, *_ = np.linalg.lstsq(np.column_stack([X, np.ones(240)]), y, rcond=None)
     np.testing.assert_allclose(np.append(model.coef_, model.intercept_), exact, atol=1e-6)
@@ -177,7 +177,7 @@ def test_groups_of_one_row_stay_in_training_and_are_named():
     g = g.copy()
     g[0] = "z"
     model = GroupDRONeuronCV("identity", nus=[0.1]).fit(X, y, groups=g)
-    assert "Groups of one row cannot be judged: z." in model.verdict_
+    assert "Groups with one row cannot be judged: z." in model.verdict_
     assert list(model.intervals_) == ["a", "b", "c", "z"]
     assert math.isnan(model.intervals_["z"].value)
     assert model.intervals_["z"].high == model.intervals_.worst.high == math.inf
@@ -268,7 +268,7 @@ def test_a_striking_fold_is_mentioned():
     y = y.copy()
     y[-1] += 500.0
     model = GroupDRONeuronCV("identity").fit(X, y, groups=g)
-    assert "few rows decide there" in model.verdict_
+    assert "a few rows dominate it" in model.verdict_
 
 
 @pytest.mark.slow

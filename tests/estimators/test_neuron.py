@@ -290,7 +290,7 @@ def test_not_fitted():
 
 def test_convergence_warning(data):
     X, y, g = data
-    with pytest.warns(ConvergenceWarning, match="raise max_iter"):
+    with pytest.warns(ConvergenceWarning, match="Raise max_iter"):
         GroupDRONeuron(nu=0.1, polish=False, max_iter=2).fit(X, y, groups=g)
 
 

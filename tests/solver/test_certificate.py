@@ -104,23 +104,23 @@ def test_duality_gap_inside_a_ball(radius, nu):
     assert found.certificate.duality_gap <= 1e-4 * exact
 
 
-def test_certificate_speaks_plainly():
+def test_certificate_prints_as_a_paragraph():
     X, y, g = neuron_data(K=4, n=80, d=5)
     text = str(solve(X, y, g, nu=0.1).certificate)
-    assert "not a claim of global optimality" in text
+    assert "may not be globally optimal" in text
     assert "duality gap" not in text
-    assert "Sharpness c1 =" in text
+    assert "The sharpness is c1 =" in text
     assert "\n" not in text
     convex = str(solve(X, y, g, activation="identity", nu=0.1).certificate)
     assert "duality gap" in convex
     assert "nonconvex" not in convex
 
 
-def test_certificate_says_why_it_does_not_bound():
+def test_certificate_explains_a_missing_bound():
     X, y, g = neuron_data(K=4, n=80, d=5)
     early = solve(X, y, g, nu=0.1, polish=False, max_iter=2, tol=0.0).certificate
     assert math.isinf(early.theorem_bound)
-    assert "stopped early" in str(early)
+    assert "stopped too early" in str(early)
     greedy = solve(
         X, y, g, nu=0.1, polish=False, max_iter=60, tol=0.0, schedule=AdaptiveSteps(c1=1.9)
     ).certificate

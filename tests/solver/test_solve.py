@@ -319,7 +319,7 @@ def test_not_converged_is_said():
     found = solve(X, y, g, nu=0.1, polish=False, max_iter=3, schedule=AdaptiveSteps())
     assert not found.converged
     assert "max_iter=3" in found.status
-    assert "raise max_iter" in found.status
+    assert "Raise max_iter" in found.status
 
 
 @pytest.mark.parametrize("scales", [(1e5, 1e-5), (1e3, 1e-3)])

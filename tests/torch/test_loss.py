@@ -162,7 +162,9 @@ def test_counts_of_tokens_follow_the_mask():
     loss = criterion(accumulate=2)
     values, g = torch.ones(3, 3), torch.tensor([0, 0, 1])
     loss(values[:2], g[:2], mask=mask[:2], counts=loss.count(g))
-    with pytest.raises(ValueError, match=r"counts=\[2.0, 1.0, 0.0\] are not those of the batch"):
+    with pytest.raises(
+        ValueError, match=r"counts=\[2.0, 1.0, 0.0\] differ from those of the batch"
+    ):
         loss(values[2:], g[2:], mask=mask[2:], counts=loss.count(g))
 
 

@@ -1,5 +1,7 @@
-"""What people use instead of :class:`counterpoise.GroupDRONeuron`: the same rows, engines and
-interface, other objectives and other ways to descend. For comparison."""
+"""Common alternatives to :class:`counterpoise.GroupDRONeuron`, for comparison.
+
+They share its rows, engines and interface, and differ in objective or optimiser.
+"""
 
 from counterpoise.baselines.average import AverageNeuron
 from counterpoise.baselines.cvar import GroupCVaRNeuron

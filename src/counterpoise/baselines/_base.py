@@ -1,4 +1,4 @@
-"""What the baselines share: the way from rows to a fit, checks of options, where they start."""
+"""Code shared by the baselines: from rows to a fit, option checks, and starting points."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from counterpoise.solver.solver import Solver
 
 Array = np.ndarray
 
-# A random start is small: its scores are about this share of the labels' deviation.
+# The scores of a random start are about this share of the labels' standard deviation.
 SMALL = 0.1
-# A variance this small beside the square it was found as a difference from is rounding.
+# A variance below this share of the squares it was computed from is rounding.
 ROUNDING = 1e-10
 
 
 class Baseline(Neuron):
-    """A neuron whose subclass says how it is found."""
+    """A neuron; subclasses implement the method that fits it."""
 
     activation: str | Activation
     fit_intercept: bool
@@ -49,22 +49,22 @@ class Baseline(Neuron):
 
     def plain_twin(self) -> GroupDRONeuron:
         """The same neuron, unfitted, for the plain average over rows."""
-        return plain_average(self, NEURON)  # iterations and steps mean other things here
+        return plain_average(self, NEURON)  # max_iter and tol have other meanings here
 
     def _check(self) -> None:
-        """Refuse options that can be judged without rows."""
+        """Raise ValueError for invalid options, before any row is read."""
 
     def _find(self, X: Any, y: Any, groups: Any, sample_weight: Any) -> Outcome:
         raise NotImplementedError(type(self).__name__)
 
     def _open(self, X: Any, y: Any, groups: Any, sample_weight: Any, **options: Any) -> Solver:
-        """The rows opened and the options checked, as ``solve`` would."""
+        """Open the rows and check the options, as ``solve`` does."""
         asked = FitOptions.of(self, polish=False, **options)
         return open_solver(X, y, groups, sample_weight, options=asked, check_input=False)
 
 
 def outcome(engine: SumEngine, w: Array, **found: Any) -> Outcome:
-    """What was found at the user's coefficients ``w``, intercept last."""
+    """Make the outcome for the user's coefficients ``w``, intercept last."""
     return Outcome(
         coef=w[: engine.n_features].copy(),
         intercept=float(w[-1]) if engine.census.intercept else 0.0,
@@ -77,10 +77,10 @@ def outcome(engine: SumEngine, w: Array, **found: Any) -> Outcome:
 def standardised(
     engine: SumEngine, prior: Array, radius: float | None = None
 ) -> coords.Coordinates:
-    """Features less their mean (if there is an intercept) and divided by their deviation, groups
-    counting as in ``prior``. Two reads.
+    """Return coordinates of standardised features, with groups weighted by ``prior``.
 
-    Methods that make a fixed number of steps depend on coordinates, so these are exact.
+    Features are centred only if there is an intercept. Takes two passes. The mean and deviation
+    are exact, because methods with a fixed number of steps depend on the coordinates.
     """
     d, squares = engine.n_features, engine.mean_squares(prior)
     if not engine.census.intercept:
@@ -90,13 +90,15 @@ def standardised(
     mean = prior @ engine.apply_moments(ones)[:, :d]
     offset = (mean - engine.shift) ** 2
     squares[:d] -= offset
-    squares[:d][squares[:d] < ROUNDING * offset] = 0.0  # constant, if not about the shift
+    squares[:d][squares[:d] < ROUNDING * offset] = 0.0  # constant columns
     return coords.scaled(squares, mean, True, radius)
 
 
 def true_evaluate(problem: Problem, u: Array) -> GroupEval:
-    """Losses and true gradients at ``u``, with the left slope where all scores are zero; at
-    other points next to no row is at a kink."""
+    """Return losses and true gradients at ``u``, with the left slope at ``u = 0``.
+
+    At other points, almost no row is at a kink.
+    """
     found = problem.evaluate(u, surrogate=False)
     assert isinstance(problem.engine, SumEngine)
     sigma = problem.engine.activation
@@ -108,19 +110,21 @@ def true_evaluate(problem: Problem, u: Array) -> GroupEval:
 def first_point(
     start: Any, coordinates: coords.Coordinates, n_coef: int, size: float, rng: Any
 ) -> Array:
-    """Where to start: zero, a random point whose scores have about the given ``size``, or the
-    user's coefficients."""
+    """Return the first iterate: zero, a random point, or the user's coefficients.
+
+    The scores of a random point have about the given ``size``.
+    """
     if isinstance(start, str) and start == "zero":
         return np.zeros(coordinates.size)
     if isinstance(start, str):
         d = len(coordinates.shift)
-        w = rng.normal(size=d)  # of standardised features, so that the solver's do not matter
+        w = rng.normal(size=d)  # for standardised features, whatever the solver's coordinates
         if coordinates.basis.ndim == 1:
             w *= coordinates.basis[:d]
         elif coordinates.scale is not None:
             w /= coordinates.scale
         if coordinates.intercept:
-            mean = coordinates.mean  # of shifted features
+            mean = coordinates.mean  # mean of the shifted features
             w = np.append(w, -w @ (coordinates.shift + (0.0 if mean is None else mean)))
         u = coordinates.from_user(w)
         norm = float(np.linalg.norm(u))
@@ -128,14 +132,14 @@ def first_point(
     w = np.asarray(start, dtype=float)
     if w.shape != (n_coef,):
         raise ValueError(
-            f"start must hold {n_coef} coefficients for these rows (the intercept last, if there "
-            f"is one); got shape {w.shape}"
+            f"start must hold {n_coef} coefficients for these rows (the intercept last, if any); "
+            f"got shape {w.shape}"
         )
     return coordinates.project(coordinates.from_user(w))
 
 
 def check_start(start: Any) -> None:
-    """A known word, or an array of finite numbers."""
+    """Check that ``start`` is a known name or an array of finite numbers."""
     if isinstance(start, str):
         if start not in ("zero", "random"):
             raise ValueError(
@@ -152,14 +156,8 @@ def check_start(start: Any) -> None:
         )
 
 
-def check_choice(name: str, value: Any, known: tuple[str, ...]) -> None:
-    if not (isinstance(value, str) and value in known):
-        words = ", ".join(map(repr, known))
-        raise ValueError(f"{name}={value!r} is not known; use one of {words}")
-
-
 def check_number(name: str, value: Any, *, zero: bool = False, auto: bool = False) -> None:
-    """A finite number above zero (or zero, if allowed; or "auto", if allowed)."""
+    """Check for a positive finite number; ``zero`` and ``auto`` also allow 0 and "auto"."""
     if auto and isinstance(value, str) and value == "auto":
         return
     number = isinstance(value, (int, float, np.integer, np.floating))
@@ -177,7 +175,7 @@ def check_count(name: str, value: Any) -> None:
 
 
 def require_memory(X: Any, what: str, remedy: str) -> None:
-    """Refuse rows that are not in memory, before any is read."""
+    """Raise ValueError if the rows are not in memory, before reading any."""
     if backend_of(X).in_place(X):
         raise ValueError(
             f"{what} needs its rows in memory; got X of type {type(X).__name__}. {remedy}"

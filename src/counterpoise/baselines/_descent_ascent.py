@@ -1,4 +1,4 @@
-"""Gradient steps down in the coefficients, exponentiated gradient steps up in the weights."""
+"""Gradient descent in the coefficients with exponentiated gradient ascent in the weights."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from counterpoise.solver.problem import Problem
 from counterpoise.solver.solution import Outcome
 
 Array = np.ndarray
-# Losses of the groups at a point, and the gradient of their mixture as a function of weights.
+# Group losses at a point, and the gradient of their mixture as a function of the weights.
 Look = tuple[Array, Callable[[Array], Array]]
 
 
 @dataclass(frozen=True)
 class Path:
-    """Where descent and ascent ended, and the averages of the second half of their iterates."""
+    """The last iterates of descent and ascent, and averages over the second half."""
 
     u: Array
     weights: Array
@@ -35,10 +35,10 @@ class Path:
     diverged: bool
 
     def end(self, engine: SumEngine, coordinates: Coordinates, u: Array, weights: Array) -> Outcome:
-        """What a fit that returns ``u`` and ``weights`` of this path ends with. One read."""
+        """Make the outcome of a fit that returns ``u`` and ``weights``. One pass."""
         w = coordinates.to_user(u)
         losses = engine.evaluate(w, surrogate=False).loss_K
-        status = f"Made the {self.n_iter} iterations that max_iter asked for."
+        status = f"Completed all {self.n_iter} iterations (max_iter)."
         if self.diverged:
             status = f"Diverged after {self.n_iter} iterations; lower learning_rate."
         return outcome(
@@ -67,11 +67,11 @@ def descent_ascent(
     simultaneous: bool = False,
     project: Callable[[Array], Array] = lambda u: u,
 ) -> Path:
-    """``max_iter`` iterations from ``u`` and the weights ``prior``.
+    """Run ``max_iter`` iterations from ``u`` and the weights ``prior``.
 
-    With ``decay`` both step sizes fall as ``1 / sqrt(t)``. The primal step uses the new weights,
-    or if ``simultaneous`` the old. ``bonus`` is added to the losses that the weights see.
-    Averages are weighted by the step sizes. It ends early when a loss is no finite number.
+    With ``decay``, both step sizes fall as ``1 / sqrt(t)``. The primal step uses the new weights
+    or, if ``simultaneous``, the old ones. ``bonus`` is added to the losses that move the weights.
+    Averages are weighted by the step sizes. A loss that is not finite ends the run early.
     """
     dual, first = DualState.start(prior), u
     log: dict[str, list] = {"risk": [], "worst": [], "weights": []}
@@ -101,7 +101,7 @@ def descent_ascent(
 
 
 def all_rows(problem: Problem) -> Callable[[Array], Look]:
-    """Losses and true gradients of all rows: one read a look."""
+    """Return losses and true gradients of all rows, in one pass per point."""
 
     def look(u: Array) -> Look:
         losses, grad = true_evaluate(problem, u)
@@ -117,9 +117,11 @@ def drawn_rows(
     groups: Iterator[Array],
     rng: Any,
 ) -> Callable[[Array], Look]:
-    """Losses and true gradients of drawn rows, a row for each of the groups that the next of
-    ``groups`` names, by row weight within a group. A group without rows has loss zero and no
-    gradient."""
+    """Return losses and true gradients of rows drawn at random.
+
+    Each item of ``groups`` lists the groups to draw a row from; within a group, rows are drawn by
+    their weights. A group without a row has loss zero and no gradient.
+    """
     d, K = data.n_features, data.n_groups
     offsets = data.offsets
     edges = np.append(0.0, np.cumsum(data.row_weights)) if data.row_weights.size else None
@@ -154,9 +156,9 @@ def drawn_rows(
 
 
 def safe_rate(beta: float, moment: float, size: int, rows: float = np.inf) -> float:
-    """A primal step size that losses with these second moments allow.
+    """Return a stable primal step size for losses with these second moments.
 
-    ``rows`` drawn of a group have, in standardised features, a second moment that exceeds its
+    With ``rows`` rows drawn from a group of standardised features, the second moment exceeds its
     expectation by about ``size / rows``.
     """
     return 1.0 / (2.0 * beta**2 * (moment + size / rows))

@@ -1,4 +1,4 @@
-"""Risks over rows: losses of single rows to weights to a gradient, and L-BFGS on it."""
+"""Risks over rows: losses of single rows, their weights, the gradient, and L-BFGS."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class RowProblem:
-    """The rows in solver coordinates, each a group of its own to the objective."""
+    """Rows in solver coordinates; for the objective, each row is a group."""
 
     data: GroupedData
     activation: Activation
@@ -36,7 +36,7 @@ class RowProblem:
     objective: Objective
 
     def losses(self, u: Array) -> tuple[Array, Array]:
-        """Loss of every row, and the linear scores."""
+        """Return the loss of every row, and the linear scores."""
         d, w = self.data.n_features, self.coordinates.to_user(u)
         scores = self.data.X @ w[:d] + (w[d] if self.data.intercept else 0.0)
         return (self.activation.value(scores) - self.data.y) ** 2, scores
@@ -54,10 +54,11 @@ class RowProblem:
 def minimise_over_rows(
     solver: Solver, divergence: Divergence, strength: Callable[[float], float]
 ) -> tuple[Outcome, float]:
-    """The neuron of least ``max_q sum_j q_j loss_j - nu d_f(q, row weights)`` over distributions
-    ``q`` on rows, near the average fit; and ``nu``, which is ``strength(average loss)``.
+    """Minimise ``max_q sum_j q_j loss_j - nu d_f(q, row weights)`` over neurons.
 
-    ReLU would start dead at zero, so the search starts from the average fit by surrogate steps.
+    ``q`` ranges over distributions on rows, and ``nu`` is ``strength(average loss)``. A ReLU would
+    be dead at zero, so the search starts from the average fit by surrogate steps. Return the fit
+    and ``nu``.
     """
     engine, frame, prior = in_memory(solver), solver.frame, solver.prior
     data, floor = engine.data, RISK_FLOOR * label_scale(engine, prior)
@@ -78,10 +79,11 @@ def minimise_over_rows(
     losses, _ = problem.losses(u)
     weights = objective.respond(losses).weights
     n_iter = max(1, len(trail))
-    status = f"Converged: the risk settled to tol after {n_iter} steps of L-BFGS."
+    status = f"Converged: after {n_iter} steps of L-BFGS, the risk changed by less than tol."
     if not converged:
         status = (
-            f"Stopped at max_iter={n_iter} before the risk settled to tol; raise max_iter or tol."
+            f"Not converged: reached max_iter={n_iter} while the risk still changed by more than "
+            "tol. Raise max_iter or tol."
         )
     found = outcome(
         engine,
@@ -100,8 +102,10 @@ def minimise_over_rows(
 def _descend(
     problem: RowProblem, reads: PassCounter, u: Array, floor: float, tol: float, max_iter: int
 ) -> tuple[Array, list[float], bool]:
-    """L-BFGS, begun anew until that gains less than ``tol``: one short step, or a line search that
-    fails at a kink, does not mean that there is nothing left to gain."""
+    """Restart L-BFGS until a run gains less than ``tol``.
+
+    A single short step, or a line search that fails at a kink, does not mean convergence.
+    """
     value = problem.risk_and_gradient(u)[0]
     trail: list[float] = []
     while True:
@@ -118,7 +122,7 @@ def _descend(
 def _lbfgs(
     problem: RowProblem, reads: PassCounter, u: Array, size: float, tol: float, max_iter: int
 ) -> tuple[Array, float, list[float]]:
-    """The point reached, its risk, and the risk after every step; ``size`` is that of the risk."""
+    """Run L-BFGS on the risk over ``size``; return the point, its risk, and all risks so far."""
     trail: list[float] = []
 
     def scaled(at: Array) -> tuple[float, Array]:

@@ -1,4 +1,4 @@
-"""AverageNeuron: the average loss, by surrogate or true gradients."""
+"""AverageNeuron: the average loss, minimised by surrogate or true gradients."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from counterpoise.baselines._base import (
     SMALL,
     Baseline,
     Prior,
-    check_choice,
     check_start,
     first_point,
     outcome,
     true_evaluate,
 )
+from counterpoise.common.arguments import check_choice
 from counterpoise.dual.divergences import Fixed
 from counterpoise.dual.objective import Objective
 from counterpoise.rows.engines.base import GroupEval
@@ -29,40 +29,42 @@ from counterpoise.solver.solution import Outcome
 
 Array = np.ndarray
 
-# A step shorter than the first by this factor is not worth looking for.
+# The line search gives up below this multiple of the first step.
 SHORTEST = 1e-12
 
 
 class AverageNeuron(Baseline):
-    """A single neuron fitted to the average loss, groups or not.
+    """A single neuron fitted to the average loss, with or without groups.
 
-    It minimises ``sum_i prior_i loss_i``; no group is given more weight because it is hard.
-    ``gradient="surrogate"`` is GLMtron: steps ``w - v(w) / L`` along ``v``, the gradient without
-    the activation's slope, which leads past ``w = 0`` and bad stationary points, and ends near
-    the minimiser, not at it. ``gradient="true"`` is gradient descent on the loss itself; each
-    step is halved until the loss falls, so it never rises. From ``start="zero"`` with ReLU the
-    true gradient is zero (the slope at a kink being the left one, as deep-learning frameworks take
-    it) and the neuron never moves. The result is the last iterate.
+    It minimises ``sum_i prior_i loss_i``. A hard group gets no extra weight.
 
-    With ``prior="rows"`` and the identity activation this is least squares. It differs from
-    ``GroupDRONeuron(nu=inf)``, which has the same objective, by ending without a polish.
+    ``gradient="surrogate"`` is GLMtron. Its steps ``w - v(w) / L`` follow ``v``, the gradient
+    without the slope of the activation. This leads past ``w = 0`` and past bad stationary points,
+    and ends near the minimiser rather than at it. ``gradient="true"`` is gradient descent on the
+    loss itself. Each step is halved until the loss falls, so the loss never rises. With ReLU and
+    ``start="zero"`` the true gradient is zero (the slope at a kink is the left one, as in
+    deep-learning frameworks), so the neuron never moves. The result is the last iterate.
+
+    With ``prior="rows"`` and the identity activation this is least squares.
+    ``GroupDRONeuron(nu=inf)`` has the same objective, but polishes the result.
 
     Parameters
     ----------
     activation : str or Activation, default="relu"
     gradient : {"surrogate", "true"}, default="surrogate"
     prior : "rows", array of shape (K,), mapping group -> weight, or None, default="rows"
-        How groups count: as their rows do, as given, or all alike (None).
+        Weights of the groups: by their rows, as given, or equal (None).
     start : {"zero", "random"} or array, default="zero"
-        The first iterate; an array holds the coefficients, and the intercept last if there is one.
+        The first iterate. An array holds the coefficients, followed by the intercept if there is
+        one.
     radius, fit_intercept, precondition :
-        As in :class:`counterpoise.GroupDRONeuron`; ``precondition=None`` is the textbook step in
-        the features as they are.
+        As in :class:`counterpoise.GroupDRONeuron`; ``precondition=None`` takes textbook steps in
+        the features as given.
     max_iter : int, default=1000
     tol : float, default=1e-6
-        Stop when a step promises to change the loss by less than this share of it.
+        Stop when a step is expected to change the loss by less than this share.
     random_state : int, RandomState or None
-        For ``start="random"``.
+        Seed for ``start="random"``.
 
     Attributes
     ----------
@@ -148,13 +150,13 @@ class AverageNeuron(Baseline):
             loss = problem.risk(found.loss_K)
             if t == 1 and promised == 0.0 and loss > floor:
                 status = (
-                    "Never moved: the gradient at the start is zero, or points out of the ball; "
-                    "choose another start, or gradient='surrogate'."
+                    "Never moved: the gradient at the start is zero or points out of the ball. "
+                    "Choose another start, or gradient='surrogate'."
                 )
                 converged = surrogate
             elif promised <= self.tol * max(loss, floor):
                 status = (
-                    f"Converged: after {t} iterations a step changes the loss by less than tol."
+                    f"Converged: after {t} iterations, a step changes the loss by less than tol."
                 )
                 converged = True
             u, ev = ahead, found
@@ -170,13 +172,14 @@ class AverageNeuron(Baseline):
             n_iter=t,
             converged=converged,
             status=status
-            or f"Stopped at max_iter={t} before the loss settled to tol; raise max_iter or tol.",
+            or f"Not converged: reached max_iter={t} while the loss still changed by more than "
+            "tol. Raise max_iter or tol.",
             history={name: np.array(values) for name, values in history.items()},
         )
 
 
 def _top(frame: Frame) -> float:
-    """Largest eigenvalue of the average second moment, or a bound of it."""
+    """Return the largest eigenvalue of the average second moment, or a bound on it."""
     if frame.average is None:
         return frame.moment
     return float(np.linalg.eigvalsh(frame.average).max(initial=0.0)) or 1.0
@@ -185,8 +188,10 @@ def _top(frame: Frame) -> float:
 def _descend(
     problem: Problem, u: Array, ev: GroupEval, slope: Array, step: float, shortest: float
 ) -> tuple[Array, GroupEval, float]:
-    """A projected step that lowers the loss by half of what the slope promises, and its size; no
-    step if even the shortest does not."""
+    """Find a projected step that lowers the loss by half of what the slope predicts.
+
+    Return the new point, its losses and the step size; the old point if no step is long enough.
+    """
     loss = problem.risk(ev.loss_K)
     while step > shortest:
         ahead = problem.project(u - step * slope)

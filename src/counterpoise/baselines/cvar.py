@@ -13,20 +13,20 @@ from counterpoise.solver.solve import solve
 
 
 class GroupCVaRNeuron(Baseline):
-    """A single neuron that holds up on the worst share of the groups.
+    """A single neuron that is robust on the worst share of the groups.
 
-    It minimises the conditional value at risk over groups: the mean loss of the worst share
-    ``alpha`` of them, ``max_lam sum_i lam_i loss_i`` over mixtures with ``lam_i <= prior_i /
-    alpha``. ``alpha = 1`` is the average over groups, ``alpha <= min(prior)`` the worst group,
-    which is ``GroupDRONeuron(nu=0)``. Between them it differs from ``GroupDRONeuron`` in how it
-    trades groups: all of the worst share count alike, the others not at all. Solved by the same
-    method, with the same certificate.
+    It minimises the conditional value at risk over groups, which is the mean loss of the worst
+    share ``alpha`` of them: ``max_lam sum_i lam_i loss_i`` over mixtures with ``lam_i <= prior_i /
+    alpha``. ``alpha = 1`` gives the average over groups. ``alpha <= min(prior)`` gives the worst
+    group, as ``GroupDRONeuron(nu=0)`` does. In between, all groups in the worst share count
+    equally and the others do not count. The method and the certificate are those of
+    ``GroupDRONeuron``.
 
     Parameters
     ----------
     activation : str or Activation, default="relu"
     alpha : float in (0, 1], default=0.5
-        The share of the groups, as the prior counts them.
+        The share of the groups, weighted by the prior.
     radius, prior, reference, fit_intercept, precondition, max_iter, tol :
         As in :class:`counterpoise.GroupDRONeuron`.
 

@@ -1,4 +1,4 @@
-"""ExponentiatedGradientNeuron: GroupDRO as it is commonly trained."""
+"""ExponentiatedGradientNeuron: GroupDRO in its common form."""
 
 from __future__ import annotations
 
@@ -33,43 +33,43 @@ Array = np.ndarray
 
 
 class ExponentiatedGradientNeuron(Baseline):
-    """A single neuron by GroupDRO: exponentiated gradient on the group weights.
+    """A single neuron fitted by GroupDRO: exponentiated gradient on the group weights.
 
-    It aims at the worst group's loss, ``GroupDRONeuron(nu=0)``. Each iteration multiplies the
-    weight of group ``g`` by ``exp(step_size * (loss_g + adjustment / sqrt(n_g)))``, normalises,
-    and makes one step down the *true* gradient of the losses so weighted. It differs in what it
-    lacks: step sizes are constants to be tuned (``step_size`` in units of one over the loss),
-    true gradients can leave a ReLU dead, and nothing says when it is done, so it makes
-    ``max_iter`` iterations and returns the last.
+    It minimises the loss of the worst group, as ``GroupDRONeuron(nu=0)`` does. Each iteration
+    multiplies the weight of group ``g`` by ``exp(step_size * (loss_g + adjustment / sqrt(n_g)))``,
+    normalises the weights, and takes one step down the *true* gradient of the weighted losses.
+    Unlike ``GroupDRONeuron``, it has constant step sizes that need tuning (``step_size`` in units
+    of one over the loss), its true gradients can leave a ReLU dead, and it has no stopping
+    criterion: it runs ``max_iter`` iterations and returns the last.
 
-    Features are standardised inside (the mean only with an intercept), so that learning rates mean
-    the same for all data; coefficients are those of the features as given.
+    Features are standardised internally (centred only with an intercept), so that learning rates
+    have the same meaning for all data. Coefficients are for the features as given.
 
     Parameters
     ----------
     activation : str or Activation, default="relu"
     step_size : float, default=0.01
-        Of the weights.
+        Step size for the weights.
     learning_rate : float or "auto", default="auto"
-        Of the coefficients of standardised features. "auto" takes one over the largest curvature
-        that any group's loss may have (more, if rows are drawn).
+        Step size for the coefficients of standardised features. "auto" takes one over a bound on
+        the curvature of any group's loss; the bound is larger if rows are drawn.
     adjustment : float >= 0, default=0.0
-        The group adjustment ``C``: ``C / sqrt(n_g)`` is added to the loss of group ``g`` when
-        weights are updated, ``n_g`` being its number of rows (their sample weights).
+        The group adjustment ``C``. Updates of the weights add ``C / sqrt(n_g)`` to the loss of
+        group ``g``, where ``n_g`` is its number of rows (or their total sample weight).
     batch_size : int, optional
-        None looks at all rows in every iteration, wherever they are kept. A number draws as many
-        rows, in memory: for each a group, all being equally likely, then a row of it. As in the
-        published code a group that is absent from a batch has loss 0 (its adjustment still
-        counts), so its weight falls by normalisation alone.
+        None reads all rows in every iteration, wherever they are stored. A number draws that many
+        rows, which must be in memory: each draw picks a group uniformly, then one of its rows. As
+        in the published code, a group that is absent from a batch has loss 0 (plus its
+        adjustment), so its weight falls by normalisation alone.
     prior : array of shape (K,), mapping group -> weight, or "rows", optional
-        The weights to start from; equal when None.
+        The first weights; equal if None.
     start : {"random", "zero"} or array, default="random"
         The first iterate, as in :class:`AverageNeuron`; "random" is small.
     fit_intercept : bool, default=True
     max_iter : int, default=1000
-        Iterations made.
+        Number of iterations.
     random_state : int, RandomState or None
-        For the start and the batches.
+        Seed for the start and the batches.
 
     Attributes
     ----------
@@ -79,8 +79,8 @@ status_ :
     risk_ : float
         The loss of the worst group.
     history_ : dict of arrays
-        "risk" (losses under the weights), "worst" and "weights" (T, K): losses before the step of
-        each iteration and weights after, of the batch where there is one.
+        "risk" (weighted loss), "worst" and "weights" (T, K). Each entry holds the losses before
+        the iteration's step and the weights after it, measured on the batch if there is one.
 
     References
     ----------

@@ -1,11 +1,12 @@
-"""PrimalExtrapolationNeuron: the same loop with the gradient extrapolated, not the weights."""
+"""PrimalExtrapolationNeuron: Algorithm 1 with the gradient extrapolated, not the weights."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from counterpoise.activations import Activation
-from counterpoise.baselines._base import Baseline, Prior, check_choice, outcome
+from counterpoise.baselines._base import Baseline, Prior, outcome
+from counterpoise.common.arguments import check_choice
 from counterpoise.dual.divergences import Divergence
 from counterpoise.solver.algorithm import EXTRAPOLATIONS, PATIENCE
 from counterpoise.solver.options import check_nu_option
@@ -14,14 +15,14 @@ from counterpoise.solver.solution import Outcome
 
 
 class PrimalExtrapolationNeuron(Baseline):
-    """A single neuron by the primal-dual method with primal extrapolation, over groups.
+    """A single neuron fitted by the primal-dual method with primal extrapolation.
 
-    It minimises what :class:`counterpoise.GroupDRONeuron` minimises, by the method that came
-    before its own: the primal step follows ``g_{t-1} + (a_{t-1} / a_t)(g_{t-1} - g_{t-2})`` with
-    ``g_t = sum_i lam_{t,i} v_i(w_t)``, so the whole gradient is extrapolated and not the weights
-    alone, which calls for steps half as long. It ends with the best iterate: no descent on the risk
-    follows and no certificate (the account is of the other proof). ``extrapolation="dual"`` makes
-    the very iterates of ``GroupDRONeuron(polish=False)``, "none" those without extrapolation.
+    It has the objective of :class:`counterpoise.GroupDRONeuron` and uses the preceding method.
+    The primal step follows ``g_{t-1} + (a_{t-1} / a_t)(g_{t-1} - g_{t-2})`` with
+    ``g_t = sum_i lam_{t,i} v_i(w_t)``. This extrapolates the whole gradient, not just the weights,
+    and so needs steps half as long. The result is the best iterate, without a polish and without
+    a certificate, whose proof covers dual extrapolation only. ``extrapolation="dual"`` gives the
+    same iterates as ``GroupDRONeuron(polish=False)``; "none" turns extrapolation off.
 
     Parameters
     ----------
@@ -95,7 +96,7 @@ status_, history_ :
         setup = solver.set_up(self.nu)
         run = solver.run(setup, self.nu, extrapolation=self.extrapolation)
         u, losses, problem = run.result, run.result_eval.loss_K, setup.problem
-        if setup.working is not problem:  # losses of the rows, not of their quadratics
+        if setup.working is not problem:  # the losses of the rows, not those of the quadratics
             losses = problem.evaluate(u, surrogate=False).loss_K
         self.nu_ = setup.nu
         status = (
@@ -103,11 +104,11 @@ status_, history_ :
             "risk by more than tol."
         )
         if run.as_printed:
-            status = f"Ran the {run.n_iter} iterations that max_iter asked for."
+            status = f"Completed all {run.n_iter} iterations (max_iter)."
         elif not run.converged:
             status = (
-                f"Stopped at max_iter={run.n_iter} before the risk settled to tol; raise max_iter "
-                "or tol, or try another extrapolation."
+                f"Not converged: reached max_iter={run.n_iter} while the risk still changed by "
+                "more than tol. Raise max_iter or tol, or try another extrapolation."
             )
         return outcome(
             setup.engine,

@@ -1,4 +1,4 @@
-"""RowChiSquareNeuron: distributionally robust over rows, groups unknown."""
+"""RowChiSquareNeuron: distributional robustness over rows, without groups."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from counterpoise.solver.solution import Outcome
 
 
 class RowChiSquareNeuron(Baseline):
-    """A single neuron that holds up when rows are weighted anew, with no use of groups.
+    """A single neuron that is robust to reweighting of the rows; it ignores groups.
 
-    It minimises ``max_q sum_j q_j loss_j - nu chi2(q, p)`` over distributions ``q`` on rows,
-    ``loss_j`` being the squared error of row ``j`` and ``p`` uniform (or the sample weights). It
-    differs from ``GroupDRONeuron(divergence="chi2")`` in who is protected: rows that fit badly
-    for whatever reason, noise and wrong labels included, and not groups. ``groups`` only serve to
-    report. Found by L-BFGS with true gradients from the average fit.
+    It minimises ``max_q sum_j q_j loss_j - nu chi2(q, p)`` over distributions ``q`` on rows.
+    ``loss_j`` is the squared error of row ``j``, and ``p`` is uniform (or the sample weights).
+    ``GroupDRONeuron(divergence="chi2")`` protects groups. This neuron protects any rows that fit
+    badly, including those with noise or wrong labels. ``groups`` only affect what is reported.
+    L-BFGS with true gradients starts from the average fit.
 
     Parameters
     ----------
     activation : str or Activation, default="relu"
     nu : float > 0, inf or "auto", default="auto"
-        How strongly ``q`` is held, in units of the loss. ``inf`` is the average loss; "auto" takes
-        a tenth of the average fit's.
+        Strength of the pull of ``q`` towards ``p``, in units of the loss. ``inf`` gives the
+        average loss; "auto" takes a tenth of the loss of the average fit.
     fit_intercept, precondition :
         As in :class:`counterpoise.GroupDRONeuron`.
     max_iter : int, default=1000
-        Most steps of L-BFGS.
+        Maximum number of L-BFGS steps.
     tol : float, default=1e-6
         Relative change of the risk at which to stop.
 
@@ -39,7 +39,7 @@ class RowChiSquareNeuron(Baseline):
     coef_, intercept_, activation_, groups_, group_risks_, nu_, n_iter_, n_passes_, status_ :
         As in :class:`counterpoise.GroupDRONeuron`.
     group_weights_ : array of shape (K,)
-        What the rows of every group weigh together.
+        Total weight of the rows in each group.
     risk_ : float
         The risk minimised.
     history_ : dict of arrays
@@ -84,7 +84,7 @@ class RowChiSquareNeuron(Baseline):
         check_nu_option(self.nu)
         if self.nu == 0:
             raise ValueError(
-                "nu must be positive; got 0, with which the worst row alone would count. "
+                "nu must be positive; got 0, which would fit the worst row alone. "
                 "Use a small nu, or GroupDRONeuron(nu=0) for the worst group."
             )
 

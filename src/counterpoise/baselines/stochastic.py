@@ -30,35 +30,36 @@ Array = np.ndarray
 
 
 class StochasticMirrorNeuron(Baseline):
-    """A single neuron by stochastic mirror descent-ascent on the worst group's loss.
+    """A single neuron fitted by stochastic mirror descent-ascent on the worst group's loss.
 
-    It aims at ``GroupDRONeuron(nu=0)`` from drawn rows: each iteration draws ``batch_size`` rows
-    of every group, steps down the true gradient of the weighted losses (onto the ball, if there
-    is a ``radius``) and multiplies the weights by the exponential of the losses drawn, both from
-    the last iterates. Steps fall as ``1 / sqrt(t)``; the result is the average of the second half
-    of the iterates, weighted by their steps. For a linear neuron that average comes within
-    ``O(1 / sqrt(max_iter))`` of the least worst-group loss; for others nothing is proved. It
-    differs from ``GroupDRONeuron`` in never reading all rows to find the answer, and in an error
-    that falls slowly.
+    It has the objective of ``GroupDRONeuron(nu=0)`` but never reads all rows to fit; in return its
+    error falls slowly. Each iteration draws ``batch_size`` rows from every group, takes a step
+    down the true gradient of the weighted losses (projected onto the ball if there is a
+    ``radius``), and multiplies the weights by the exponential of the drawn losses. Both steps
+    start from the previous iterates. Step sizes fall as ``1 / sqrt(t)``. The result is the average
+    of the second half of the iterates, weighted by their step sizes. For a linear neuron, this
+    average comes within ``O(1 / sqrt(max_iter))`` of the smallest worst-group loss; for other
+    activations nothing is proved.
 
     Parameters
     ----------
     activation : str or Activation, default="relu"
     step_size : float or "auto", default="auto"
-        First step of the weights, in units of one over the loss. "auto" takes ``sqrt(log K)`` over
-        the labels' mean squared deviation.
+        First step size for the weights, in units of one over the loss. "auto" takes
+        ``sqrt(log K)`` over the labels' mean squared deviation.
     learning_rate : float or "auto", default="auto"
-        First step of the coefficients of standardised features; "auto" from their second moments.
+        First step size for the coefficients of standardised features. "auto" derives it from
+        their second moments.
     batch_size : int, default=1
-        Rows drawn of every group in an iteration.
+        Rows drawn from every group in each iteration.
     radius, fit_intercept :
         As in :class:`counterpoise.GroupDRONeuron`.
     prior : array of shape (K,), mapping group -> weight, or "rows", optional
-        The weights to start from; equal when None.
+        The first weights; equal if None.
     start : {"random", "zero"} or array, default="random"
         The first iterate, as in :class:`AverageNeuron`; "random" is small.
     max_iter : int, default=10000
-        Iterations made.
+        Number of iterations.
     random_state : int, RandomState or None
 
     Attributes
@@ -66,13 +67,13 @@ class StochasticMirrorNeuron(Baseline):
     coef_, intercept_, activation_, groups_, group_risks_, n_iter_, status_ :
         As in :class:`counterpoise.GroupDRONeuron`.
     group_weights_ : array of shape (K,)
-        Averaged as the coefficients are.
+        Averaged like the coefficients.
     risk_ : float
         The loss of the worst group.
     n_passes_ : int
-        Reads of all rows, for standardisation and ``group_risks_``; drawn rows do not count.
+        Passes over all rows, for standardisation and ``group_risks_``; drawn rows do not count.
     history_ : dict of arrays
-        "risk", "worst" and "weights" of the rows drawn, as in
+        "risk", "worst" and "weights" on the rows drawn, as in
         :class:`ExponentiatedGradientNeuron`.
 
     References

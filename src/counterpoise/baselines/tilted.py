@@ -6,8 +6,9 @@ import math
 from typing import Any
 
 from counterpoise.activations import Activation
-from counterpoise.baselines._base import Baseline, Prior, check_choice, check_number, require_memory
+from counterpoise.baselines._base import Baseline, Prior, check_number, require_memory
 from counterpoise.baselines._rows import minimise_over_rows
+from counterpoise.common.arguments import check_choice
 from counterpoise.dual.divergences import KL
 from counterpoise.solver.options import FitOptions
 from counterpoise.solver.solution import Outcome
@@ -15,14 +16,16 @@ from counterpoise.solver.solve import solve
 
 
 class TiltedNeuron(Baseline):
-    """A single neuron of least tilted risk.
+    """A single neuron that minimises the tilted risk.
 
-    It minimises ``(1/t) log mean exp(t loss)``, the mean being over groups (``loss`` a group's
-    mean squared error) or over rows (a row's squared error). ``t = 0`` is the average, large
-    ``t`` the largest loss. At group level this *is* ``GroupDRONeuron(divergence="kl", nu=1/t)``
-    under another name, solved by the same method, and has its certificate. At row level it differs
-    in who is protected: single rows, noise and wrong labels included; ``groups`` then only serve
-    to report, rows must be in memory, and L-BFGS with true gradients starts from the average fit.
+    The risk is ``(1/t) log mean exp(t loss)``. The mean is over groups (``loss`` is a group's mean
+    squared error) or over rows (a row's squared error). ``t = 0`` gives the average, and large
+    ``t`` the largest loss.
+
+    At group level this *is* ``GroupDRONeuron(divergence="kl", nu=1/t)`` under another name, with
+    the same method and certificate. At row level it protects single rows, including those with
+    noise or wrong labels. Then ``groups`` only affect what is reported, rows must be in memory,
+    and L-BFGS with true gradients starts from the average fit.
 
     Parameters
     ----------
@@ -31,8 +34,8 @@ class TiltedNeuron(Baseline):
         The tilt, in units of one over the loss.
     level : {"group", "row"}, default="group"
     prior : array of shape (K,), mapping group -> weight, or "rows", optional
-        How groups count in the mean; equally when None. For ``level="group"`` only: rows count as
-        their sample weights.
+        Weights of the groups in the mean; equal if None. For ``level="group"`` only; at row level
+        the sample weights apply.
     fit_intercept, precondition, max_iter, tol :
         As in :class:`counterpoise.GroupDRONeuron`.
 
@@ -42,11 +45,11 @@ class TiltedNeuron(Baseline):
 history_ :
         As in :class:`counterpoise.GroupDRONeuron`; ``nu_`` is ``1/t``.
     group_weights_ : array of shape (K,)
-        What each group weighs in the gradient; at row level, its rows together.
+        Weight of each group in the gradient; at row level, the total weight of its rows.
     risk_ : float
         The tilted risk.
     certificate_ : Certificate
-        At group level.
+        At group level only.
 
     References
     ----------
@@ -90,13 +93,13 @@ history_ :
             check_number("t", self.t, zero=True)
         except ValueError as error:
             raise ValueError(
-                f"{error}. A negative tilt would favour the losses that are small already, which "
-                "is no robust risk; t = 0 is the average."
+                f"{error}. A negative tilt would favour losses that are already small, which is "
+                "not a robust risk; t = 0 is the average."
             ) from None
         if self.level == "row" and self.prior is not None:
             raise ValueError(
-                f"prior={self.prior!r} is of groups, but level='row'; give sample_weight to fit "
-                "instead"
+                f"prior={self.prior!r} weights groups, but level='row' weights rows; leave prior "
+                "at None and pass sample_weight to fit"
             )
 
     def _find(self, X: Any, *others: Any) -> Outcome:

@@ -1,4 +1,4 @@
-"""The scikit-learn estimators: `GroupDRONeuron`, `GroupDRONeuronCV`, and the frontier of a fit.
+"""The scikit-learn estimators `GroupDRONeuron` and `GroupDRONeuronCV`, and the frontier.
 
-They import `assess`, `solver`, `storage` and the rooms below them.
+They import `assessment`, `solver`, `storage` and the rooms below them.
 """

@@ -1,4 +1,4 @@
-"""Neuron: what every estimator of one neuron shares: input, prediction, scores by group."""
+"""Neuron: the base of all estimators, with input checks, prediction and scores by group."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FLOATS = (np.float64, np.float32)
 
 
 class Neuron(RegressorMixin, BaseEstimator):
-    """A neuron ``sigma(w.x + b)`` over rows of any kind; a subclass fits it."""
+    """A neuron ``sigma(w.x + b)`` for rows of any kind; subclasses fit it."""
 
     activation: str | Activation
     activation_: Activation
@@ -50,7 +50,7 @@ class Neuron(RegressorMixin, BaseEstimator):
                 raise ValueError(f"{name} must be True or False; got {getattr(self, name)!r}")
 
     def _checked(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
-        """Rows in memory as scikit-learn wants them checked; rows elsewhere as they are."""
+        """Check rows in memory as scikit-learn does; return other rows unchanged."""
         if not backend_of(X).is_memory:
             return X, y, sample_weight
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=FLOATS, y_numeric=True)
@@ -59,7 +59,7 @@ class Neuron(RegressorMixin, BaseEstimator):
         return X, y, sample_weight
 
     def _note_features(self, X: Any, others: tuple[Any, ...], count: int) -> None:
-        """What scikit-learn's validation notes of rows in memory, for rows elsewhere."""
+        """Set ``n_features_in_`` and ``feature_names_in_`` for rows that are not in memory."""
         backend = backend_of(X)
         if backend.is_memory:
             return
@@ -71,7 +71,7 @@ class Neuron(RegressorMixin, BaseEstimator):
             del self.feature_names_in_
 
     def _keep(self, X: Any, others: tuple[Any, ...], found: Outcome) -> None:
-        """Set the attributes of a fit; warn if it did not converge."""
+        """Set the fitted attributes; warn if the fit did not converge."""
         self._note_features(X, others, len(found.coef))
         self.activation_ = get_activation(self.activation)
         self.coef_ = found.coef
@@ -92,10 +92,10 @@ class Neuron(RegressorMixin, BaseEstimator):
             warnings.warn(found.status, ConvergenceWarning, stacklevel=3)
 
     def predict(self, X: Any) -> Any:
-        """``sigma(X @ coef_ + intercept_)``.
+        """Predict ``sigma(X @ coef_ + intercept_)``.
 
-        Returns an array; for a Dask collection a lazy Dask array, for a tensor a tensor on its
-        device.
+        Returns an array. A Dask collection gives a lazy Dask array, and a tensor gives a tensor on
+        its device.
         """
         check_is_fitted(self)
         backend = backend_of(X)
@@ -105,48 +105,48 @@ class Neuron(RegressorMixin, BaseEstimator):
         return self.scores(X)
 
     def check_width(self, X: Any) -> Any:
-        """``X``, if it has as many features as the fit had."""
+        """Return ``X`` after checking its number of features."""
         shape = np.shape(X)
         unknown = len(shape) == 2 and shape[1] != shape[1]  # NaN: Dask will know when it computes
         if not unknown and (len(shape) != 2 or shape[1] != self.n_features_in_):
             has = f"{shape[1]} features" if len(shape) == 2 else f"{len(shape)} dimension(s)"
             raise ValueError(
-                f"X has {has}, but the fit was to rows of {self.n_features_in_} features; give the "
+                f"X has {has}, but the fit was to rows of {self.n_features_in_} features; pass the "
                 "same columns in the same order"
             )
         return X
 
     def scores(self, X: Any) -> Array:
-        """``sigma(X @ coef_ + intercept_)`` of rows in memory, unchecked."""
+        """Predict rows in memory without checking them."""
         return self.activation_.value(X @ self.coef_ + self.intercept_)
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Store the fitted model in a folder; :func:`counterpoise.load` brings it back.
+        """Store the fitted model in a folder, for :func:`counterpoise.load` to read.
 
-        JSON and .npz, without pickle, versioned and with checksums.
+        The files are JSON and .npz, without pickle, with a version and checksums.
         """
         from counterpoise.storage.models import save
 
         return save(self, folder)
 
     def worst_group_risk(self, X: Any, y: Any, groups: Any, sample_weight: Any = None) -> float:
-        """Mean squared error of the worst group among the given rows."""
+        """Return the mean squared error of the worst group among the given rows."""
         return worst_group_risk(y, self.predict(X), groups=groups, sample_weight=sample_weight)
 
     def plain_twin(self) -> Neuron:
-        """The same neuron, unfitted, for the plain average over rows."""
+        """Return the same neuron, unfitted, for the plain average over rows."""
         raise NotImplementedError(type(self).__name__)
 
     def held_out_comparison(self) -> RiskComparison | None:
-        """Risks on rows that the fit itself held out; None if it held out none."""
+        """Compare risks on rows that the fit itself held out; None if it held out none."""
         return None
 
     def kept_sample(self) -> RowSample | None:
-        """The sample of its rows that a fit keeps; None if it keeps none."""
+        """Return the sample of rows that the fit keeps; None if it keeps none."""
         return None
 
     def diagnosis(self, feature_names: Sequence[str] | None = None) -> Diagnosis | None:
-        """The diagnosis of the kept sample; None without one."""
+        """Diagnose the sample that the fit keeps; None if it keeps none."""
         return None
 
     def __check_loaded__(self) -> None:
@@ -173,6 +173,6 @@ class Neuron(RegressorMixin, BaseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        # Most activations bound their output from below: labels of both signs fit poorly.
+        # Most activations are bounded below, so labels of both signs fit poorly.
         tags.regressor_tags.poor_score = self.activation != "identity"
         return tags

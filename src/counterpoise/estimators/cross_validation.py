@@ -1,4 +1,4 @@
-"""GroupDRONeuronCV: how robust to be, chosen by what it does to rows held out."""
+"""GroupDRONeuronCV: the degree of robustness, chosen by cross-validation."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ from counterpoise.solver.solve import PATH
 
 Array = np.ndarray
 
-# The default path, as multiples of the average fit's loss.
+# Default values of nu, as multiples of the average fit's loss.
 SHARES = (math.inf, *PATH)
 # Options that the search sets for every fit.
 CHOSEN = ("nu", "truncate", "reference", "prior")
-# Fitted attributes that validation has set already.
+# Fitted attributes that the input validation sets.
 KEPT = ("n_features_in_", "feature_names_in_")
 
 
 class GroupDRONeuronCV(Neuron):
-    """A :class:`GroupDRONeuron` that chooses its own strength, and tells what it is worth.
+    """A :class:`GroupDRONeuron` whose robustness is chosen by cross-validation.
 
-    Cross-validates ``nu`` (a path from the plain average to the worst group, with warm starts),
-    the truncation of labels, and the use of reference risks, by held-out worst-group risk; folds
-    are stratified by group. Where no robust fit does better than the plain average over rows by
-    a hundredth, and on at least four fifths of the folds, the plain average is returned, and
-    ``verdict_`` says so.
+    The search covers ``nu`` (a path from the plain average to the worst group, with warm starts),
+    the truncation of labels, and the use of reference risks. The score is the held-out risk of
+    the worst group, on folds stratified by group. A robust fit must beat the plain average over
+    rows by one percent, and on at least four fifths of the folds. Otherwise the result is the
+    plain average, and ``verdict_`` says so.
 
     Parameters
     ----------
@@ -54,41 +54,41 @@ class GroupDRONeuronCV(Neuron):
         Values of ``nu`` to try, in units of the loss. None tries multiples of the average fit's
         loss, from infinity through 10, 3, 1, ... to 0.
     truncate : sequence of quantiles or None, default=(None, 0.99)
-        Levels to clip labels at before a fit, as quantiles of ``|y|``; None is no clipping.
-        Held-out risks are always those of labels as they are.
+        Levels at which to clip labels before a fit, as quantiles of ``|y|``; None for no
+        clipping. Held-out risks always use the original labels.
     reference : sequence of bool, default=(False, True)
-        Whether to subtract from each group's risk what a neuron of its own would leave of it.
+        Whether to subtract from each group's risk the risk of a neuron fitted to that group alone.
     cv : int, scikit-learn splitter or list of (train, test) index arrays, default=5
-        Number of folds, stratified by group, or the splits themselves. With splits that hold out
-        whole groups the score is a mean over these, not a worst group.
+        Number of folds, stratified by group, or the splits themselves. If splits hold out whole
+        groups, the score is a mean over these groups, not a worst group.
     repeats : int, default=1
-        How many times to make such folds; more steady the choice where groups are small.
+        Number of times to draw the folds. More repeats stabilise the choice if groups are small.
     level : float, default=0.95
-        Confidence of ``intervals_``.
+        Confidence level of ``intervals_``.
     random_state : int, RandomState or None, default=0
-        How rows are dealt out to folds.
+        Seed for the assignment of rows to folds.
 
     Attributes
     ----------
     best_estimator_ : GroupDRONeuron
-        The chosen fit, on all rows; ``coef_``, ``intercept_``, ``groups_``, ``group_weights_``,
+        The chosen fit, on all rows. ``coef_``, ``intercept_``, ``groups_``, ``group_weights_``,
         ``group_risks_``, ``risk_``, ``nu_``, ``n_iter_``, ``status_``, ``certificate_`` and
-        ``diagnose_`` are its.
+        ``diagnose_`` are copied from it.
     best_params_ : dict
-        "nu", "prior", "truncate" and "reference" (by group) of the chosen fit; what was given to
-        this estimator must be given to :class:`GroupDRONeuron` again.
+        "nu", "prior", "truncate" and "reference" (by group) of the chosen fit. Options of this
+        estimator, such as ``activation``, are not included.
     robust_ : bool
         Whether a robust fit was chosen; False means the plain average over rows.
     verdict_ : str
         What was chosen and why, in words.
     intervals_ : RiskIntervals
-        Held-out risk of every group, and of the worst, for the chosen way to fit. It was chosen on
-        these rows, so its risks err a little downwards; and it was fitted to fewer rows than
-        ``best_estimator_``.
+        Held-out risk of every group, and of the worst, for the chosen candidate. These rows also
+        chose it, so the risks are slightly optimistic. On the other hand, the fits used fewer
+        rows than ``best_estimator_``.
     plain_intervals_ : RiskIntervals
-        The same of the plain average over rows, to compare with.
+        The same for the plain average over rows, for comparison.
     frontier_ : Frontier
-        Average against worst-group risk of all candidates; prints as a table, plots.
+        Average and worst-group risk of all candidates; prints as a table, and plots.
     cv_results_ : dict of arrays
         One entry per candidate: "family", "nu", "nu_share", "quantile", "reference",
         "worst_group_risk" (the score), "standard_error", "average_risk", "group_risks" (C, K),
@@ -144,7 +144,7 @@ class GroupDRONeuronCV(Neuron):
     def fit(
         self, X: Any, y: Any = None, groups: Any = None, sample_weight: Any = None
     ) -> GroupDRONeuronCV:
-        """Choose, then fit all rows.
+        """Choose by cross-validation, then fit to all rows.
 
         Parameters
         ----------
@@ -184,24 +184,24 @@ class GroupDRONeuronCV(Neuron):
 
     @property
     def diagnose_(self) -> Diagnosis:
-        """That of the chosen fit; see :func:`diagnose`."""
+        """The diagnosis of the chosen fit; see :func:`diagnose`."""
         check_is_fitted(self)
         return self.best_estimator_.diagnose_
 
     def diagnosis(self, feature_names: Sequence[str] | None = None) -> Diagnosis | None:
-        """The diagnosis of the chosen fit; None for a stored model."""
+        """Diagnose the chosen fit; None for a stored model."""
         return self.best_estimator_.diagnosis(feature_names)
 
     def kept_sample(self) -> RowSample | None:
-        """The sample of its rows that the chosen fit keeps; None for a stored model."""
+        """Return the sample of rows that the chosen fit keeps; None for a stored model."""
         return self.best_estimator_.kept_sample()
 
     def plain_twin(self) -> GroupDRONeuron:
-        """The same neuron, unfitted, for the plain average over rows."""
+        """Return the same neuron, unfitted, for the plain average over rows."""
         return plain_average(self)
 
     def held_out_comparison(self) -> RiskComparison:
-        """Risks on the rows that the cross-validation held out."""
+        """Compare risks on the rows that the cross-validation held out."""
         check_is_fitted(self)
         average = self.cv_results_["average_risk"]
         return RiskComparison(
@@ -214,7 +214,7 @@ class GroupDRONeuronCV(Neuron):
         )
 
     def chosen_estimator(self) -> GroupDRONeuron:
-        """The chosen :class:`GroupDRONeuron`, unfitted, to fit to other rows."""
+        """Return the chosen :class:`GroupDRONeuron`, unfitted, to fit to other rows."""
         return GroupDRONeuron(**{**self._options(), **self.best_params_})
 
     def _search(
@@ -232,30 +232,30 @@ class GroupDRONeuronCV(Neuron):
         else:
             if self.repeats != 1:
                 raise ValueError(
-                    f"repeats={self.repeats!r} is for a number of folds; with cv={self.cv!r} the "
-                    "splits are as given: leave repeats at 1"
+                    f"repeats={self.repeats!r} needs a number of folds, but cv={self.cv!r} gives "
+                    "the splits; leave repeats at 1"
                 )
             splits = given_splits(self.cv, data, X, y, groups, weights)
         search = Search(data, candidates, splits, prior_K, FitOptions(**self._options()), repeats)
-        if not search.knows_floors():  # no group can tell its noise: there is nothing to refer to
+        if not search.knows_floors():  # every group is too small for a noise floor
             plain = dict.fromkeys(replace(candidate, reference=False) for candidate in candidates)
             search.candidates = list(plain)
         return search
 
     def _adopt(self, fitted: GroupDRONeuron) -> None:
-        """The fitted attributes of the chosen estimator, as one's own."""
+        """Copy the fitted attributes of the chosen estimator."""
         for name, value in vars(fitted).items():
             if name.endswith("_") and name not in KEPT:
                 setattr(self, name, value)
 
     def _options(self) -> dict[str, Any]:
-        """What every fit shares: the options that `GroupDRONeuron` has too, but those chosen."""
+        """Return the options that all fits share: those of `GroupDRONeuron` not searched over."""
         known = GroupDRONeuron().get_params(deep=False)
         mine = self.get_params(deep=False)
         return {name: mine[name] for name in mine if name in known and name not in CHOSEN}
 
     def _candidates(self) -> list[Candidate]:
-        """Everything to try; the plain average over rows comes first."""
+        """List the candidates; the plain average over rows comes first."""
         relative = self.nus is None
         if self.nus is not None and (isinstance(self.nus, (str, Real)) or np.ndim(self.nus) != 1):
             raise ValueError(f"nus must be a list of numbers >= 0, or None; got {self.nus!r}")
@@ -279,14 +279,14 @@ class GroupDRONeuronCV(Neuron):
                 out += [
                     Candidate(nu, relative, quantile=quantile, reference=bool(reference))
                     for nu in sorted(set(nus), reverse=True)
-                    # With nu = inf reference risks shift all by the same.
+                    # With nu = inf, reference risks only add a constant.
                     if not (reference and nu == math.inf and False in references)
                 ]
         return out
 
 
 def _distinct(values: Any) -> list[Any]:
-    """A sequence without repetitions; a single value is one of its own."""
+    """Return the values without repetitions; a single value becomes a list of one."""
     if values is None or isinstance(values, (bool, np.bool_, Real, str)):
         values = [values]
     try:
@@ -315,7 +315,7 @@ def _results(candidates: Sequence[Candidate], heldout: HeldOut, unit: float) -> 
 
 
 def _sentences(results: dict[str, Any], choice: Choice, data: GroupedData) -> list[str]:
-    """What was chosen and why."""
+    """Say what was chosen and why."""
     worst, error, average = (
         results[name] for name in ("worst_group_risk", "standard_error", "average_risk")
     )
@@ -330,30 +330,31 @@ def _sentences(results: dict[str, Any], choice: Choice, data: GroupedData) -> li
     if chosen != 0:
         out.append(
             f"Chose {name(chosen)}: the held-out risk of the worst group is "
-            f"{worst[chosen]:.4g} +- {error[chosen]:.2g} in place of {worst[0]:.4g} for the plain "
-            f"average ({gain:.0%} lower, and lower on {choice.wins} of {choice.n_folds} folds); "
-            f"the average risk is {average[chosen]:.4g} in place of {average[0]:.4g}."
+            f"{worst[chosen]:.4g} +- {error[chosen]:.2g}, compared with {worst[0]:.4g} for the "
+            f"plain average ({gain:.0%} lower, and lower on {choice.wins} of {choice.n_folds} "
+            f"folds). The average risk is {average[chosen]:.4g}, compared with {average[0]:.4g}."
         )
     elif best == 0:
         out.append(
-            "Fell back to the plain average over rows: no robust fit has a lower held-out risk on "
-            f"the worst group than its {worst[0]:.4g} +- {error[0]:.2g}."
+            "Chose the plain average over rows: no robust fit has a lower held-out risk on the "
+            f"worst group than its {worst[0]:.4g} +- {error[0]:.2g}."
         )
     else:
         out.append(
-            "Fell back to the plain average over rows: the best robust fit, "
-            f"{name(best)}, has a held-out worst-group risk of {worst[best]:.4g} against "
+            "Chose the plain average over rows: the best robust fit, "
+            f"{name(best)}, has a held-out worst-group risk of {worst[best]:.4g}, compared with "
             f"{worst[0]:.4g} ({gain:.1%} lower, and lower on {choice.wins} of {choice.n_folds} "
-            "folds); so small or unsteady a gain may be chance."
+            "folds). This gain is too small or too inconsistent to rule out chance."
         )
     if choice.striking:
         out.append(
-            f"On {choice.striking} of {choice.n_folds} folds the worst group fares far worse than "
-            "on the others: few rows decide there. Look at these before trusting any fit."
+            f"On {choice.striking} of {choice.n_folds} folds, the risk of the worst group is far "
+            "higher than on the others: a few rows dominate it. Check these rows before trusting "
+            "any fit."
         )
     single = [label_list(data.labels)[k] for k in np.flatnonzero(np.diff(data.offsets) == 1)]
     if single:
-        out.append(f"Groups of one row cannot be judged: {', '.join(map(str, single[:5]))}.")
+        out.append(f"Groups with one row cannot be judged: {', '.join(map(str, single[:5]))}.")
     return out
 
 
@@ -361,12 +362,14 @@ def frontier(
     X: Any, y: Any, groups: Any = None, sample_weight: Any = None, *, activation: Any = "relu",
     **options: Any,
 ) -> Frontier:  # fmt: skip
-    """Average against worst-group risk along ``nu``, held out, with the chosen point.
+    """Compute held-out average and worst-group risks along ``nu``, and the chosen point.
+
+    This fits a :class:`GroupDRONeuronCV` and returns its ``frontier_``.
 
     Parameters
     ----------
     X, y, groups, sample_weight, activation, **options :
-        As in :class:`GroupDRONeuronCV`, which chooses; its ``frontier_`` is what is returned.
+        As in :class:`GroupDRONeuronCV`.
 
     Examples
     --------

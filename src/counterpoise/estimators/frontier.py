@@ -1,4 +1,4 @@
-"""The frontier: what robustness costs on average and gains on the worst group."""
+"""The frontier: average risk against worst-group risk of all candidates."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Frontier:
-    """Held-out risks of all candidates, average against worst group; prints as a table.
+    """Held-out average and worst-group risks of all candidates; prints as a table.
 
     Attributes
     ----------
     family : list of str
-        "average", "plain", or what else distinguishes a candidate beside ``nu``.
+        "average", "plain", or the options that distinguish a candidate apart from ``nu``.
     nu, average, worst, error : arrays of shape (C,)
         Strength, held-out mean risk over rows, held-out risk of the worst group and its standard
         error.
     chosen : int
-        The candidate that was chosen.
+        Index of the chosen candidate.
     """
 
     family: list[str]
@@ -37,7 +37,7 @@ class Frontier:
 
     @classmethod
     def of(cls, results: dict[str, Any], chosen: int) -> Frontier:
-        """From ``cv_results_``."""
+        """Make the frontier from ``cv_results_``."""
         return cls(
             family=list(results["family"]),
             nu=results["nu"],
@@ -63,21 +63,21 @@ class Frontier:
         return text_table(head, rows, least=(0, 9, 9, 9, 8)) + "\n* chosen"
 
     def near(self) -> Array:
-        """Which candidates are worth a place in a picture: no worse than twice what matters."""
+        """Mark the candidates to plot: at most twice the risks of the main ones."""
         matters = [i for i, name in enumerate(self.family) if name in ("average", "plain")]
         matters.append(self.chosen)
         ends = [2.0 * float(values[matters].max()) for values in (self.average, self.worst)]
         return (self.average <= ends[0]) & (self.worst <= ends[1])
 
     def plot(self, ax: Any = None, path: str | Path | None = None) -> Any:
-        """Average risk across, worst-group risk up; one line per family. Needs matplotlib.
+        """Plot worst-group risk against average risk, one line per family. Needs matplotlib.
 
         Parameters
         ----------
         ax : matplotlib axes, optional
             A new figure if None.
         path : str or path, optional
-            Where to save the figure.
+            File to save the figure to.
         """
         try:
             from matplotlib.figure import Figure

@@ -30,11 +30,11 @@ Array = np.ndarray
 
 
 class GroupDRONeuron(Neuron):
-    """A single neuron ``sigma(w.x + b)`` that holds up on the worst group.
+    """A single neuron ``sigma(w.x + b)`` that is robust on the worst group.
 
     It minimises ``max_lam sum_i lam_i loss_i - nu d_f(lam, prior)`` over mixtures ``lam`` of the
-    groups, ``loss_i`` being the mean squared error of group ``i``: by a primal-dual method with
-    dual extrapolation that tolerates arbitrarily corrupted labels, followed by descent on the
+    groups, where ``loss_i`` is the mean squared error of group ``i``. A primal-dual method with
+    dual extrapolation, which tolerates arbitrarily corrupted labels, is followed by descent on the
     risk itself.
 
     Parameters
@@ -43,43 +43,45 @@ class GroupDRONeuron(Neuron):
         "identity", "relu", "leaky_relu", "softplus", "elu", "huber_relu", or your own
         :class:`Activation` with declared ``alpha`` and ``beta``.
     divergence : {"kl", "chi2"}, default="kl"
-        What keeps the mixture near the prior.
+        Divergence that keeps the mixture near the prior.
     nu : float >= 0, inf or "auto", default="auto"
-        How strongly, in units of the loss. 0 is the worst group alone; ``inf`` the average over
-        groups, weighted by the prior. "auto" takes a tenth of the average fit's risk.
+        Strength of the divergence, in units of the loss. 0 minimises the worst group alone;
+        ``inf`` the average over groups, weighted by the prior. "auto" takes a tenth of the average
+        fit's risk.
     radius : float, optional
         Largest norm of ``coef_``. None means no bound.
     prior : array of shape (K,), mapping group -> weight, or "rows", optional
-        The mixture to stay near; uniform over groups when None. With "rows" a group counts as its
-        rows do (their sample weights): with ``nu=inf``, that is plain least squares.
+        The mixture to stay near; uniform over groups if None. "rows" weights groups by their
+        number of rows (or total sample weight); with ``nu=inf`` and the identity activation, this
+        is least squares.
     reference : array of shape (K,) or mapping group -> risk, optional
-        Subtracted from each group's risk before the maximum, so that groups are compared by
-        what is avoidable (excess risk).
+        Subtracted from each group's risk before the maximum, so that groups are compared by their
+        avoidable (excess) risk.
     schedule : {"adaptive", "paper"}, AdaptiveSteps or PaperSteps, default="adaptive"
-        "paper" makes ``max_iter`` iterations of Algorithm 1 with its printed step sizes, in the
-        user's coordinates and with its truncation; exact, and far too slow for data. Without a
-        ``radius`` its constants use twice the norm of the average fit.
+        "paper" runs ``max_iter`` iterations of Algorithm 1 exactly as printed: with its step
+        sizes, its truncation, and in the user's coordinates. It is far too slow for practical
+        use. Without a ``radius``, its constants use twice the norm of the average fit.
     polish : bool, default=True
         Whether to descend on the risk itself after Algorithm 1. Never raises the risk.
     fit_intercept : bool, default=True
     precondition : {"auto", "whiten", "scale", None}, default="auto"
         Coordinates for the solver. "auto" whitens up to 512 coefficients and scales beyond.
     truncate : float, optional
-        Labels are clipped to ``[-truncate, truncate]`` before the fit; all fitted risks are then
-        those of clipped labels.
+        Clip labels to ``[-truncate, truncate]`` before the fit. All fitted risks then refer to
+        clipped labels.
     max_iter : int, default=1000
-        Most iterations of Algorithm 1.
+        Maximum number of iterations of Algorithm 1.
     tol : float, default=1e-6
-        Relative change of the risk at which to stop.
+        Stop when the relative change of the risk falls below this.
     warm_start : bool, default=False
         Whether to start from the coefficients and group weights of the last fit.
     checkpoint : path, optional
-        Where to keep the answers of every pass, so that a fit that is stopped goes on from there
-        when it is made again with the same rows and options, and ends with the same bits. The
-        file is removed when the fit ends.
+        File that records the result of every pass. An interrupted fit resumes from it when
+        repeated with the same rows and options, and ends with the same bits. The file is removed
+        when the fit ends.
     verbose : int, default=0
-        1 logs milestones (and shows a bar for passes over files), 2 every iteration, to the
-        logger "counterpoise".
+        1 logs milestones (and shows a progress bar for passes over files), 2 logs every
+        iteration, to the logger "counterpoise".
 
     Attributes
     ----------
@@ -89,25 +91,25 @@ class GroupDRONeuron(Neuron):
     groups_ : array of shape (K,)
         Group labels, sorted; the order of everything below.
     group_weights_ : array of shape (K,)
-        The mixture found: large where the fit is hard.
+        The final mixture; hard groups have large weights.
     group_risks_ : array of shape (K,)
-        Mean squared loss of every group.
+        Mean squared error of every group.
     risk_ : float
-        The risk minimised.
+        The minimised risk.
     nu_ : float
     n_iter_ : int
         Iterations of Algorithm 1.
     n_passes_ : int
-        Reads of the rows, preparation, polish and certificate included.
+        Passes over the rows, including preparation, polish and certificate.
     status_ : str
         How the fit ended, as a sentence.
     history_ : dict of arrays
         "risk", "worst", "step", "slack" (running), "weights" and "group_risks" (both (T, K)), one
         entry per iteration of Algorithm 1.
     certificate_ : Certificate
-        What was proved about this fit; prints as a paragraph.
+        What is proved about this fit; prints as a paragraph.
     diagnose_ : Diagnosis
-        Whether the theory's assumptions hold for these rows, and what to do about it.
+        Whether the theory's assumptions hold for these rows, with advice.
 
     Examples
     --------
@@ -122,7 +124,7 @@ class GroupDRONeuron(Neuron):
     """
 
     _found: Solution | None
-    # What a diagnosis needs to know of a fit's options.
+    # Options that affect a diagnosis.
     SEEN: ClassVar = ("activation", "divergence", "fit_intercept", "precondition")
 
     def __init__(
@@ -170,15 +172,15 @@ class GroupDRONeuron(Neuron):
         Parameters
         ----------
         X : array, CSR matrix or data frame of shape (n, d)
-            float32 and float64 are read as they are; all sums are double precision. Or a
-            :class:`counterpoise.rows.sources.Source` of chunks (Parquet, .npy, an iterable), which
-            carry ``y``, ``groups`` and ``sample_weight`` themselves; a Dask array or data frame;
-            a PyTorch tensor, which stays on its device.
+            float32 and float64 are read without conversion; all sums are in double precision.
+            ``X`` may also be a :class:`counterpoise.rows.sources.Source` of chunks (Parquet, .npy,
+            an iterable), which include ``y``, ``groups`` and ``sample_weight``; a Dask array or
+            data frame; or a PyTorch tensor, which stays on its device.
         y : array of shape (n,)
         groups : array of shape (n,), optional
-            A sortable label per row; None means one group.
+            A sortable label per row; None means a single group.
         sample_weight : array of shape (n,), optional
-            Weights of rows within their group.
+            Weights of the rows within their group.
         """
         self._check_flags("polish", "fit_intercept", "warm_start")
         if not isinstance(self.verbose, (Integral, np.bool_)) or self.verbose < 0:
@@ -207,10 +209,10 @@ class GroupDRONeuron(Neuron):
 
     @property
     def diagnose_(self) -> Diagnosis:
-        """Whether the theory speaks about the rows of this fit; see :func:`diagnose`.
+        """Whether the theory's assumptions hold for the rows of this fit; see :func:`diagnose`.
 
-        Made when first asked for, from a sample of the rows that the fit kept. A stored model
-        keeps no rows: ask before storing, or call ``diagnose`` with the rows.
+        Computed on first access, from a sample of the rows that the fit keeps. A stored model
+        keeps no rows: access this before storing, or call ``diagnose`` with the rows.
         """
         check_is_fitted(self)
         if not hasattr(self, "_diagnosis"):
@@ -218,13 +220,13 @@ class GroupDRONeuron(Neuron):
             if found is None:
                 raise AttributeError(
                     "a stored model keeps no rows to diagnose; call counterpoise.diagnose(X, y, "
-                    "groups), or ask for diagnose_ before storing"
+                    "groups), or access diagnose_ before storing"
                 )
             self._diagnosis = found
         return self._diagnosis
 
     def diagnosis(self, feature_names: Sequence[str] | None = None) -> Diagnosis | None:
-        """The diagnosis of the kept sample, with these names of features; None without one."""
+        """Diagnose the sample that the fit keeps; None for a stored model."""
         sample = self.kept_sample()
         if sample is None:
             return None
@@ -234,12 +236,12 @@ class GroupDRONeuron(Neuron):
         return diagnose_sample(sample, options, found=self._found, names=feature_names)
 
     def kept_sample(self) -> RowSample | None:
-        """The sample of its rows that a fit keeps; None for a stored model."""
+        """Return the sample of rows that the fit keeps; None for a stored model."""
         found = getattr(self, "_found", None)
         return None if found is None else found.sample
 
     def plain_twin(self) -> GroupDRONeuron:
-        """The same neuron, unfitted, for the plain average over rows."""
+        """Return the same neuron, unfitted, for the plain average over rows."""
         return plain_average(self)
 
     def __getstate__(self) -> Any:
@@ -247,27 +249,27 @@ class GroupDRONeuron(Neuron):
         return {name: value for name, value in state.items() if name != "_found"}
 
     def _start(self) -> Start | None:
-        """The last fit, if there is one, for the next to start from."""
+        """Return the last fit, if any, as a start for the next."""
         if not hasattr(self, "coef_"):
             return None
         coef = np.append(self.coef_, self.intercept_) if self.fit_intercept else self.coef_
         return Start(coef, self.group_weights_)
 
 
-# Options that a neuron shares with its plain average: what it is, and how it is solved.
+# Options that a neuron shares with its plain average: the model, and the solver's settings.
 NEURON = ("activation", "radius", "fit_intercept")
 SHARED = (*NEURON, "precondition", "max_iter", "tol")
 
 
 def plain_average(model: Neuron, shared: Sequence[str] = SHARED) -> GroupDRONeuron:
-    """The neuron of a model for the average over rows: least squares, for the identity."""
+    """Return an unfitted neuron for the average over rows; least squares for the identity."""
     options = {name: getattr(model, name) for name in shared if hasattr(model, name)}
     return GroupDRONeuron(**options, nu=np.inf, prior="rows")
 
 
 @contextmanager
 def _logging(verbose: int) -> Iterator[None]:
-    """Show the library's log on standard error while fitting, if asked and not yet shown."""
+    """Log to standard error while fitting, unless a handler exists or ``verbose`` is 0."""
     logger = logging.getLogger("counterpoise")
     if not verbose:
         yield
@@ -277,7 +279,7 @@ def _logging(verbose: int) -> Iterator[None]:
     if not logger.hasHandlers():
         handler = logging.StreamHandler(sys.stderr)
         terminal = getattr(sys.stderr, "isatty", lambda: False)()
-        clear = "\r\x1b[K" if terminal else ""  # of a bar that may stand there
+        clear = "\r\x1b[K" if terminal else ""  # overwrites a progress bar
         handler.setFormatter(logging.Formatter(clear + "[counterpoise] %(message)s"))
         logger.addHandler(handler)
     try:

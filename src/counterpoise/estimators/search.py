@@ -1,4 +1,4 @@
-"""Candidates, splits, and the fits of every candidate to every split."""
+"""The search of GroupDRONeuronCV: candidates, splits, and all the fits."""
 
 from __future__ import annotations
 
@@ -26,16 +26,19 @@ from counterpoise.solver.solver import Solver
 
 Array = np.ndarray
 
-# Predictions made at once: rows times candidates.
+# Numbers in a block of predictions: rows times candidates.
 BLOCK = 1 << 22
-# Held-out risks below this share of the labels' mean square are rounding.
+# Held-out risks below this share of the labels' mean square count as rounding.
 FLOOR = 1e-14
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way to fit. ``nu`` is a multiple of the average fit's loss if ``relative``; ``pooled``
-    is the plain average over rows."""
+    """A set of options to try.
+
+    If ``relative``, ``nu`` is a multiple of the average fit's loss. ``pooled`` marks the plain
+    average over rows.
+    """
 
     nu: float
     relative: bool = True
@@ -45,7 +48,7 @@ class Candidate:
 
     @property
     def family(self) -> str:
-        """What the candidate has in common with others that differ in ``nu``."""
+        """Name of the options that the candidate shares with others that differ in ``nu``."""
         if self.pooled:
             return "average"
         words = []
@@ -56,11 +59,11 @@ class Candidate:
         return ", ".join(words) or "plain"
 
     def strength(self, unit: float) -> float:
-        """``nu`` in units of the loss."""
+        """Return ``nu`` in units of the loss."""
         return self.nu * unit if self.relative and 0 < self.nu < math.inf else self.nu
 
     def truncation(self, y: Array) -> float | None:
-        """The level to clip labels at; None where there is nothing to clip."""
+        """Return the level at which to clip labels; None for no clipping."""
         if self.quantile is None:
             return None
         level = float(np.quantile(np.abs(y), self.quantile))
@@ -68,8 +71,10 @@ class Candidate:
 
 
 class Measured(NamedTuple):
-    """Of some rows: the plain average fit (user's coefficients, intercept last), and the unit of
-    ``nu``, its loss."""
+    """The plain average fit to some rows, and its loss, which is the unit of ``nu``.
+
+    ``average`` holds the user's coefficients, intercept last.
+    """
 
     average: Array
     unit: float
@@ -77,9 +82,9 @@ class Measured(NamedTuple):
 
 @dataclass
 class Search:
-    """Every candidate, fitted to the training rows of every split and judged on the others.
+    """Fits of every candidate to the training rows of every split, judged on the other rows.
 
-    ``splits`` number the rows of ``data``; ``options`` are those that all fits share.
+    ``splits`` index the rows of ``data``; ``options`` are shared by all fits.
     """
 
     data: GroupedData
@@ -96,7 +101,7 @@ class Search:
         self.weights = self.data.weights_of(0, len(self.codes))
 
     def run(self) -> HeldOut:
-        """Fit and judge; the coefficients are kept in ``coefs``."""
+        """Fit and judge all candidates, keeping their coefficients in ``coefs``."""
         sums, totals, K = [], [], self.data.n_groups
         for fold, (train, test) in enumerate(self.splits):
             stage(f"cross-validation, fold {fold + 1} of {len(self.splits)}",
@@ -114,13 +119,13 @@ class Search:
         return HeldOut(np.array(sums), np.array(totals), self.repeats, floor)
 
     def measure(self, solver: Solver) -> Measured:
-        """What candidates are relative to, on a solver's rows."""
+        """Fit the plain average to a solver's rows, as the reference for the candidates."""
         totals = solver.engine.census.totals
         end, found = solver.variant(prior=totals / totals.sum()).end(math.inf)
         return Measured(end.coef, float(solver.prior @ found.loss_K))
 
     def parameters(self, candidate: Candidate) -> dict[str, Any]:
-        """What a candidate is on all rows, as parameters of ``GroupDRONeuron`` but the prior."""
+        """Return the parameters of ``GroupDRONeuron`` for a candidate, except the prior."""
         solver = self._solver(np.arange(len(self.codes)))
         with running(solver):
             measured = self.measure(solver)
@@ -134,14 +139,14 @@ class Search:
         return dict(nu=candidate.strength(self.unit), truncate=level, reference=reference)
 
     def knows_floors(self) -> bool:
-        """Whether some group is large enough for a noise floor in every split."""
+        """Return whether every split has a group large enough for a noise floor."""
         return all(
             large_enough(np.bincount(self.codes[train]), self.data.n_coef).any()
             for train, _ in self.splits
         )
 
     def intervals(self, candidate: int, level: float) -> RiskIntervals:
-        """Of held-out losses; a row counts once, however often it was held out."""
+        """Return intervals from held-out losses; each row counts once, even with repeats."""
         losses, times = np.zeros(len(self.codes)), np.zeros(len(self.codes))
         for (_, test), coefs in zip(self.splits, self.coefs, strict=True):
             for block, part in self._losses(test, coefs[[candidate]]):
@@ -154,7 +159,7 @@ class Search:
         )
 
     def _solver(self, rows: Array) -> Solver:
-        """The problem of some rows, whose groups may be fewer than all."""
+        """Open a solver for some rows, which may lack some groups."""
         present, codes = np.unique(self.codes[rows], return_inverse=True)
         X = self.data.X[rows] if self.data.is_sparse else take_rows(self.data.X, rows)
         weights = self.weights[rows] if self.data.row_weights.size else None
@@ -163,7 +168,7 @@ class Search:
         return open_solver(X, self.data.y[rows], codes, weights, options=options, check_input=False)
 
     def _fits(self, rows: Array) -> Array:
-        """Coefficients of every candidate, intercept last: (C, d + 1)."""
+        """Return the coefficients of every candidate, intercept last: (C, d + 1)."""
         solver, y = self._solver(rows), self.data.y[rows]
         families: dict[str, list[Candidate]] = {}
         for candidate in self.candidates:
@@ -188,7 +193,7 @@ class Search:
         return coefs if self.data.intercept else np.pad(coefs, ((0, 0), (0, 1)))
 
     def _losses(self, rows: Array, coefs: Array) -> Iterator[tuple[Array, slice]]:
-        """Losses of some rows under every fit, a block of rows at a time: (rows, C)."""
+        """Yield losses of some rows under every fit, a block of rows at a time: (rows, C)."""
         sigma = get_activation(self.options.activation)
         W, bias = coefs[:, : self.data.n_features].T, coefs[:, -1]
         size = max(64, BLOCK // max(len(coefs), self.data.n_features))
@@ -200,7 +205,7 @@ class Search:
 
 
 def references(solver: Solver, average: Array) -> Array | None:
-    """Noise floors of all groups, labels as the fit clips them; None if none is known."""
+    """Return noise floors of all groups, for labels clipped as in the fit; None if unknown."""
     engine = solver.engine
     if solver.options.truncate is not None:
         engine = engine.variant(truncate=solver.options.truncate)
@@ -211,7 +216,7 @@ def references(solver: Solver, average: Array) -> Array | None:
 def make_splits(
     data: GroupedData, n_folds: int, repeats: Any, random_state: Any
 ) -> list[tuple[Array, Array]]:
-    """Folds stratified by group; fewer if the largest group has fewer rows."""
+    """Make folds stratified by group; at most as many as the largest group has rows."""
     if n_folds < 2:
         raise ValueError(f"cv must be at least 2 folds; got {n_folds!r}")
     if isinstance(repeats, bool) or not isinstance(repeats, Integral) or repeats < 1:
@@ -236,10 +241,10 @@ def make_splits(
 def given_splits(
     cv: Any, data: GroupedData, X: Any, y: Array, groups: Any, weights: Any
 ) -> list[tuple[Array, Array]]:
-    """Splits of a user's rows, as splits of the sorted ``data`` made of them."""
+    """Translate splits of the user's rows into splits of the sorted ``data``."""
     numbers = np.arange(len(y))
     if hasattr(cv, "split") and not isinstance(cv, str):
-        with warnings.catch_warnings():  # those that have no use for groups say so
+        with warnings.catch_warnings():  # splitters that ignore groups warn about them
             warnings.filterwarnings("ignore", "The groups parameter is ignored", UserWarning)
             pairs = list(cv.split(X, y, groups))
     else:
@@ -248,7 +253,7 @@ def given_splits(
         except TypeError:
             pairs = [None]
     try:
-        # A list without entries is no list of integers to numpy.
+        # numpy cannot index with an empty list, whose dtype is float.
         pairs = [[numbers[part] if len(part) else numbers[:0] for part in pair] for pair in pairs]
         pairs = [(train, test) for train, test in pairs]
     except (IndexError, TypeError, ValueError):
@@ -270,8 +275,8 @@ def given_splits(
             raise ValueError("cv gave a split with no rows (of positive weight) on one side")
         if len(np.intersect1d(train, test)):
             raise ValueError(
-                "cv gave a split whose test rows are also among its training rows; what a fit has "
-                "seen is not held out"
+                "cv gave a split whose test rows are also among its training rows; make the two "
+                "disjoint"
             )
         splits.append((train, test))
     return splits

@@ -1,9 +1,9 @@
-"""The certificate: what was proved about one fit, and under which assumption.
+"""The certificate: what is proved about one fit, and under which assumptions.
 
 Notation: distances are measured in the solver's coordinates ``u``. After whitening,
 ``||u - u'||^2`` is the mean squared difference of the two linear scores, averaged over groups.
-``w*`` stands for any minimiser of the risk, ``OPT`` for the largest group loss at ``w*``,
-``Lambda`` for the largest eigenvalue of any group's second moment (the paper's ``6B``).
+``w*`` is any minimiser of the risk, ``OPT`` is the largest group loss at ``w*``, and ``Lambda``
+is the largest eigenvalue of any group's second moment (the paper's ``6B``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Certificate:
-    """What is known about a fit.
+    """A summary of what is proved about a fit; prints as a paragraph.
 
     Attributes
     ----------
@@ -30,40 +30,42 @@ class Certificate:
     duality_gap : float or None
         For the identity activation, a proved bound on ``risk - min R`` (infinite above 4,096
         coefficients, where it is not computed). None for other activations: the problem is
-        not convex and no such number exists.
+        not convex, so there is no such bound.
     running_slack : float
-        Sum of the steps' slacks at ``c1_assumed``; not positive means the theorem's bound
+        Sum of the steps' slacks at ``c1_assumed``. If it is not positive, the theorem's bound
         holds for this run with its own constants.
     rho : float
-        ``rho_n = 1 + c1 A_n / 2``; large means the starting point is forgotten.
+        ``rho_n = 1 + c1 A_n / 2``. The larger it is, the less the starting point matters.
     c1_assumed : float
-        Sharpness the step sizes were built with.
+        Sharpness that the step sizes assume.
     c1 : float
-        Sharpness the bounds below use.
+        Sharpness that the bounds below use.
     c1_source : str
         How ``c1`` was obtained.
     opt_bound : float
-        An upper bound on ``OPT``, from the risk reached.
+        An upper bound on ``OPT``, derived from ``risk``.
     theorem_bound : float
         Bound on ``||u_n - w*||`` for the last iterate of Algorithm 1, given ``c1``;
-        infinite when nothing can be said.
+        infinite if the theorem gives none.
     returned_bound : float
-        Bound on ``||u - w*||`` for the returned coefficients: given ``c1``, or for the identity
-        activation from the duality gap with no assumption.
+        Bound on ``||u - w*||`` for the returned coefficients. It rests on ``c1`` or, for the
+        identity activation, on the duality gap without any assumption.
     iterate_norm : float
         Distance from the first to the last iterate of Algorithm 1.
     metric : str
         How distances are measured, in words.
     label_scale : float
-        Mean squared deviation of the labels, to compare with.
+        Mean squared deviation of the labels, for comparison.
     dropped : int
-        Directions too flat to judge (the features hardly vary there, or not in the groups that
-        carry the weight); the claims are about coefficients without a component in them.
+        Number of directions too flat to judge: the features hardly vary along them, or not in
+        the groups that carry the weight. The claims cover coefficients without a component in
+        these directions.
     constants : CertificateConstants
-        What the bounds are made of.
+        The constants behind the bounds.
     group_sharpness : K floats, or None
-        The smallest ``mean (sigma(w_t.x) - sigma(w.x))^2 / ||w_t - w||^2`` met in every group
-        between this run's iterates and the returned coefficients; None if they never moved.
+        For each group, the smallest ``mean (sigma(w_t.x) - sigma(w.x))^2 / ||w_t - w||^2``
+        between this run's iterates and the returned coefficients; None if the iterates never
+        moved.
     """
 
     risk: float
@@ -84,7 +86,7 @@ class Certificate:
     group_sharpness: tuple[float, ...] | None = None
 
     def at_sharpness(self, c1: float, source: str = "given") -> Certificate:
-        """The same certificate under another sharpness ``c1``."""
+        """Return the same certificate for another sharpness ``c1``."""
         if not (math.isfinite(c1) and c1 > 0):
             raise ValueError(f"c1 must be a positive number; got {c1!r}")
         k = self.constants
@@ -110,7 +112,9 @@ class Certificate:
     def _sentences(self) -> list[str]:
         out = [f"Risk {self.risk:.6g}."]
         if self.duality_gap is not None and math.isinf(self.duality_gap):
-            out.append("The problem is convex, but too wide for a duality gap to be computed.")
+            out.append(
+                "The problem is convex, but has too many coefficients to compute a duality gap."
+            )
         elif self.duality_gap is not None:
             share = self.duality_gap / abs(self.risk) if self.risk else 0.0
             out.append(
@@ -120,58 +124,56 @@ class Certificate:
             )
         else:
             out.append(
-                "The activation makes the problem nonconvex, so this is not a claim of global "
-                "optimality; what follows is what the theorem gives for a sharpness c1."
+                "The activation makes the problem nonconvex, so the fit may not be globally "
+                "optimal. The bounds below follow from the theorem, given a sharpness c1."
             )
         if self.running_slack <= 0:
             out.append(
-                f"The running slack is {self.running_slack:.3g} <= 0: taken together, the steps "
-                "paid for their errors, and the theorem's inequality holds for this run with its "
-                f"own constants if the sharpness is at least {self.c1_assumed:.3g}."
+                f"The running slack is {self.running_slack:.3g} <= 0: overall, the steps paid for "
+                "their errors, so the theorem's inequality holds for this run if the sharpness is "
+                f"at least {self.c1_assumed:.3g}."
             )
         else:
             out.append(
                 f"The running slack is {self.running_slack:.3g} > 0: the steps did not pay for all "
-                "their errors; the excess is included in the bounds below."
+                "their errors. The bounds below include the excess."
             )
         less = ", less than the steps assumed" if self.c1 < self.c1_assumed else ""
-        out.append(f"Sharpness c1 = {self.c1:.3g}{less} ({self.c1_source}).")
+        out.append(f"The sharpness is c1 = {self.c1:.3g}{less} ({self.c1_source}).")
         if not self.constants.moment_exact:
-            out.append("The features' largest second moment was estimated by power iteration.")
+            out.append("Power iteration estimated the largest second moment of the features.")
         spread = math.sqrt(self.label_scale)
         if math.isfinite(self.theorem_bound):
             out.append(
-                f"Given it, the last iterate of Algorithm 1 lies within {self.theorem_bound:.3g} "
-                "of any minimiser of the risk;"
+                f"With this sharpness, the last iterate of Algorithm 1 lies within "
+                f"{self.theorem_bound:.3g} of any minimiser of the risk."
             )
         elif self.c1 <= 0.25 * self.c1_assumed:
             out.append(
-                f"The step sizes assumed {self.c1_assumed:.3g}, too much for the theorem's bound "
-                "to say anything about the last iterate of Algorithm 1;"
+                f"The step sizes assumed {self.c1_assumed:.3g}, too much for the theorem to bound "
+                "the last iterate of Algorithm 1."
             )
         else:
             out.append(
-                f"Algorithm 1 stopped early (rho = {self.rho:.3g}, not above 2), before its "
-                "starting point was forgotten, so the inequality says little of its last iterate;"
+                f"Algorithm 1 stopped too early (rho = {self.rho:.3g}, not above 2) for the "
+                "theorem to bound its last iterate."
             )
-        if self.duality_gap is not None:
-            out.append("by the duality gap, with no assumption,")
-        if math.isfinite(self.returned_bound):
-            out.append(
-                f"the returned coefficients lie within {self.returned_bound:.3g} of any "
-                f"minimiser{self._kept()}, {self.metric} (the labels' own spread is {spread:.3g})."
-            )
-        else:
-            out.append("no bound on the distance from the returned coefficients can be given.")
+        if not math.isfinite(self.returned_bound):
+            out.append("There is no bound on the distance from the returned coefficients.")
             return out
+        basis = "The" if self.duality_gap is None else "By the duality gap alone, the"
+        out.append(
+            f"{basis} returned coefficients lie within {self.returned_bound:.3g} of any "
+            f"minimiser{self._kept()}, {self.metric} (the labels' own spread is {spread:.3g})."
+        )
         if min(self.theorem_bound, self.returned_bound) > spread:
-            out.append("That is wider than the labels vary: true, but not informative here.")
+            out.append("This bound exceeds the spread of the labels, so it says little here.")
         return out
 
 
 @dataclass(frozen=True)
 class CertificateConstants:
-    """The numbers the bounds are made of, free of any assumption on ``c1``."""
+    """The constants behind the bounds; none of them depends on ``c1``."""
 
     account: SlackAccount
     beta: float
@@ -182,23 +184,26 @@ class CertificateConstants:
     mean_moment: float = 1.0
 
     def slack(self, c1: float) -> float:
-        """Sum of slacks when the sharpness is ``c1`` (infinite if too small for the steps)."""
+        """Return the sum of slacks at sharpness ``c1``; infinite if ``c1`` is too small."""
         spare = c1 - 0.25 * self.account.c1
         if spare <= 0:
             return math.inf
         return self.account.direct + self.account.coupling * 3.0 / (8.0 * spare)
 
     def theorem_rhs(self, c1: float, opt: float, start_distance: float, dual_start: float) -> float:
-        """Right side of the theorem's inequality, for
+        """Return the right side of the theorem's inequality.
 
-            rho_n/4 ||w* - w_n||^2 + (nu0 + nu A_n) D(lam*, lam_n) <= rhs,
+        The inequality is
+
+            rho_n/4 ||w* - w_n||^2 + (nu0 + nu A_n) D(lam*, lam_n) <= rhs
 
         with ``||w* - w_0|| <= start_distance`` and ``D(lam*, lam_0) <= dual_start``.
 
-        ``c1`` may differ from the one the steps assumed: of each ``c1 ||w* - w_{t-1}||^2`` that
-        sharpness gives, ``c1_steps/4`` pays for the growth of ``rho``, one third of the rest
-        for the linearisation (``2 beta sqrt(Lambda OPT) ||.||`` by Young) and two thirds for the
-        coupling. At ``c1 = c1_steps`` these are the shares of the paper's proof.
+        ``c1`` may differ from the sharpness that the steps assumed. Each term
+        ``c1 ||w* - w_{t-1}||^2`` is split: ``c1_steps/4`` pays for the growth of ``rho``, one
+        third of the rest for the linearisation (``2 beta sqrt(Lambda OPT) ||.||`` by Young's
+        inequality) and two thirds for the coupling. At ``c1 = c1_steps`` these are the shares of
+        the paper's proof.
         """
         acc = self.account
         spare = c1 - 0.25 * acc.c1
@@ -210,7 +215,7 @@ class CertificateConstants:
         return start + noise + max(self.slack(c1), 0.0) + tail
 
     def theorem_distance(self, c1: float, opt: float, iterate_norm: float) -> float:
-        """Bound on ``||w* - w_n||``; ``||w* - w_0||`` is at most that plus ``||w_n - w_0||``."""
+        """Bound ``||w* - w_n||``, using ``||w* - w_0|| <= ||w* - w_n|| + ||w_n - w_0||``."""
         acc = self.account
         fixed = self.theorem_rhs(c1, opt, 0.0, self.dual_start)
         quarter, half = 0.25 * acc.rho, 0.5 * acc.unit
@@ -221,7 +226,7 @@ class CertificateConstants:
         return (-b + math.sqrt(b * b - 4.0 * a * c)) / (2.0 * a)
 
     def returned_distance(self, c1: float, opt: float, above: float) -> float:
-        """Bound on ``||u - w*||`` for a point whose risk is at most ``above`` over the minimum.
+        """Bound ``||u - w*||`` for a point whose risk exceeds the minimum by at most ``above``.
 
         ``R(u) >= L(u, lam*)`` and sharpness give
         ``c1 D^2 - 2 beta sqrt(Lambda OPT) D <= R(u) - R(w*)``.
@@ -231,11 +236,11 @@ class CertificateConstants:
 
 
 def largest_loss_at_optimum(objective: Objective, risk: float) -> float:
-    """An upper bound on ``OPT``: the largest loss a group can have where the risk is ``risk``.
+    """Bound ``OPT`` from above by the largest loss a group can have at this risk.
 
-    Losses are not negative. The risk is at least the mixture's value at the prior, so
-    ``prior_i loss_i <= risk + prior.reference``; and at the corner of group ``i``, so
-    ``loss_i <= risk + reference_i + nu phi(e_i)``.
+    Losses are not negative. The risk is at least the value of the mixture at the prior, so
+    ``prior_i loss_i <= risk + prior.reference``. It is also at least the value at the corner of
+    group ``i``, so ``loss_i <= risk + reference_i + nu phi(e_i)``.
     """
     prior, reference = objective.prior, objective.reference
     by_mean = (risk + float(prior @ reference)) / prior

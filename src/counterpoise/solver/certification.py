@@ -1,4 +1,4 @@
-"""Making a certificate out of a finished run: gap, sharpness, bounds."""
+"""Certification of a finished run: duality gap, sharpness and bounds."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from counterpoise.solver.schedules import ProblemScale
 Array = np.ndarray
 
 METRICS = {
-    "whiten": "as root mean square of the linear score, averaged over groups",
+    "whiten": "as the root mean square of the linear score, averaged over groups",
     "scale": "in coefficients of features scaled to unit mean square",
     "none": "in coefficients",
 }
-# Above this many coefficients the matrix of the duality gap is too large.
+# With more coefficients than this, the matrix of the duality gap is too large.
 GAP_LIMIT = 4096
 MEASURED = (
     "measured between this run's iterates and the returned coefficients, which stand in for "
@@ -41,8 +41,11 @@ EXACT = "exact: the smallest eigenvalue of any group's second moment"
 
 
 class DualityGap(NamedTuple):
-    """A proved bound on ``R(u) - min R``, and on the distance from ``u`` to any minimiser, both
-    without a component in the ``flat`` directions of the proof's matrix."""
+    """A proved bound on ``R(u) - min R``, and on the distance from ``u`` to any minimiser.
+
+    Both hold for coefficients without a component in the ``flat`` directions of the proof's
+    matrix.
+    """
 
     value: float
     distance: float
@@ -61,9 +64,9 @@ def certify(
     metric: str,
     moment_exact: bool,
 ) -> Certificate:
-    """The certificate of returned coefficients ``u`` after the run of Algorithm 1.
+    """Certify the returned coefficients ``u`` after a run of Algorithm 1.
 
-    ``problem`` is the one Algorithm 1 ran on; ``gap`` the duality gap where there is one.
+    ``problem`` is the problem that Algorithm 1 ran on; ``gap`` is the duality gap, if any.
     """
     objective, account = problem.objective, run.account
     risk = objective.risk(loss_K)
@@ -105,15 +108,17 @@ def certify(
     if apart is None:
         return certificate.at_sharpness(account.c1, certificate.c1_source)
     sharpness = apart.mixed(point)
-    if sharpness == 0.0:  # iterates apart in coefficients, not in what the neuron says
+    if sharpness == 0.0:  # coefficients differ, but outputs do not
         return replace(certificate, c1=0.0, c1_source=MEASURED)
     return certificate.at_sharpness(sharpness, MEASURED)
 
 
 class _Apart(NamedTuple):
-    """How far apart iterates and returned coefficients are, by what the neuron says in each group
-    (``separation``, (T, K)) and as points (``squares``, (T,)); ``weights`` as the proof pairs
-    them. The returned coefficients stand in for the unknown minimiser.
+    """Distances between the iterates and the returned coefficients.
+
+    ``separation`` (T, K) measures them by the neuron's outputs in each group, ``squares`` (T,) by
+    the coefficients. ``weights`` (T, K) are those that the proof pairs with the iterates. The
+    returned coefficients stand in for the unknown minimiser.
     """
 
     separation: Array
@@ -122,7 +127,7 @@ class _Apart(NamedTuple):
 
     @classmethod
     def of(cls, problem: Problem, run: PrimalDualResult, u: Array) -> _Apart | None:
-        """One read of the rows. None when the iterates never left ``u``."""
+        """Measure the distances in one pass; None if the iterates never left ``u``."""
         points = np.array([v for v, _ in run.milestones])
         gaps = np.linalg.norm(points - u, axis=1)
         far = gaps > 1e-6 * max(float(np.linalg.norm(u)), float(gaps.max()))
@@ -136,8 +141,11 @@ class _Apart(NamedTuple):
         return (self.separation / self.squares[:, None]).min(axis=0)
 
     def mixed(self, point: SimplexPoint) -> float:
-        """The smallest ``lam . mean (sigma(w_t.x) - sigma(w.x))^2 / ||w_t - w||^2`` along the way:
-        the sharpness the proof uses, at the weights where it uses it."""
+        """Return the sharpness that the proof uses, at the weights where it uses it.
+
+        This is the smallest ``lam . mean (sigma(w_t.x) - sigma(w.x))^2 / ||w_t - w||^2`` over the
+        iterates.
+        """
         iterates = np.sum(self.separation * self.weights, axis=1)
         least = np.minimum(iterates, self.separation @ point.weights)
         return float((least / self.squares).min())
@@ -146,11 +154,12 @@ class _Apart(NamedTuple):
 def duality_gap(
     problem: Problem, u: Array, ev: GroupEval, point: SimplexPoint, matrices: Array | None
 ) -> DualityGap:
-    """``R(u) - min_w L(w, lam)`` for quadratic losses, ``ev`` being their values at ``u``.
+    """Compute ``R(u) - min_w L(w, lam)`` for quadratic losses with values ``ev`` at ``u``.
 
-    Written as ``[R(u) - L(u, lam)] + g.H^+.g / 2`` with ``g`` and ``H`` the gradient and matrix of
-    ``L(., lam)``: both parts are not negative and nothing cancels. A ball of multiplier ``m`` adds
-    ``m/2 (||coef||^2 - radius^2)`` to the Lagrangian; any ``m >= 0`` gives a valid bound.
+    The gap is ``[R(u) - L(u, lam)] + g.H^+.g / 2``, where ``g`` and ``H`` are the gradient and the
+    matrix of ``L(., lam)``. Neither term is negative, so nothing cancels. A ball with multiplier
+    ``m`` adds ``m/2 (||coef||^2 - radius^2)`` to the Lagrangian; any ``m >= 0`` gives a valid
+    bound.
     """
     objective, coordinates = problem.objective, problem.coordinates
     if matrices is None and problem.size > GAP_LIMIT:
@@ -178,8 +187,8 @@ def duality_gap(
         if not len(slope):
             return 0.0
         step = solve_semidefinite(matrix, slope, flat=RANK_TOLERANCE)
-        # Gradients lie in the range of their group's matrix: what is outside is rounding, unless
-        # it is as large as the gradients themselves.
+        # A gradient lies in the range of its group's matrix. The component outside is rounding
+        # unless it is as large as the gradients themselves.
         miss = float(np.linalg.norm(matrix @ step - slope))
         if miss > 1e-6 * float(np.linalg.norm(ev.grad_KD, axis=1).max()):
             return math.inf

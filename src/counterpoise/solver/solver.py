@@ -1,9 +1,9 @@
-"""Solver: rows and options, checked; fits for any nu, each in four stages.
+"""Solver: checked rows and options, and fits for any nu in four stages.
 
-set up          what the user left open is decided          -> Setup
-run             Algorithm 1                                 -> PrimalDualResult
-descend         polish, from where Algorithm 1 ended        -> PolishResult
-certify         what is proved about the result             -> Solution
+set up          choose what the user left open                 -> Setup
+run             run Algorithm 1                                -> PrimalDualResult
+descend         polish the result of Algorithm 1               -> PolishResult
+certify         prove what can be proved about the result      -> Solution
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from counterpoise.solver.solution import Solution, Start
 Array = np.ndarray
 logger = logging.getLogger("counterpoise")
 
-# With a polish to follow, Algorithm 1 need not be run to the last digit.
+# If a polish follows, Algorithm 1 can stop early.
 SURROGATE_TOL, SURROGATE_PATIENCE = 2e-2, 4
 # A linear fit whose duality gap exceeds its tolerance by this factor has not converged.
 GAP_SLACK = 100.0
-# A neuron's curvature against that of a linear unit, at first: half of the rows are active, and
-# were features symmetric about zero, these would have half of every second moment.
+# First guess of a neuron's curvature relative to that of a linear model: half of the rows are
+# active, and hold half of every second moment if features are symmetric about zero.
 HALF = 0.5
-# What coordinates depend on.
+# Attributes and options that the coordinates depend on.
 FRAMED = {"engine", "prior", "radius", "precondition"}
 
 
 @dataclass(frozen=True)
 class Solver:
-    """Rows and everything that is asked about them, checked; ``fit`` may be called repeatedly.
+    """Checked rows and options; ``fit`` may be called repeatedly.
 
-    ``divergence``, ``prior``, ``reference`` and ``schedule`` are what ``options`` name, as objects
-    and as arrays in the order of the groups.
+    ``divergence``, ``prior``, ``reference`` and ``schedule`` are those of ``options``, resolved to
+    objects and to arrays in the order of the groups.
     """
 
     engine: SumEngine
@@ -60,14 +60,14 @@ class Solver:
 
     @cached_property
     def frame(self) -> Frame:
-        """Coordinates and second moments: measured once."""
+        """Coordinates and second moments, measured once."""
         options = self.options
         return Frame.measure(self.engine, self.prior, options.precondition, options.radius)
 
     def variant(self, **changes: Any) -> Solver:
-        """The same rows with other terms; coordinates are kept unless they depend on these.
+        """Return a solver for the same rows with some attributes or options changed.
 
-        ``changes`` are attributes of the solver or, else, of its options.
+        Coordinates are kept unless they depend on the changes.
         """
         own = {field.name for field in fields(self)}
         asked = {name: value for name, value in changes.items() if name not in own}
@@ -86,21 +86,23 @@ class Solver:
         start: Start | None = None,
         callback: Callable[[Progress], None] | None = None,
     ) -> Solution:
-        """Fit, from ``start`` if there is one, and certify."""
+        """Fit, from ``start`` if given, and certify the result."""
         setup = self.set_up(nu, start)
         run = self.run(setup, nu, start, callback=callback)
         return self.certify(setup, run, self.descend(setup, run, start))
 
     def end(self, nu: float | str, start: Start | None = None) -> tuple[Start, GroupEval]:
-        """Where a fit ends, and the losses there; nothing is proved."""
+        """Fit without a certificate; return the end point and its losses and gradients."""
         setup = self.set_up(nu, start)
         run = self.run(setup, nu, start)
         end = self.descend(setup, run, start)
         return self._start_of(setup, run, end), end.eval
 
     def path(self, nus: Iterable[float]) -> dict[float, Solution]:
-        """A fit for every ``nu``, from large to small, each started from the one before;
-        ``n_passes`` are those each took itself (the first, what came before it, too)."""
+        """Fit for every ``nu``, from large to small, each from the solution before.
+
+        ``n_passes`` counts the passes of each fit alone; the first includes the preparation.
+        """
         found: dict[float, Solution] = {}
         start: Start | None = None
         for nu in sorted({float(nu) for nu in nus}, reverse=True):
@@ -111,7 +113,7 @@ class Solver:
         return found
 
     def points(self, nus: Iterable[float]) -> dict[float, Start]:
-        """The same without certificates: where each fit ends, for the next to start from."""
+        """Fit like `path`, without certificates; return the end points."""
         found: dict[float, Start] = {}
         start: Start | None = None
         for nu in sorted({float(nu) for nu in nus}, reverse=True):
@@ -122,7 +124,7 @@ class Solver:
     # -- stages ----------------------------------------------------------------------------
 
     def set_up(self, nu: float | str, start: Start | None = None) -> Setup:
-        """Stage 1: decide what is open."""
+        """Stage 1: choose what the user left open."""
         return set_up(
             self.engine, self.frame, self.schedule,
             divergence=self.divergence, prior=self.prior, reference=self.reference,
@@ -139,7 +141,7 @@ class Solver:
         extrapolation: str = "dual",
         callback: Callable[[Progress], None] | None = None,
     ) -> PrimalDualResult:
-        """Stage 2: Algorithm 1, from ``start`` if there is one. ``nu`` is as the user gave it."""
+        """Stage 2: run Algorithm 1, from ``start`` if given. ``nu`` is as the user gave it."""
         options = self.options
         result = primal_dual(
             setup.working, self.schedule, setup.scale,
@@ -157,7 +159,7 @@ class Solver:
     def descend(
         self, setup: Setup, run: PrimalDualResult, start: Start | None = None
     ) -> PolishResult:
-        """Stage 3: descend on the risk, and compare with the zero vector."""
+        """Stage 3: descend on the risk and compare the result with the zero vector."""
         problem = setup.problem
         if self.options.polish:
             end = self._polish(setup, run, start)
@@ -176,7 +178,7 @@ class Solver:
         return replace(end, point=point)
 
     def certify(self, setup: Setup, run: PrimalDualResult, end: PolishResult) -> Solution:
-        """Stage 4: prove what can be proved, and put the result in the user's coordinates."""
+        """Stage 4: prove what can be proved and map the result to the user's coordinates."""
         frame, problem, engine = self.frame, setup.problem, setup.engine
         gap = None
         if engine.activation.is_identity:
@@ -192,8 +194,8 @@ class Solver:
         if self.options.polish and gap is not None and allowed < gap.value < math.inf:
             converged = False
             status = (
-                f"Stopped with a duality gap of {gap.value:.2g}, {gap.value / height:.1g} of the "
-                "risk; rescale the features, lower tol, or try another precondition."
+                f"Not converged: the duality gap is {gap.value:.2g}, {gap.value / height:.1g} of "
+                "the risk. Rescale the features, lower tol, or try another precondition."
             )
         start = self._start_of(setup, run, end)
         return Solution(
@@ -218,24 +220,24 @@ class Solver:
     # -- starts ----------------------------------------------------------------------------
 
     def checked(self, start: Start | None) -> Start | None:
-        """The start, if it fits this problem's shape."""
+        """Return the start after checking that it fits the shape of this problem."""
         if start is not None:
             Start.check(start, self.engine.n_coef, self.engine.n_groups)
         return start
 
     def _start_of(self, setup: Setup, run: PrimalDualResult, end: PolishResult) -> Start:
-        """Where a fit ended, for another to start from, in the user's coordinates."""
+        """Return the end of a fit, in the user's coordinates, as a start for another."""
         to_user = self.frame.coordinates.to_user
         average = None if setup.average is None else to_user(setup.average)
         return Start(to_user(end.u), end.point.weights, to_user(run.result), average)
 
     def _point(self, w: Array | None) -> Array | None:
-        """User's coefficients as a point of the solver's, within the ball."""
+        """Map the user's coefficients to solver coordinates, projected onto the ball."""
         coordinates = self.frame.coordinates
         return None if w is None else coordinates.project(coordinates.from_user(w))
 
     def _first_point(self, nu: float | str, setup: Setup, start: Start | None) -> Array:
-        """Where Algorithm 1 starts: at zero, as in the paper, unless something better is known."""
+        """Choose the first iterate: zero, as in the paper, unless a better point is known."""
         zero = np.zeros(self.frame.coordinates.size)
         if self.schedule.as_printed:
             return zero
@@ -246,15 +248,15 @@ class Solver:
         return setup.average if nu == "auto" and setup.average is not None else zero
 
     def _first_weights(self, nu: float, start: Start | None) -> SimplexPoint | None:
-        """The prior (None) or, from a start, nearly its weights."""
+        """Choose the first weights: None for the prior, or nearly those of ``start``."""
         if start is None or self.schedule.as_printed or nu == math.inf:
             return None
         return SimplexPoint.of(0.9 * start.weights + 0.1 * self.prior)
 
     def _polish(self, setup: Setup, run: PrimalDualResult, start: Start | None) -> PolishResult:
-        """Polish from where Algorithm 1 ended, or from ``start`` if that is lower already.
+        """Polish the result of Algorithm 1, or ``start`` if its risk is lower already.
 
-        A start has been polished itself: there is no need to pass over small minima again.
+        A start was polished itself, so small local minima need not be smoothed away again.
         """
         problem, u = setup.problem, run.result
         hess, fixed = self.frame.matrices, self.engine.activation.is_identity
@@ -275,11 +277,11 @@ class Solver:
 def _better_weights(
     objective: Objective, ev: GroupEval, point: SimplexPoint, scale: ProblemScale
 ) -> SimplexPoint:
-    """The weights found, or the exact response to the losses: whichever explains the fit better.
+    """Choose between the weights found and the exact response to the losses.
 
-    At a minimiser the two agree. For small ``nu`` the response is decided by the last digits of
-    tied losses, so it is judged as a dual solution would be: by what ``L`` falls short of ``R``
-    and by the gradient that the weights leave.
+    At a minimiser the two agree. For small ``nu`` the last digits of tied losses decide the
+    response, so it is judged as a dual solution: by how far ``L`` falls short of ``R``, and by the
+    gradient that the weights leave.
     """
     if objective.nu == 0:
         return point
@@ -291,13 +293,13 @@ def _better_weights(
         short = max(risk - objective.lagrangian(loss, candidate.weights), 0.0)
         return short + 0.5 * float(slope @ slope) / curvature
 
-    # Ties and rounding go to the response, which is the closed form.
+    # Ties, up to rounding, go to the response, which has a closed form.
     response, rounding = objective.respond(loss), 1e-12 * float(np.abs(loss).max())
     return response if miss(response) <= 2.0 * miss(point) + rounding else point
 
 
 def _status(run: PrimalDualResult, polished: PolishResult | None) -> tuple[bool, str]:
-    """Whether the fit is done, and a sentence that says what to do if not."""
+    """Return whether the fit converged, and a sentence with a remedy if it did not."""
     if polished is not None:
         if polished.converged:
             return True, (
@@ -305,17 +307,19 @@ def _status(run: PrimalDualResult, polished: PolishResult | None) -> tuple[bool,
                 "polishing steps, no step lowers the risk by more than tol."
             )
         return False, (
-            f"Stopped after {polished.n_iter} polishing steps before the risk settled to tol; "
-            "raise tol, or rescale the features if precondition=None."
+            f"Not converged: after {polished.n_iter} polishing steps, the risk still changed by "
+            "more than tol. Raise tol, or rescale the features if precondition=None."
         )
     if run.as_printed:
         return True, (
-            f"Ran the {run.n_iter} iterations of Algorithm 1 that max_iter asked for, with the "
-            "paper's step sizes; these move slowly, and schedule='adaptive' is the practical one."
+            f"Completed all {run.n_iter} iterations of Algorithm 1 (max_iter) with the paper's "
+            "step sizes. These are very small; use schedule='adaptive' for practical fits."
         )
     if run.converged:
-        return True, f"Converged: the risk settled to tol after {run.n_iter} iterations."
+        return True, (
+            f"Converged: after {run.n_iter} iterations, the risk changed by less than tol."
+        )
     return False, (
-        f"Stopped at max_iter={run.n_iter} before the risk settled to tol; raise max_iter or "
-        "tol, or use polish=True."
+        f"Not converged: reached max_iter={run.n_iter} while the risk still changed by more than "
+        "tol. Raise max_iter or tol, or use polish=True."
     )

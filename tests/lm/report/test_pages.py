@@ -19,6 +19,8 @@ from counterpoise.lm.training.run_folder import RunFolder
 STUDY = Path(__file__).parents[3] / "experiments" / "lm" / "registry"
 DOMAINS = ["x", "y", "z"]
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):

@@ -24,6 +24,8 @@ from counterpoise.lm.tasks.harness import _manager, load
 from counterpoise.lm.tasks.local import INDEX, task_files
 from counterpoise.lm.tasks.scores import Score, average
 
+pytestmark = pytest.mark.slow  # imports torch and transformers
+
 LIKES_A = {"a": 6.0, "b": 2.0}
 
 

@@ -1,1 +1,1 @@
-"""Do the theory's assumptions hold for this data, and is worst-group training wise here?"""
+"""Diagnosis of data: whether the theory's assumptions hold, and what to do if they do not."""

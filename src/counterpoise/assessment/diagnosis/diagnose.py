@@ -1,4 +1,4 @@
-"""diagnose(): does the theory speak about these rows, and is worst-group training wise here?"""
+"""diagnose(): check whether the theory's assumptions hold for the data, and give advice."""
 
 from __future__ import annotations
 
@@ -32,18 +32,20 @@ Array = np.ndarray
 
 # Tails of the features, margin, sharpness along the fit, tails of the labels, sample size.
 ASSUMPTIONS = ("tails", "margin", "sharpness", "labels", "rows")
-# Numbers that a sample made for a diagnosis may hold.
+# Size of the sample that a diagnosis draws, in numbers.
 BUDGET = 1 << 22
-# Groups that a report shows at most.
+# Maximum number of groups in the printed report.
 SHOWN = 25
-# The worst share of a group's rows.
+# The share of a group's rows that counts as its worst.
 WORST_ROWS = 0.01
 
 
 @dataclass(frozen=True)
 class GroupDiagnosis:
-    """One group's figures, in coordinates where the features' pooled second moment is one (or the
-    user's own with ``precondition=None``).
+    """Figures and verdicts for one group.
+
+    The figures are in coordinates where the pooled second moment of the features is the identity
+    (or in the user's own coordinates with ``precondition=None``).
 
     Attributes
     ----------
@@ -51,26 +53,26 @@ class GroupDiagnosis:
     rows : int
     B, reach : float
         Tail parameter: ``P(|u.x| >= r) <= exp(-r/B)`` for ``r >= reach``, along the directions
-        looked at. The paper's reach is 1; another unit of the features is another reach.
+        checked. The paper has ``reach = 1``; other units of the features need another reach.
     gamma, zeta : float
-        Margin, at the ``gamma`` that gives the largest ``c0``. For the identity activation, which
-        needs none, ``zeta`` and the sharpness are the least eigenvalue of the second moment.
+        Margin, at the ``gamma`` that gives the largest ``c0``. The identity activation needs no
+        margin; for it, ``zeta`` and the sharpness are the smallest eigenvalue of the second
+        moment.
     zeta_fit : float
-        The margin on the rows where the fit is active.
+        Margin on the rows where the fit is active.
     c0, c1 : float
-        Sharpness that the theory derives from these: a worst case.
+        Worst-case sharpness that the theory derives from these.
     measured_c1 : float
-        Smallest ``mean (sigma(w_t.x) - sigma(w.x))^2 / ||w_t - w||^2`` along the fit's iterates, in
-        its own coordinates and units of their mean square.
+        Smallest ``mean (sigma(w_t.x) - sigma(w.x))^2 / ||w_t - w||^2`` over the fit's iterates, in
+        the coordinates of the fit and relative to the mean square of the features there.
     noise_floor : float
-        What a neuron of the group's own would leave of its loss; NaN if the group is too small.
+        Loss of a neuron fitted to this group alone; NaN if the group is too small.
     average_loss : float
         Loss of the plain average fit.
     tail_share : float
-        How much of that loss the group's worst hundredth of the rows carries; 0.085 if errors
-        are normal.
+        Share of that loss in the worst hundredth of the rows; 0.085 for normal errors.
     rows_needed : float
-        What the theorem asks for, its unnamed constants taken as one.
+        Number of rows that the theorem requires, with its unspecified constants set to one.
     verdicts : dict assumption -> Verdict
     """
 
@@ -93,24 +95,25 @@ class GroupDiagnosis:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What :func:`diagnose` found; prints as a report. ``diagnosis[label]`` is one group's part.
+    """The result of :func:`diagnose`; prints as a report.
+
+    ``diagnosis[label]`` is the :class:`GroupDiagnosis` of one group.
 
     Attributes
     ----------
     groups : list of GroupDiagnosis
     advice : list of str
         What to do, most pressing first.
-    truncation : float
-        The level ``M`` of the paper's label truncation, and ``clipped`` the share of labels
-        beyond it.
+    truncation, clipped : float
+        The level ``M`` of the paper's label truncation, and the share of labels beyond it.
     epsilon : float
-        The accuracy that rows and passes are reckoned for, in the unit of the loss.
+        Accuracy that ``rows_needed`` and the predicted passes refer to, in units of the loss.
     radius : float
-        Size of the fit: the norm of its coefficients in the coordinates of the figures.
+        Norm of the fit's coefficients in the coordinates of the figures.
     paper_passes, adaptive_passes : float
-        Passes that the theorem's step sizes and the measured ones are predicted to take.
+        Predicted passes with the theorem's step sizes and with measured ones.
     sampled : int
-        Rows that were looked at.
+        Number of rows in the sample.
     """
 
     groups: list[GroupDiagnosis]
@@ -130,7 +133,7 @@ class Diagnosis:
         raise KeyError(label)
 
     def status(self, assumption: str) -> str:
-        """The worst verdict of any group."""
+        """Return the worst status of an assumption over all groups."""
         if assumption not in ASSUMPTIONS:
             raise KeyError(f"{assumption!r} is not one of {', '.join(map(repr, ASSUMPTIONS))}")
         order = (HOLDS, DOUBTFUL, VIOLATED)
@@ -138,7 +141,7 @@ class Diagnosis:
 
     def __str__(self) -> str:
         shown = self.groups
-        if len(shown) > SHOWN:  # those with most trouble, in their order
+        if len(shown) > SHOWN:  # those with the most problems, in their order
             trouble = [sum(v.status != HOLDS for v in g.verdicts.values()) for g in shown]
             keep = sorted(np.argsort(-np.array(trouble), kind="stable")[:SHOWN])
             shown = [shown[i] for i in keep]
@@ -153,7 +156,7 @@ class Diagnosis:
         widths = (0, 9, 9, 9, 5, 6, *(9 for _ in ASSUMPTIONS))
         lines = [text_table(head, rows, align="<>>>>><", least=widths)]
         if len(shown) < len(self.groups):
-            lines.append(f"... and {len(self.groups) - len(shown)} groups with less trouble")
+            lines.append(f"... and {len(self.groups) - len(shown)} groups with fewer problems")
         lines.append("")
         for assumption in ASSUMPTIONS:
             troubled = [g for g in self.groups if g.verdicts[assumption].status == VIOLATED]
@@ -163,9 +166,9 @@ class Diagnosis:
             if len(troubled) > 3:
                 lines.append(f"{assumption}: and {len(troubled) - 3} more groups")
         lines.append(
-            f"Passes predicted: {rounded(self.adaptive_passes)} with measured steps, "
-            f"{rounded(self.paper_passes)} with the theorem's. Truncation level M = "
-            f"{self.truncation:.3g}: {self.clipped:.2%} of the labels are beyond."
+            f"Predicted passes: {rounded(self.adaptive_passes)} with measured steps, "
+            f"{rounded(self.paper_passes)} with the theorem's. {self.clipped:.2%} of the labels "
+            f"exceed the truncation level M = {self.truncation:.3g}."
         )
         lines += [f"Advice: {sentence}" for sentence in self.advice]
         return "\n".join(lines)
@@ -185,27 +188,26 @@ def diagnose(
     random_state: int = 0,
     feature_names: Sequence[str] | None = None,
 ) -> Diagnosis:
-    """Estimate the theory's constants for every group, and say what to make of them.
+    """Estimate the theory's constants for every group, judge them, and give advice.
 
-    Figures come from a sample of the rows (all, if they are not many) and from a fit to it. They
-    are estimates: an assumption about every direction is checked along some.
+    The figures come from a sample of the rows (all of them if there are few) and from a fit to
+    that sample. They are estimates: an assumption about all directions is checked along some.
 
     Parameters
     ----------
     X, y, groups, sample_weight, activation, fit_intercept, precondition :
-        As in :class:`GroupDRONeuron`. With an intercept, assumptions are checked for features
-        about their mean: the theory has none.
+        As in :class:`GroupDRONeuron`. The theory has no intercept; with one, the assumptions are
+        checked for centred features.
     epsilon : float, optional
-        Accuracy to reckon rows and passes for, in the unit of the loss. None takes a tenth of
-        the labels' variance.
+        Target accuracy for the required rows and the predicted passes, in units of the loss. None
+        takes a tenth of the variance of the labels.
     delta : float, default=0.05
-        Probability with which the theorem may fail.
+        Failure probability of the theorem.
     random_state : int, default=0
-        For the directions looked along and the sample (that of rows in chunks, on a cluster or on
-        a device is the one their engine keeps, whatever the seed).
+        Seed for the directions and the sample. It does not affect the sample of rows in chunks,
+        on a cluster or on a device, which their engine keeps.
     feature_names : sequence of str, optional
-        What columns of an array are called in the report; those of a data frame or source have
-        names.
+        Names of the columns of an array, for the report. Data frames and sources have their own.
 
     Examples
     --------
@@ -241,7 +243,7 @@ def diagnose(
 
 
 def _feature_names(X: Any, count: int) -> list[str] | None:
-    """The names of columns, where ``X`` has just these."""
+    """Return the column names of ``X``, if it has one per feature."""
     names = getattr(X, "feature_names", getattr(X, "columns", None))
     return None if names is None or len(names) != count else [str(name) for name in names]
 
@@ -272,7 +274,7 @@ def diagnose_sample(
     names: Sequence[str] | None = None,
     seed: int = 0,
 ) -> Diagnosis:
-    """The diagnosis of sampled rows; ``found`` is the fit to speak of, None makes one."""
+    """Diagnose sampled rows; ``found`` is the fit to judge, or None to make one."""
     asked = FitOptions(**{**options, "schedule": "adaptive"})
     solver = open_solver(
         sample.X, sample.y, sample.codes, sample.weights, options=asked, check_input=False
@@ -280,7 +282,7 @@ def diagnose_sample(
     K = len(sample.labels)
     with running(solver):
         found = solver.fit("auto") if found is None else found
-        # Rows as in the data, not as in the sample, where large groups were cut.
+        # Group sizes in the data, not in the sample, which caps large groups.
         drawn = np.bincount(sample.codes, minlength=K)
         totals = solver.engine.census.totals * sample.counts / drawn
         average = solver.variant(prior=totals / totals.sum()).fit(math.inf)
@@ -302,7 +304,7 @@ def diagnose_sample(
     plan = _Plan.of(solver, setup, run, laws, found, middle, epsilon)
     needed = theory.rows_needed(laws.size, K, plan.radius, plan.epsilon, delta)
     sharpness = found.certificate.group_sharpness
-    # In units of the features' mean square in the coordinates of the fit.
+    # Relative to the mean square of the features, in the coordinates of the fit.
     measured = np.full(K, np.nan)
     if sharpness is not None:
         measured = np.array(sharpness) / found.certificate.constants.mean_moment
@@ -345,9 +347,11 @@ def diagnose_sample(
 
 
 def _activity(setup: Setup, run: PrimalDualResult, found: Solution) -> Array:
-    """How far the neuron's outputs tell iterates of Algorithm 1 (on the sample) from the fit,
-    against what a linear unit's would: the smallest ratio of every group; NaN where even linear
-    scores do not differ."""
+    """Measure how well the neuron's outputs distinguish iterates of Algorithm 1 from the fit.
+
+    The result is relative to a linear model: the smallest ratio in each group, on the sample; NaN
+    where even linear scores do not differ.
+    """
     coordinates, engine = setup.problem.coordinates, setup.engine
     w = np.append(found.coef, found.intercept) if engine.census.intercept else found.coef
     points = np.array([coordinates.to_user(v) for v, _ in run.milestones])
@@ -360,7 +364,7 @@ def _activity(setup: Setup, run: PrimalDualResult, found: Solution) -> Array:
 
 
 class _Plan(NamedTuple):
-    """What the theory predicts of a fit of this size to this accuracy."""
+    """Predictions of the theory for a fit of this size and accuracy."""
 
     epsilon: float
     radius: float
@@ -386,14 +390,14 @@ class _Plan(NamedTuple):
         c1 = min(law.sharpness.c1 for law in laws.groups)
         passes = math.inf
         if math.isfinite(B) and c1 > 0:
-            # In units of the labels' spread, as the theory has them.
+            # In units of the labels' spread, as in the theory.
             unit = math.sqrt(scale.label_scale)
             size, accuracy = radius / unit, epsilon / scale.label_scale
             paper = PaperSteps(epsilon=accuracy, B=B, c1=c1)
-            ball = max(size, math.e * accuracy / (scale.beta * B))  # or its logarithm is negative
+            ball = max(size, math.e * accuracy / (scale.beta * B))  # keeps the logarithm positive
             normal = scale._replace(radius=ball, nu=scale.nu / scale.label_scale)
             passes = theory.paper_passes(paper, normal, size)
-        # The theory has no intercept: what the fit says at the features' mean comes on top.
+        # The theory has no intercept, so the fit's output at the features' mean is added.
         truncation = scale.beta * abs(middle)
         truncation += theory.truncation_level(scale.beta, B, radius, epsilon)
         gradients = setup.working.evaluate(run.start, surrogate=True).grad_KD
@@ -405,7 +409,7 @@ class _Plan(NamedTuple):
 
 
 def _tail_shares(sample: RowSample, solver: Solver, average: Solution) -> Array:
-    """What part of its loss under the average fit the worst rows of each group carry."""
+    """Return the share of each group's loss in its worst rows, under the average fit."""
     scores = sample.X @ average.coef + average.intercept
     losses = (solver.engine.activation.value(scores) - sample.y) ** 2
     if sample.weights is not None:
@@ -420,7 +424,7 @@ def _tail_shares(sample: RowSample, solver: Solver, average: Solution) -> Array:
 
 
 def advise(groups: list[GroupDiagnosis], size: int, *, linear: bool) -> list[str]:
-    """What to do about the verdicts, most pressing first."""
+    """Turn the verdicts into advice, most pressing first."""
     out = []
 
     def named(some: list[GroupDiagnosis]) -> str:
@@ -435,38 +439,39 @@ def advise(groups: list[GroupDiagnosis], size: int, *, linear: bool) -> list[str
     heavy = [g for g in heavy if not math.isnan(g.tail_share)]
     if heavy:
         out.append(
-            f"truncate labels, or raise nu: a few rows decide the loss of {named(heavy)}, and the "
-            "worst group would be fitted to them. GroupDRONeuronCV tries both."
+            f"truncate labels, or raise nu: a few rows dominate the loss of {named(heavy)}, and a "
+            "worst-group fit would follow them. GroupDRONeuronCV tries both."
         )
     share = min(worst.noise_floor / worst.average_loss, 1.0) if worst.average_loss > 0 else 0.0
     others = [g.noise_floor for g in groups if g is not worst and g.noise_floor > 0]
     if share > 0.9 and others and worst.noise_floor > 1.5 * float(np.median(others)):
         out.append(
-            f"use reference risks, or leave it: {share:.0%} of the loss of {worst.label}, the "
-            "worst group, is noise that no neuron avoids."
+            f"use reference risks, or the plain average: {share:.0%} of the loss of {worst.label}, "
+            "the worst group, is noise that no neuron can remove."
         )
     small = troubled("rows", VIOLATED)
     if small:
         out.append(
             f"merge groups, or raise nu: {named(small)} have fewer than "
-            f"{say.ROWS_PER_COEFFICIENT:.0f} rows per coefficient ({size}); what is worst among "
-            "such groups is chance."
+            f"{say.ROWS_PER_COEFFICIENT:.0f} rows for each of the {size} coefficients, so which "
+            "group is worst is largely chance."
         )
     far = troubled("tails", VIOLATED)
     if far:
         out.append(
             f"clip or transform features: tails in {named(far)} are heavier than the theory "
-            "allows, and a few far rows can turn a worst-group fit "
+            "allows, and a few outliers can dominate a worst-group fit "
             f"({far[0].verdicts['tails'].evidence})."
         )
     silent = troubled("sharpness", VIOLATED)
     if silent and not linear:
         out.append(
-            f"try another activation: the neuron is silent on nearly all rows of {named(silent)}, "
-            "so they cannot tell good coefficients from bad. leaky_relu and identity never are."
+            "try another activation: the neuron is inactive on nearly all rows of "
+            f"{named(silent)}, so these rows cannot distinguish good coefficients from bad ones. "
+            "leaky_relu and identity are always active."
         )
     if not out:
-        out.append("go on: nothing here speaks against worst-group training.")
+        out.append("proceed: nothing here argues against worst-group training.")
         if share > 0.9:
-            out.append(f"expect little: {share:.0%} of the worst group's loss is noise already.")
+            out.append(f"expect little gain: {share:.0%} of the worst group's loss is noise.")
     return out
