@@ -36,8 +36,6 @@ demo-lm: $(VENV)/.lm $(VENV)/.plot $(VENV)/.report
 		--domains news,python,scripture,tweets,medical,german
 	$(BIN)/counterpoise lm prepare configs/demo-lm.toml
 	$(BIN)/counterpoise lm compare configs/demo-lm.toml --jobs 2
-	@echo "A page with losses, weights and differences:"
-	@$(BIN)/counterpoise report out/demo-lm/results
 
 # The site, in out/site: pages, reference, and a gallery that is run; warnings are errors.
 docs: $(VENV)/.docs
@@ -54,7 +52,7 @@ test-fast: $(VENV)/.test
 check: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy -n auto
 	$(BIN)/lint-imports --no-logo
 
 # The wheel and the source archive, in out/dist; the wheel is tried in an environment made from

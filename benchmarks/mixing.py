@@ -97,7 +97,7 @@ def pieces(folder: Path) -> dict[str, float]:
 
     def follow():
         for _ in range(200):
-            mixture._pass_batch()
+            mixture.count_batch()
 
     def update():
         for _ in range(200):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+import tomllib
 from importlib import metadata
 from pathlib import Path
 
@@ -20,19 +21,27 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 CONSTRAINTS = Path(__file__).with_name("constraints.txt")
-PROJECT = "counterpoise"
-LEFT_OUT = {PROJECT, "pip", "torch"}
+LEFT_OUT = {"counterpoise", "pip", "torch"}
 HEADER = """\
 # Versions that the tests were run with. pip reads this file in every command of the Makefile.
 # Made by `make constraints`; `make newest` tries the newest versions instead.
 """
 
 
+def names(requirement: Requirement) -> list[tuple[str, str]]:
+    """The package of a requirement, without extras and with each of them."""
+    name = canonicalize_name(requirement.name)
+    return [(name, extra) for extra in ("", *requirement.extras)]
+
+
 def needed() -> dict[str, str]:
     """Names and versions of the project's dependencies, through all its extras, by name."""
     found: dict[str, str] = {}
     seen: set[tuple[str, str]] = set()
-    todo = [(PROJECT, extra) for extra in metadata.metadata(PROJECT).get_all("Provides-Extra", [])]
+    project = tomllib.loads((CONSTRAINTS.parents[1] / "pyproject.toml").read_text())["project"]
+    todo: list[tuple[str, str]] = []
+    for lines in (project["dependencies"], *project["optional-dependencies"].values()):
+        todo += [wanted for line in lines for wanted in names(Requirement(line))]
     while todo:
         name, extra = todo.pop()
         if (name, extra) in seen:
@@ -41,13 +50,12 @@ def needed() -> dict[str, str]:
         try:
             distribution = metadata.distribution(name)
         except metadata.PackageNotFoundError:
-            continue  # an extra that is not installed here
+            continue  # not installed here
         found[name] = Version(distribution.version).public
         for line in distribution.requires or []:
             requirement = Requirement(line)
             if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
-                other = canonicalize_name(requirement.name)
-                todo += [(other, "")] + [(other, inner) for inner in requirement.extras]
+                todo += names(requirement)
     return {name: found[name] for name in sorted(found) if name not in LEFT_OUT}
 
 

@@ -1,7 +1,7 @@
 """Resolve references to public names by any path.
 
-``counterpoise.rows.sources.Source`` and ``Source`` both lead to ``counterpoise.Source``, because the
-API reference lists it there.
+``counterpoise.rows.sources.Source`` and ``Source`` both lead to ``counterpoise.Source``, where the
+API reference lists it.
 """
 
 from __future__ import annotations

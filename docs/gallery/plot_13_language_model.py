@@ -86,7 +86,8 @@ def train(rule, start, steps=150, every=10, **options):
             steering.observe(*found, step=step)
             losses.append([found.losses[name] for name in DOMAINS])
         if step == steps:
-            return np.arange(every, steps + 1, every), np.array(losses), np.array(weights)
+            break
+    return np.arange(every, steps + 1, every), np.array(losses), np.array(weights)
 
 
 # %%

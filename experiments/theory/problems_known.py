@@ -12,7 +12,7 @@ from counterpoise.dual.divergences import Divergence
 from counterpoise.dual.objective import Objective
 from counterpoise.rows.engines.memory import make_engine
 from counterpoise.rows.groups import GroupedData
-from counterpoise.solver.coordinates import plain
+from counterpoise.solver.coordinates import unscaled
 from counterpoise.solver.problem import Problem
 from counterpoise.solver.schedules import ProblemScale
 
@@ -128,7 +128,7 @@ def problem_of(rows: Rows, activation: str, divergence: Divergence, nu: float) -
     K = data.n_groups
     objective = Objective(divergence, nu, np.full(K, 1.0 / K), np.zeros(K))
     engine = make_engine(data, get_activation(activation))
-    return Problem(engine, plain(rows.X.shape[1], False, None), objective)
+    return Problem(engine, unscaled(rows.X.shape[1], False, None), objective)
 
 
 def scale_of(problem: Problem, rows: Rows, radius: float) -> ProblemScale:

@@ -34,7 +34,7 @@ from counterpoise.dual.objective import Objective
 from counterpoise.rows.engines.memory import make_engine
 from counterpoise.rows.groups import GroupedData
 from counterpoise.solver.algorithm import primal_dual
-from counterpoise.solver.coordinates import plain
+from counterpoise.solver.coordinates import unscaled
 from counterpoise.solver.problem import Problem
 from counterpoise.solver.schedules import AdaptiveSteps, ProblemScale
 
@@ -133,7 +133,7 @@ def test_methods_that_need_memory_say_so(model, message, data):
 
 
 BAD = [
-    (AverageNeuron(gradient="exact"), "gradient='exact' is not known; use one of 'surrogate'"),
+    (AverageNeuron(gradient="exact"), "gradient must be one of 'surrogate', 'true'; got 'exact'"),
     (AverageNeuron(start="ones"), "start='ones' is not known; use 'zero', 'random' or an array"),
     (AverageNeuron(start=[1.0, 2.0]), r"start must hold 6 coefficients.*got shape \(2,\)"),
     (AverageNeuron(start=[np.nan] * 6), "array of finite coefficients"),
@@ -149,7 +149,7 @@ BAD = [
     ),
     (ExponentiatedGradientNeuron(adjustment=-1.0), "adjustment must be a finite number >= 0; got"),
     (ExponentiatedGradientNeuron(batch_size=0), "batch_size must be a positive integer; got 0"),
-    (PrimalExtrapolationNeuron(extrapolation="both"), "extrapolation='both' is not known; use one"),
+    (PrimalExtrapolationNeuron(extrapolation="both"), "extrapolation must be one of .*got 'both'"),
     (PrimalExtrapolationNeuron(nu=-1.0), "nu must be >= 0; got -1.0"),
     (PrimalExtrapolationNeuron(divergence="tv"), "divergence='tv' is not known"),
     (StochasticMirrorNeuron(batch_size=1.5), "batch_size must be a positive integer; got 1.5"),
@@ -158,7 +158,7 @@ BAD = [
         TiltedNeuron(t=-1.0),
         "t must be a finite number >= 0; got -1.0. A negative tilt would favour",
     ),
-    (TiltedNeuron(level="rows"), "level='rows' is not known; use one of 'group', 'row'"),
+    (TiltedNeuron(level="rows"), "level must be one of 'group', 'row'; got 'rows'"),
     (TiltedNeuron(level="row", prior="rows"), "prior='rows' is of groups, but level='row'"),
     (GroupCVaRNeuron(alpha=0.0), r"alpha must be a share of the groups in \(0, 1\]; got 0.0"),
     (RowChiSquareNeuron(nu=0.0), "nu must be positive; got 0, with which the worst row alone"),
@@ -379,7 +379,9 @@ def test_extrapolation_is_the_recursion(extrapolation, data):
     nu, nu0, c1, a, K = 0.1, 0.2, 0.3, 0.05, 4
     prior = np.full(K, 1 / K)
     engine = make_engine(GroupedData.build(X, y, g, intercept=False), relu())
-    problem = Problem(engine, plain(5, False, None), Objective(ChiSquare(), nu, prior, np.zeros(K)))
+    problem = Problem(
+        engine, unscaled(5, False, None), Objective(ChiSquare(), nu, prior, np.zeros(K))
+    )
     scale = ProblemScale(1.0, K, 1.0, nu, 1.0, 1.0, 1.0, 1.0)
     run = primal_dual(
         problem, ConstantStep(c1=c1, nu0=nu0), scale, start=np.zeros(5), max_iter=12, tol=0.0,
@@ -437,7 +439,7 @@ def test_drawn_rows_match_the_engine_when_all_are_drawn_often():
     w, q = np.array([0.5, -0.2, 0.3, 0.1]), np.array([0.2, 0.3, 0.5])
     codes = np.repeat(np.arange(3), 200_000)
     rng = np.random.RandomState(0)
-    look = drawn_rows(data, engine.activation, plain(3, True, None), iter([codes]), rng)
+    look = drawn_rows(data, engine.activation, unscaled(3, True, None), iter([codes]), rng)
     losses, gradient = look(w)
     exact = engine.evaluate(w, surrogate=False)
     np.testing.assert_allclose(losses, exact.loss_K, rtol=0.02)

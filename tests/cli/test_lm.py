@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from lm_problems import markov_corpus
+from lm_tasks import TASK_ROWS, save_task_files
 
 from counterpoise.cli.main import main
 from counterpoise.common.toml import read_toml, to_toml
@@ -53,6 +54,7 @@ def test_a_run_from_the_command_line(config, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["losses"] == record["losses"]
 
 
+@pytest.mark.slow
 def test_a_comparison_from_the_command_line(config, tmp_path, capsys):
     assert main(["-q", "lm", "compare", str(config), "--jobs", "2"]) == 0
     shown = capsys.readouterr().out
@@ -100,6 +102,7 @@ def test_debug_shows_where(config):
         main(["--debug", "lm", "train", str(config), "--set", "train.sed=1"])
 
 
+@pytest.mark.slow
 def test_a_corpus_from_the_command_line(tmp_path, capsys):
     source = tmp_path / "source"
     source.mkdir()
@@ -140,3 +143,15 @@ def test_every_configuration_is_one(path):
     assert read_toml(path)["out"] == settings.out
     if settings.compare.run:
         assert plan(settings)
+
+
+def test_the_list_of_tasks(tmp_path, capsys):
+    assert main(["lm", "tasks"]) == 0
+    every = capsys.readouterr().out.splitlines()
+    assert "ARC-C: arc_challenge, 25 examples, acc_norm" in every
+    assert main(["lm", "tasks", str(save_task_files(tmp_path / "tasks"))]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        line for line in every if line.split(":")[0] in TASK_ROWS
+    ]
+    assert main(["lm", "tasks", str(tmp_path)]) == 1
+    assert "has no tasks.json; give a folder of task files" in capsys.readouterr().err

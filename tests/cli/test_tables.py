@@ -138,6 +138,7 @@ def test_every_format_gives_the_same_model(data, tmp_path, capsys):
         np.testing.assert_allclose(coef, coefs[0], rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_parquet_too_large_for_memory_is_read_in_chunks(data, capsys, monkeypatch):
     import pyarrow as pa
     import pyarrow.parquet
@@ -242,6 +243,7 @@ def test_categories_never_seen(data, capsys):
     assert not list(Path().glob(".p*"))
 
 
+@pytest.mark.slow
 def test_diagnose_frontier_compare(data, capsys):
     base = ["data.csv", "-y", "y", "-g", "region", "--drop", "weight"]
     text = run(capsys, "diagnose", *base).out
@@ -355,6 +357,7 @@ def test_scores_need_the_target_alone(data, capsys):
     assert "'y'" in run(capsys, "predict", "fit", "new.csv", "--score", code=3).err
 
 
+@pytest.mark.slow
 def test_whoever_reads_may_stop(data):
     main(fit_args("--bare", "--out", "fit"))
     command = f"{sys.executable} -m counterpoise predict fit data.csv | head -1"
@@ -431,6 +434,7 @@ def test_completion_completes(monkeypatch):
     assert "frontier" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_line_on_a_terminal_tells_what_is_under_way(data):
     """A real terminal: the line is drawn and taken away again; results go elsewhere."""
     ours, theirs = pty.openpty()

@@ -267,6 +267,7 @@ def test_a_verbose_fit_logs_its_passes(caplog):
     assert passes[-1].startswith(f"pass {model.n_passes_}: 300 rows in ")
 
 
+@pytest.mark.slow
 def test_the_time_of_a_pass_is_that_of_all_its_chunks(caplog):
     X, y, g = neuron_data(K=3, n=100, d=3, activation="identity")
 
@@ -310,6 +311,7 @@ GroupDRONeuron("identity", nu=0.1, verbose=1).fit(Npy(X, X[:, 0], rng.integers(0
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminals")
 def test_a_real_terminal_shows_a_bar_and_is_left_clean():
     ours, theirs = pty.openpty()

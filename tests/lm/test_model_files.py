@@ -14,6 +14,8 @@ from safetensors.torch import load_file, save_file
 from counterpoise.lm import get_tokenizer, load_checkpoint
 from counterpoise.lm.model_files import load_model
 
+pytestmark = pytest.mark.slow  # imports torch and transformers
+
 TEXT = "The owl runs."
 
 

@@ -24,8 +24,6 @@ import counterpoise
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 NAME = f"counterpoise-{counterpoise.__version__}"
-# One worker builds for all tests here.
-pytestmark = pytest.mark.xdist_group("packaging")
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
 

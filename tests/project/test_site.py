@@ -18,7 +18,7 @@ from counterpoise.cli.main import cli
 ROOT = Path(__file__).parents[2]
 MADE = shutil.ignore_patterns("auto_gallery", "generated", "__pycache__")
 
-pytestmark = [pytest.mark.docs, pytest.mark.xdist_group("site")]
+pytestmark = pytest.mark.docs
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,8 @@ from report_fits import HOSTILE, fitted, long_fit
 
 from counterpoise.report import fit_page
 
+pytestmark = pytest.mark.browser
+
 LABELS = [f"g{i:02d}" for i in range(12)]
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from report_fits import HOSTILE, blocks_of, by_id, data_of, fitted, long_fit, rows_of
+from report_fits import HOSTILE, blocks_of, by_id, data_of, fit, fitted, long_fit, rows_of
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline
 
 import counterpoise
-from counterpoise import baselines
+from counterpoise import assess, baselines
 from counterpoise.common.jsonable import plain
 from counterpoise.report import blocks, fit_page, page, write_page, write_report
 from counterpoise.report.curves import CURVES, POINTS, foremost, thin, wide
@@ -276,25 +276,16 @@ def test_a_record_with_nothing_but_the_fit():
     assert len(data["figures"]) == 3
 
 
-def in_memory(record, **changes):
-    """The record of a fit to arrays: no file, no command, nothing to compare with."""
-    unknown = dict.fromkeys(("path", "format", "bytes", "digest", "target", "group", "weight"))
-    data = dataclasses.replace(record.data, **unknown, features=[], notes=[])
-    return dataclasses.replace(record, command=None, data=data, **changes)
-
-
-def test_arrays_have_a_page_without_files_and_commands():
-    model, record = fitted(compared=False, diagnosed=False)
-    html = fit_page(model, in_memory(record, plain_risks=None, options={}))
+def test_arrays_have_a_page_without_files_and_commands(tmp_path):
+    model, (X, y, groups) = fit(("a", "b", "c", "d"))
+    record = dataclasses.replace(assess(model, X, y, groups, folds=2), options={})
+    html = record.report(tmp_path / "page.html").read_text(encoding="utf-8")
     data = data_of(html)
     assert data["title"].startswith("Label by groups: the worst group's risk is ")
-    assert f"{model.group_risks_.max():.4g}" in data["lead"][0]
-    assert [column["name"] for column in by_id(data, "risk-table")["columns"]] == [
-        "Group", "Risk, this fit", "Weight",
-    ]  # fmt: skip
+    assert f"{record.comparison.ours.worst.value:.4g}" in data["lead"][0]
     assert not [block for block in blocks_of(data) if block["is"] == "code"]
-    shown = html.split(page.plotly_js())[0].split("<body>")[1] + json.dumps(data)
-    assert "None" not in shown.split("<script>")[0]
+    shown = html.split(page.plotly_js())[0].split("<body>")[1].split("<script>")[0]
+    assert "None" not in shown
     assert "--cv" not in shown
     assert "GroupDRONeuronCV" in shown
 
@@ -305,7 +296,7 @@ def test_baselines_have_a_page(kind):
     X, y, groups = rows_of(["a", "b"])
     with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         model = kind("identity", max_iter=20).fit(X, y, groups=groups)
-    record = dataclasses.replace(fitted(["a", "b"])[1], options=model.get_params())
+        record = assess(model, X, y, groups, folds=None, diagnosis=False)
     data = data_of(fit_page(model, record))
     parts = [part["id"] for part in data["sections"]]
     assert ("certificate" in parts) == hasattr(model, "certificate_")
@@ -328,26 +319,6 @@ def test_a_section_is_one_function():
     assert data["sections"][-1]["blocks"][0]["paragraphs"] == ["hardest: a"]
 
 
-def test_groups_that_only_the_judged_rows_have():
-    """A group that appears in new rows alone is shown, without a weight."""
-    model, record = fitted()
-    compared = record.comparison
-
-    def renamed(found):
-        labels = found.labels.astype(object)
-        labels[0] = "new"
-        return dataclasses.replace(found, labels=labels)
-
-    compared = dataclasses.replace(
-        compared, plain=renamed(compared.plain), ours=renamed(compared.ours)
-    )
-    data = data_of(fit_page(model, dataclasses.replace(record, comparison=compared)))
-    rows = {row[0]: row for row in by_id(data, "risk-table")["rows"]}
-    assert rows["new"][3][0] == pytest.approx(compared.ours.values[0], rel=1e-4)
-    assert rows["new"][-1] is None
-    assert rows[str(model.groups_[0])][2] == [None] * 3
-
-
 def test_groups_that_were_not_judged_are_told_apart():
     """A group without held-out rows: unknown, and last."""
     model, record = fitted()
@@ -366,6 +337,7 @@ def test_groups_that_were_not_judged_are_told_apart():
     assert last[:4] == [str(model.groups_[0]), 0, [None] * 3, [None] * 3]
 
 
+@pytest.mark.slow
 def test_many_groups_and_iterations_stay_small():
     html = fit_page(*long_fit())
     data = data_of(html)
@@ -449,6 +421,7 @@ def test_without_its_libraries_the_error_says_what_to_install(monkeypatch, name)
         fit_page(model, record)
 
 
+@pytest.mark.slow
 def test_importing_reports_imports_no_heavy_library():
     code = (
         "import sys, counterpoise.report.fit.page, counterpoise.lm.report.run\n"

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from paths import ROOT
 from references import distance, solved
 
 from counterpoise import Reweighter, ReweightWarning
@@ -556,3 +557,12 @@ def test_rounds_are_checked():
     assert ours.updates == 0
     with pytest.raises(ValueError, match="read-only"):
         ours.weights[0] = 1.0
+
+
+def test_a_state_stored_by_release_0_1_goes_on():
+    stored = json.loads((ROOT / "tests" / "data" / "reweighter-0.1.json").read_text())
+    ours = Reweighter(["web", "code", "books"], rule="pd-kl", step=0.5, nu=0.1, smoothing=0.01)
+    ours.load_state_dict(stored)
+    assert ours.updates == 5
+    expected = [0.13535852781534446, 0.103714592747998, 0.7609268794366576]
+    np.testing.assert_allclose(ours.update([0.3, 0.2, 0.9]), expected, rtol=1e-12)

@@ -17,7 +17,7 @@ from counterpoise.rows.engines.memory import make_engine
 from counterpoise.rows.groups import GroupedData
 from counterpoise.solver.algorithm import primal_dual
 from counterpoise.solver.certificate import CertificateConstants
-from counterpoise.solver.coordinates import plain
+from counterpoise.solver.coordinates import unscaled
 from counterpoise.solver.problem import Problem
 from counterpoise.solver.schedules import ProblemScale
 
@@ -150,7 +150,7 @@ def recording(X, y, g, activation, d_f, nu, radius=None):
     K = data.n_groups
     objective = Objective(d_f, nu, np.full(K, 1 / K), np.zeros(K))
     engine = make_engine(data, get_activation(activation))
-    return Recording(engine, plain(X.shape[1], False, radius), objective)
+    return Recording(engine, unscaled(X.shape[1], False, radius), objective)
 
 
 def scale_of(problem, radius=np.inf):

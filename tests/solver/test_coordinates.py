@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from references import solved
 
-from counterpoise.solver.coordinates import Coordinates, plain, scaled, whitened
+from counterpoise.solver.coordinates import Coordinates, scaled, unscaled, whitened
 
 
 def moment(X, shift, intercept):
@@ -36,7 +36,7 @@ def make(kind, intercept, radius=None, seed=0):
         return whitened(M, shift, intercept, radius)
     if kind == "scaled":
         return scaled(np.diag(M).copy(), shift, intercept, radius)
-    return plain(4, intercept, radius)
+    return unscaled(4, intercept, radius)
 
 
 KINDS = pytest.mark.parametrize("kind", ["whitened", "scaled", "plain"])
@@ -160,7 +160,7 @@ def test_scaling_leaves_dead_columns_out():
 
 @INTERCEPT
 def test_plain_coordinates_change_nothing(intercept):
-    coordinates = plain(3, intercept, 2.0)
+    coordinates = unscaled(3, intercept, 2.0)
     u = np.arange(1.0, 4.0 + intercept)
     np.testing.assert_array_equal(coordinates.to_user(u), u)
     np.testing.assert_array_equal(coordinates.pull(u), u)
@@ -264,12 +264,12 @@ def test_a_point_inside_stays(kind, intercept):
 
 
 def test_projection_in_plain_coordinates_by_hand():
-    with_intercept = plain(2, True, 1.0)
+    with_intercept = unscaled(2, True, 1.0)
     np.testing.assert_allclose(
         with_intercept.project(np.array([3.0, 4.0, 7.0])), [0.6, 0.8, 7.0], rtol=1e-12
     )
     np.testing.assert_allclose(
-        plain(2, False, 1.0).project(np.array([3.0, 4.0])), [0.6, 0.8], rtol=1e-12
+        unscaled(2, False, 1.0).project(np.array([3.0, 4.0])), [0.6, 0.8], rtol=1e-12
     )
 
 

@@ -7,7 +7,7 @@ from references import dual_bound, linear_losses, penalty, risk_of, solved
 
 from counterpoise.dual.divergences import SimplexPoint, get_divergence
 from counterpoise.dual.objective import Objective
-from counterpoise.solver.coordinates import Coordinates, plain
+from counterpoise.solver.coordinates import Coordinates, unscaled
 from counterpoise.solver.minmax import minimise_quadratics, solve_semidefinite
 from counterpoise.solver.quadratics import QuadraticEngine
 
@@ -85,7 +85,7 @@ def lower_bound(X, y, objective, got, *, origin, coordinates, damping):
 def check(X, y, objective, *, coordinates=None, origin=None, damping=0.0, tol=1e-6, cvxpy=True):
     """Check that the point is feasible and, by a bound from below, that none is better."""
     D = X.shape[2]
-    coordinates = coordinates or plain(D, False, None)
+    coordinates = coordinates or unscaled(D, False, None)
     origin = np.zeros(D) if origin is None else origin
     model = quadratics(X, y)
     options = {"origin": origin, "coordinates": coordinates, "damping": damping}
@@ -131,7 +131,7 @@ def test_huge_nu_is_least_squares_on_the_average(name, nu):
         model,
         objective_of(name, nu, 5, prior),
         origin=np.zeros(4),
-        coordinates=plain(4, False, None),
+        coordinates=unscaled(4, False, None),
     )
     rows = (np.sqrt(prior)[:, None, None] * X).reshape(-1, 4)
     targets = (np.sqrt(prior)[:, None] * y).ravel()
@@ -207,7 +207,7 @@ def test_steps_from_an_origin_inside_the_ball(name, nu):
 def test_an_intercept_is_not_held_by_the_ball(nu):
     X, y = groups_of_rows(seed=8)
     X[:, :, -1] = 1.0
-    ball = plain(3, True, 0.2)
+    ball = unscaled(3, True, 0.2)
     got = check(X, y + 30.0, objective_of("kl", nu, 5), coordinates=ball)
     assert abs(got.u[-1]) > 20.0
     assert np.linalg.norm(got.u[:3]) == pytest.approx(0.2, rel=1e-9)
@@ -276,7 +276,7 @@ def test_two_parabolas_meet_in_the_middle():
         np.array([1.0, 1.0 + c]), np.array([[-2.0], [2.0]]), np.full((2, 1, 1), 2.0)
     )
     got = minimise_quadratics(
-        model, objective_of("kl", 0.0, 2), origin=np.zeros(1), coordinates=plain(1, False, None)
+        model, objective_of("kl", 0.0, 2), origin=np.zeros(1), coordinates=unscaled(1, False, None)
     )
     assert got.u[0] == pytest.approx(-c / 4, abs=1e-9)
     assert got.value == pytest.approx((1 + c / 4) ** 2, rel=1e-9)
@@ -291,7 +291,10 @@ def test_one_matrix_shared_by_all_groups():
     for nu in (0.0, 0.5):
         a, b = (
             minimise_quadratics(
-                m, objective_of("kl", nu, 5), origin=np.zeros(4), coordinates=plain(4, False, None)
+                m,
+                objective_of("kl", nu, 5),
+                origin=np.zeros(4),
+                coordinates=unscaled(4, False, None),
             )
             for m in (model, shared)
         )
@@ -304,7 +307,7 @@ def test_the_unit_of_the_loss_does_not_matter(power, nu):
     X, y = groups_of_rows(seed=15)
     f, model = 2.0**power, quadratics(X, y)
     scaled = QuadraticEngine(f * model.loss_K, f * model.grad_KD, f * model.hess)
-    options = {"origin": np.zeros(4), "coordinates": plain(4, False, None)}
+    options = {"origin": np.zeros(4), "coordinates": unscaled(4, False, None)}
     a = minimise_quadratics(model, objective_of("kl", nu, 5), **options)
     b = minimise_quadratics(scaled, objective_of("kl", f * nu, 5), **options)
     assert b.value == pytest.approx(f * a.value, rel=1e-9)
@@ -313,7 +316,7 @@ def test_the_unit_of_the_loss_does_not_matter(power, nu):
 def test_a_good_centre_does_not_change_the_answer():
     X, y = groups_of_rows(seed=16)
     model, objective = quadratics(X, y), objective_of("kl", 0.0, 5)
-    options = {"origin": np.zeros(4), "coordinates": plain(4, False, None)}
+    options = {"origin": np.zeros(4), "coordinates": unscaled(4, False, None)}
     cold = minimise_quadratics(model, objective, **options)
     warm = minimise_quadratics(model, objective, centre=cold.point, **options)
     poor = SimplexPoint.of(np.array([0.96, 0.01, 0.01, 0.01, 0.01]))
@@ -329,7 +332,7 @@ def test_a_perfect_fit_has_no_risk():
         quadratics(X, y),
         objective_of("kl", 0.0, 5),
         origin=np.zeros(4),
-        coordinates=plain(4, False, None),
+        coordinates=unscaled(4, False, None),
     )
     np.testing.assert_allclose(got.u, [1.0, -2.0, 0.5, 3.0], rtol=1e-5)
     assert abs(got.value) <= 1e-9 * np.mean(y**2)
@@ -374,7 +377,7 @@ def test_light_damping_over_flat_directions(damping):
     for seed in range(6):
         X, y = groups_of_rows(K=3, D=10, n=1, seed=seed, noise=1.0)
         objective, options = objective_of("chi2", 0.0, 3), {"origin": np.zeros(10)}
-        options["coordinates"] = plain(10, False, None)
+        options["coordinates"] = unscaled(10, False, None)
         model = quadratics(X, y)
         got = minimise_quadratics(model, objective, damping=damping, **options)
         bound = lower_bound(X, y, objective, got, damping=damping, **options)

@@ -385,6 +385,7 @@ for _ in range(10):
 """
 
 
+@pytest.mark.slow
 def test_processes_that_share_a_folder(model, rows, tmp_path):
     """Each model is whole whenever it is read, whoever writes."""
     X, y, groups = rows

@@ -218,6 +218,7 @@ def test_the_missing_package_is_named(monkeypatch):
         to_onnx(fitted("relu"))
 
 
+@pytest.mark.slow
 def test_importing_the_module_imports_no_onnx():
     code = (
         "import sys, counterpoise.storage.onnx as ours; print('onnx' in sys.modules, ours.to_onnx)"

@@ -121,8 +121,10 @@ class HeldOut:
                 yield repeat * per + a, repeat * per + b
 
     def choose(self, average: int = 0) -> Choice:
-        """The candidate with the lowest score among those that reliably beat the ``average`` one;
-        the ``average`` itself if there is none."""
+        """The candidate with the lowest score among those that reliably beat the ``average`` one.
+
+        If there is none, the ``average`` itself.
+        """
         wins = np.array([self.wins(c, average) for c in range(len(self.scores))])
         pays = self.scores <= (1.0 - NEEDED_GAIN) * self.scores[average]
         pays &= wins >= NEEDED_WINS * self.n_folds

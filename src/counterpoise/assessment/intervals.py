@@ -21,7 +21,7 @@ from sklearn.utils.validation import column_or_1d
 from counterpoise.assessment.metrics import squared_errors
 from counterpoise.common.text import text_table
 from counterpoise.rows.backends import to_host
-from counterpoise.rows.groups import check_weights, encode_groups, label_list
+from counterpoise.rows.groups import check_sample_weight, encode_groups, label_list
 
 Array = np.ndarray
 
@@ -118,7 +118,7 @@ def risk_intervals(
     """
     losses = squared_errors(y_true, y_pred)
     labels, codes = encode_groups(to_host(groups), len(losses))
-    weights = check_weights(to_host(sample_weight), len(losses))
+    weights = check_sample_weight(to_host(sample_weight), len(losses))
     if weights is not None:
         totals = np.bincount(codes, weights, len(labels))
         if (totals <= 0).any():

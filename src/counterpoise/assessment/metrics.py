@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from counterpoise.dual.divergences import Divergence, risk
 from counterpoise.rows.backends import to_host
-from counterpoise.rows.groups import check_weights, encode_groups, label_list
+from counterpoise.rows.groups import check_sample_weight, encode_groups, label_list
 
 Array = np.ndarray
 
@@ -58,7 +58,7 @@ def _group_means(
 ) -> tuple[Array, Array]:
     squares = squared_errors(y_true, y_pred)
     labels, codes = encode_groups(to_host(groups), len(squares))
-    weights = check_weights(to_host(sample_weight), len(squares))
+    weights = check_sample_weight(to_host(sample_weight), len(squares))
     if weights is None:
         weights = np.ones(len(squares))
     totals = np.bincount(codes, weights=weights, minlength=len(labels))

@@ -156,12 +156,6 @@ def check_start(start: Any) -> None:
         )
 
 
-def check_choice(name: str, value: Any, known: tuple[str, ...]) -> None:
-    if not (isinstance(value, str) and value in known):
-        words = ", ".join(map(repr, known))
-        raise ValueError(f"{name}={value!r} is not known; use one of {words}")
-
-
 def check_number(name: str, value: Any, *, zero: bool = False, auto: bool = False) -> None:
     """Check for a positive finite number; ``zero`` and ``auto`` also allow 0 and "auto"."""
     if auto and isinstance(value, str) and value == "auto":

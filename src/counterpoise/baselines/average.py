@@ -13,12 +13,12 @@ from counterpoise.baselines._base import (
     SMALL,
     Baseline,
     Prior,
-    check_choice,
     check_start,
     first_point,
     outcome,
     true_evaluate,
 )
+from counterpoise.common.arguments import check_choice
 from counterpoise.dual.divergences import Fixed
 from counterpoise.dual.objective import Objective
 from counterpoise.rows.engines.base import GroupEval

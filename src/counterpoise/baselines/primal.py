@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from counterpoise.activations import Activation
-from counterpoise.baselines._base import Baseline, Prior, check_choice, outcome
+from counterpoise.baselines._base import Baseline, Prior, outcome
+from counterpoise.common.arguments import check_choice
 from counterpoise.dual.divergences import Divergence
 from counterpoise.solver.algorithm import EXTRAPOLATIONS, PATIENCE
 from counterpoise.solver.options import check_nu_option

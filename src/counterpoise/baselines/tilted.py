@@ -6,8 +6,9 @@ import math
 from typing import Any
 
 from counterpoise.activations import Activation
-from counterpoise.baselines._base import Baseline, Prior, check_choice, check_number, require_memory
+from counterpoise.baselines._base import Baseline, Prior, check_number, require_memory
 from counterpoise.baselines._rows import minimise_over_rows
+from counterpoise.common.arguments import check_choice
 from counterpoise.dual.divergences import KL
 from counterpoise.solver.options import FitOptions
 from counterpoise.solver.solution import Outcome

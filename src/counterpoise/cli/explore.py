@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +149,7 @@ def _methods(names: tuple[str, ...], activation: str, divergence: str) -> dict[s
     from counterpoise.estimators.cross_validation import GroupDRONeuronCV
     from counterpoise.estimators.neuron import GroupDRONeuron
 
-    made = {
+    made: dict[str, Callable[[], Any]] = {
         "least-squares": lambda: GroupDRONeuron("identity", nu=np.inf, prior="rows"),
         "average": lambda: GroupDRONeuron(activation, nu=np.inf, prior="rows"),
         "ours": lambda: GroupDRONeuron(activation, divergence=divergence),

@@ -50,7 +50,7 @@ NOT_CONVERGED = 5
               help="File from which a stopped fit resumes.")  # fmt: skip
 @as_json
 @click.pass_context
-def fit(ctx: click.Context, as_json: bool, **options: Any) -> None:
+def fit(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
     """Fit a model that holds up on the worst group, and compare it with least squares.
 
     DATA is a CSV, Parquet (file or folder), Arrow or .npz file. Text columns become indicators.

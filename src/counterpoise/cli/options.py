@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ACTIVATIONS = ("identity", "relu", "leaky_relu", "softplus", "elu", "huber_relu")
 
 
-class Strength(click.ParamType):
+class Strength(click.ParamType):  # type: ignore[type-arg]
     """``nu``: a number >= 0, "inf" or "auto"."""
 
     name = "number|auto"

@@ -37,7 +37,7 @@ LM_FILES = ("evaluations.jsonl", "study.json", "results/study.json")
 @as_json
 @click.pass_context
 def predict(
-    ctx: click.Context, model: str, data: str, out: str | None, extra: tuple[str, ...],
+    ctx: click.Context, /, model: str, data: str, out: str | None, extra: list[str],
     unseen: str, score: bool, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Predict the rows of a table with a stored model.

@@ -119,7 +119,7 @@ def is_number(value: Any) -> bool:
 
 def check_choice(name: str, value: Any, allowed: Sequence[str]) -> None:
     """One of some names."""
-    if value not in allowed:
+    if not (isinstance(value, str) and value in allowed):
         raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {value!r}")
 
 

@@ -23,7 +23,7 @@ logger = logging.getLogger("counterpoise")
 WIDTH, HEIGHT = 79, 24
 
 
-class _Line(tqdm):
+class _Line(tqdm):  # type: ignore[type-arg]
     """tqdm without its monitor thread and its lock across processes, which forks would inherit."""
 
     monitor_interval = 0

@@ -1,15 +1,14 @@
-"""Held-out loss of every domain, over all ranks: sums of token losses, never means of means."""
+"""Held-out loss of every domain over all ranks: sums of token losses, never means of means."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset
 
 from counterpoise.common.arguments import check_whole
 from counterpoise.lm.corpus.tokens import Corpus
@@ -20,11 +19,22 @@ Array = np.ndarray
 Batch = dict[str, torch.Tensor]
 
 
-class DomainLosses(NamedTuple):
-    """Mean loss per token of each domain, and the tokens it was taken over."""
+K = TypeVar("K")
 
-    losses: dict[str, float]
-    counts: dict[str, float]
+
+class Sequences(Protocol):
+    """A map-style dataset of token batches."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> Batch: ...
+
+
+class DomainLosses(NamedTuple, Generic[K]):
+    """Mean loss per token of each domain, and the number of tokens behind it."""
+
+    losses: dict[K, float]
+    counts: dict[K, float]
 
 
 def held_out(
@@ -35,8 +45,7 @@ def held_out(
     domains: Sequence[str] | None = None,
     limit: int | None = None,
 ) -> dict[str, Samples]:
-    """Samples of each domain's held-out tokens, at most ``limit`` of each, evenly spread; of all
-    domains, or of those that are named."""
+    """Make at most ``limit`` samples of each domain's held-out tokens, evenly spread."""
     if not isinstance(corpus, Corpus):
         corpus = Corpus.open(corpus)
     names = domains or corpus.domains
@@ -44,8 +53,11 @@ def held_out(
 
 
 def token_loss(model: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-    """Sum of the losses of a batch's tokens, and their number, for a model that returns the mean as
-    ``.loss`` and shifts the labels itself (those of transformers)."""
+    """Return the sum of a batch's token losses and their number.
+
+    The model must return the mean as ``.loss`` and shift the labels itself, as those of
+    transformers do.
+    """
     count = (batch["labels"][:, 1:] != IGNORED).sum()
     return model(**batch).loss.float() * count, count
 
@@ -53,29 +65,29 @@ def token_loss(model: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
 @torch.no_grad()
 def domain_losses(
     model: Any,
-    samples: Mapping[str, Dataset[Batch]],
+    samples: Mapping[K, Sequences],
     *,
     batch_size: int = 8,
     loss: Callable[[Any, Batch], tuple[torch.Tensor, torch.Tensor]] = token_loss,
     device: Any = None,
     group: Any = None,
-) -> DomainLosses:
-    """Mean loss of each domain's samples.
+) -> DomainLosses[K]:
+    """Compute the mean loss of each domain's samples.
 
-    Ranks share the samples and run the same number of batches (a sharded model needs all of them
-    at every layer); sums and counts of all domains are reduced once.
+    Ranks share the samples and run the same number of batches, since a sharded model needs all
+    ranks at every layer. Sums and counts of all domains are reduced once.
 
     Parameters
     ----------
     model : callable
-        Set to evaluation mode meanwhile, where it has one.
+        Switched to evaluation mode meanwhile, if it has one.
     samples : mapping of names to map-style datasets
     batch_size : int, default 8
         On each rank.
     loss : callable, default `token_loss`
         ``(model, batch) -> (sum, count)``.
     device : optional
-        Where batches go; the model's by default.
+        Device of the batches; the model's by default.
     group : optional
         Process group of torch.distributed.
     """
@@ -103,7 +115,7 @@ def domain_losses(
 
 @contextmanager
 def evaluating(model: Any) -> Iterator[None]:
-    """Evaluation mode, and afterwards each part as it was: some may be frozen on purpose."""
+    """Switch to evaluation mode and restore each module's mode: some may be frozen on purpose."""
     modes = [(m, m.training) for m in model.modules()] if hasattr(model, "modules") else []
     if hasattr(model, "eval"):
         model.eval()

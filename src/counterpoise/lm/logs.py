@@ -1,9 +1,8 @@
-"""Where a run's domains are written down: JSON lines, TensorBoard, Weights & Biases.
+"""Logs of the domains of a run: JSON lines, TensorBoard, Weights & Biases.
 
-A record is ``{"update": ..., "step": ..., "domains": {name: {quantity: number}}}``; updates are
-numbered 1, 2, ..., steps are those of training. Quantities are ``loss``,
-``reference``, ``excess``, ``weight``, and with a mixture ``share``, ``target``, ``samples``,
-``tokens`` and ``epochs``.
+A record is ``{"update": ..., "step": ..., "domains": {name: {quantity: number}}}``. Updates are
+numbered 1, 2, ...; steps are training steps. Quantities are ``loss``, ``reference``, ``excess`` and
+``weight``, and with a mixture also ``share``, ``target``, ``samples``, ``tokens`` and ``epochs``.
 """
 
 from __future__ import annotations
@@ -25,19 +24,19 @@ logger = logging.getLogger("counterpoise")
 
 
 class Log:
-    """Takes records; a class of one's own needs `write` alone."""
+    """A destination of records; a subclass only needs `write`."""
 
     def write(self, record: Record) -> None:
         raise NotImplementedError(type(self).__name__)
 
     def rewind(self, update: int, step: int) -> None:
-        """A run goes on from an earlier update: what was written of later ones does not hold."""
+        """Drop what was written after an update, because a run resumes from there."""
 
 
 class JsonLines:
-    """Records, one line of JSON each, at the end of a file.
+    """A file of records, one line of JSON each.
 
-    Numbers that are not finite become null. Every record has the whole numbers ``keys``.
+    Numbers that are not finite become null. Every record has the integers ``keys``.
     """
 
     def __init__(self, path: str | os.PathLike[str], keys: tuple[str, ...] = ("step",)) -> None:
@@ -48,7 +47,7 @@ class JsonLines:
             file.write(json.dumps(plain(record), allow_nan=False) + "\n")
 
     def read(self) -> list[dict[str, Any]]:
-        """All whole records; a line that was cut off by a kill is none."""
+        """Read all complete records; a line cut off by a kill is not one."""
         if not self.path.exists():
             return []
         lines = self.path.read_text(encoding="utf-8").split("\n")
@@ -62,30 +61,30 @@ class JsonLines:
         return records
 
     def keep(self, records: list[dict[str, Any]]) -> None:
-        """Let the file, if there is one, hold these of its records and no others."""
+        """Keep only these of its records, if the file exists."""
         if self.path.exists():
             self.write(records)
 
     def write(self, records: Iterable[Record]) -> None:
-        """Let the file hold these records and no others."""
+        """Replace the contents by these records."""
         text = "".join(json.dumps(plain(r), allow_nan=False) + "\n" for r in records)
         if not self.path.exists() or self.path.read_text(encoding="utf-8") != text:
             write_text(self.path, text)
 
 
 class JsonlLog(Log):
-    """A file of `JsonLines`.
+    """A log in a file of `JsonLines`.
 
-    A line that was cut off by a kill is dropped when the file is opened again, and lines of later
-    updates when a run goes on from an earlier one. The file of another run that starts over is
-    kept beside it, as ``<name>.1.jsonl`` and so on.
+    Opening the file again drops a line that was cut off by a kill, and resuming from an earlier
+    update drops the later lines. If another run starts over, its predecessor's file is kept as
+    ``<name>.1.jsonl`` and so on.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._lines = JsonLines(path, ("update", "step"))
         self.path = self._lines.path
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.read()  # a file of something else is an error now, and not when weights have moved
+        self.read()  # refuse a foreign file now, not after the weights have moved
         self._opened = False
 
     def write(self, record: Record) -> None:
@@ -102,7 +101,7 @@ class JsonlLog(Log):
         self._lines.keep([r for r in self.read() if r["update"] <= update])
 
     def read(self) -> list[dict[str, Any]]:
-        """All whole records."""
+        """Read all complete records."""
         return self._lines.read()
 
     def _put_aside(self) -> None:
@@ -110,15 +109,17 @@ class JsonlLog(Log):
         while (other := self.path.with_suffix(f".{number}{self.path.suffix}")).exists():
             number += 1
         self.path.rename(other)
-        logger.info("%s is of another run and was kept as %s", self.path, other)
+        logger.info("%s belongs to another run and is kept as %s", self.path, other)
 
     def __repr__(self) -> str:
         return f"JsonlLog({str(self.path)!r})"
 
 
 class TensorBoardLog(Log):
-    """Scalars ``<domain>/<quantity>`` for TensorBoard (package ``tensorboard``); it hides those of
-    later steps when a run goes on from an earlier one."""
+    """Scalars ``<domain>/<quantity>`` for TensorBoard (package ``tensorboard``).
+
+    If a run resumes from an earlier step, TensorBoard hides what came after it.
+    """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = os.fspath(folder)
@@ -144,8 +145,10 @@ class TensorBoardLog(Log):
 
 
 class WandbLog(Log):
-    """Metrics ``<domain>/<quantity>`` of a Weights & Biases run (package ``wandb``): the one given,
-    or the one that is active."""
+    """Metrics ``<domain>/<quantity>`` of a Weights & Biases run (package ``wandb``).
+
+    The run is the one given, or the active one.
+    """
 
     def __init__(self, run: Any = None) -> None:
         self.run = run
@@ -159,12 +162,12 @@ class WandbLog(Log):
                 raise ImportError("WandbLog needs: pip install wandb") from error
             run = wandb.run
             if run is None:
-                raise RuntimeError("no W&B run is active; call wandb.init() or give run=")
+                raise RuntimeError("no W&B run is active; call wandb.init(), or pass run=")
         run.log({**flat(record), "counterpoise/step": record["step"]})
 
 
 def get_logs(logs: Any) -> list[Log]:
-    """Logs as objects; a path ending in .jsonl is a `JsonlLog`, another path a `TensorBoardLog`."""
+    """Make logs: a path ending in .jsonl becomes a `JsonlLog`, another a `TensorBoardLog`."""
     if isinstance(logs, (str, os.PathLike, Log)):
         logs = [logs]
     found: list[Log] = []
@@ -180,7 +183,7 @@ def get_logs(logs: Any) -> list[Log]:
 
 
 def flat(record: Record) -> dict[str, float]:
-    """Finite numbers by ``<domain>/<quantity>``."""
+    """Flatten a record to finite numbers by ``<domain>/<quantity>``."""
     return {
         f"{name}/{key}": value
         for name, values in record["domains"].items()

@@ -58,7 +58,7 @@ class GroupedData:
         if len(y) != n:
             raise ValueError(f"X has {n} rows but y has {len(y)}")
         labels, codes = encode_groups(groups, n)
-        weights = check_weights(sample_weight, n)
+        weights = check_sample_weight(sample_weight, n)
         keep: Array | None = None
         if weights is not None:
             largest = float(weights.max())
@@ -208,7 +208,7 @@ def label_list(labels: Array) -> list[Any]:
     return list(labels) if labels.dtype.kind in "mM" else labels.tolist()
 
 
-def check_weights(sample_weight: Any, n: int) -> Array | None:
+def check_sample_weight(sample_weight: Any, n: int) -> Array | None:
     """One finite weight per row, none negative; None stays None."""
     if sample_weight is None:
         return None

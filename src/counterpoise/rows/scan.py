@@ -14,7 +14,7 @@ import numpy as np
 from scipy import sparse
 
 from counterpoise.rows.census import Census
-from counterpoise.rows.groups import check_weights, encode_groups
+from counterpoise.rows.groups import check_sample_weight, encode_groups
 from counterpoise.rows.sample import RowSample
 
 Array = np.ndarray
@@ -72,7 +72,7 @@ def check_chunk(
     n_read = len(y)
     try:
         labels, codes = encode_groups(groups, n_read)
-        weights = check_weights(weights, n_read)
+        weights = check_sample_weight(weights, n_read)
     except (TypeError, ValueError) as error:
         raise type(error)(f"{where}: {error}") from None
     if weights is not None and weights.max(initial=0.0) > LARGEST_WEIGHT:

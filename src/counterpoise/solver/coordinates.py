@@ -171,7 +171,7 @@ class Coordinates:
         return u
 
 
-def plain(n_features: int, intercept: bool, radius: float | None) -> Coordinates:
+def unscaled(n_features: int, intercept: bool, radius: float | None) -> Coordinates:
     """Return the user's own coordinates."""
     return Coordinates(
         np.ones(n_features + int(intercept)), np.zeros(n_features), intercept, radius

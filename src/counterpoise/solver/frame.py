@@ -59,7 +59,7 @@ class Frame:
         elif precondition == "scale":
             frame = coords.scaled(diagonal, engine.shift, intercept, radius)
         else:
-            frame = coords.plain(engine.n_features, intercept, radius)
+            frame = coords.unscaled(engine.n_features, intercept, radius)
         matrices = frame.pull_curvature(raw) if full else raw
         for _ in range(REFINEMENTS):
             if frame.noise is None:

@@ -71,8 +71,10 @@ def read_json(
 
 
 def probed(files: Iterable[Path]) -> str:
-    """A digest of files that reads little of them: sizes, and bytes at the beginning, in the
-    middle and at the end."""
+    """A digest of files that reads little of them.
+
+    It covers their sizes, and bytes at the beginning, in the middle and at the end.
+    """
     sha = hashlib.sha256()
     for path in files:
         size = path.stat().st_size

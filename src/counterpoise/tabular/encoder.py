@@ -87,8 +87,11 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     @classmethod
     def from_layout(cls, layout: TableLayout, **options: Any) -> TableEncoder:
         """The fitted encoder of a layout that was learned before."""
-        features = list(layout.inputs)
-        return cls(features=features, missing=layout.missing, **options)._keep(layout)
+        encoder = cls(features=list(layout.inputs), missing=layout.missing, **options)
+        encoder.layout_ = layout
+        encoder.n_features_in_ = len(layout.inputs)
+        encoder.feature_names_in_ = np.array(layout.inputs, dtype=object)
+        return encoder
 
     def fit(self, X: Any, y: Any = None) -> TableEncoder:
         """Learn the levels of categories and the values that replace missing ones.
@@ -108,7 +111,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             missing=self.missing,
             max_levels=self.max_levels,
         )
-        return self._keep(learned.layout)
+        self.layout_ = learned.layout
+        self.n_features_in_ = len(self.layout_.inputs)
+        self.feature_names_in_ = np.array(self.layout_.inputs, dtype=object)
+        return self
 
     def transform(self, X: Any) -> Any:
         """Encode rows as float64, or as CSR if that is much smaller."""
@@ -139,12 +145,6 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         rows = read_rows(table, layout, unseen=self.unseen)
         facts = table_facts(table, layout, len(rows), False)
         return rows.X, rows.y, rows.groups, rows.sample_weight, facts
-
-    def _keep(self, layout: TableLayout) -> TableEncoder:
-        self.layout_ = layout
-        self.n_features_in_ = len(layout.inputs)
-        self.feature_names_in_ = np.array(layout.inputs, dtype=object)
-        return self
 
     def __check_loaded__(self) -> None:
         """Raise ValueError unless a loaded encoder is complete and consistent."""

@@ -16,8 +16,11 @@ MATRIX, NAMES = "X", "feature_names"
 
 
 def read_npz(file: Path) -> Any:
-    """Read an .npz file: arrays of one dimension are columns, and so are the columns of a matrix
-    ``X``, which are named by ``feature_names`` or called ``X0``, ``X1``, ..."""
+    """Read an .npz file.
+
+    Arrays of one dimension are columns. So are the columns of a matrix ``X``, which are named by
+    ``feature_names`` or called ``X0``, ``X1``, ...
+    """
     arrays = _arrays(file)
     columns: list[tuple[str, np.ndarray]] = []
     matrix = arrays.get(MATRIX)

@@ -53,8 +53,10 @@ class RowBatches:
         return self.labelled or kind in (NUMBER, BOOLEAN, NOTHING)
 
     def batches(self, rows: int = ROWS) -> Iterator[tuple[int, int, Array, Any]]:
-        """Yield ``(start, stop, keep, batch)``: the range of rows read, the positions of those kept
-        within it, and the kept rows."""
+        """Yield ``(start, stop, keep, batch)`` for every batch.
+
+        These are the range of rows read, the positions of those kept within it, and the kept rows.
+        """
         stop = 0
         for batch in self.table.batches(self.names, rows):
             start, stop = stop, stop + batch.num_rows

@@ -1,6 +1,6 @@
-"""Checks of what a loss is given: errors name the argument, what was got, and the remedy.
+"""Check the arguments of a loss; errors name the argument, the value and the remedy.
 
-None of them waits for a device: they look at shapes and types, and at numbers on the CPU.
+No check waits for a device: they look at shapes and types, and at numbers on the CPU.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ Array = np.ndarray
 
 
 def encode(groups: Any, reweighter: Reweighter) -> torch.Tensor:
-    """Groups as positions 0..K-1, from a tensor of them or from names; ``K`` for strays.
+    """Encode groups as positions 0..K-1, from a tensor of them or from names; ``K`` for strays.
 
-    To look at a tensor's numbers would wait for its device. Strays are counted with the rest, and
-    seen where the counts are.
+    Looking at a tensor's numbers would wait for its device. Strays are counted with the rest and
+    found where the counts are read.
     """
     if isinstance(groups, (str, bytes)):
         raise ValueError(f"groups must be a sequence of names; got the single string {groups!r}")
@@ -35,7 +35,7 @@ def encode(groups: Any, reweighter: Reweighter) -> torch.Tensor:
 
 
 def check_losses(losses: Any, codes: torch.Tensor) -> None:
-    """One loss per example, or more, with a group each."""
+    """Check that there is one loss per example, or more, with a group each."""
     if not isinstance(losses, torch.Tensor) or not losses.dtype.is_floating_point:
         raise TypeError(f"losses must be a tensor of floating-point numbers; got {_kind(losses)}")
     if losses.ndim == 0:
@@ -51,7 +51,7 @@ def check_losses(losses: Any, codes: torch.Tensor) -> None:
 
 
 def check_mask(mask: Any, shape: torch.Size, device: torch.device) -> torch.Tensor:
-    """Which losses count, as booleans."""
+    """Return which losses count, as booleans."""
     fits = isinstance(mask, torch.Tensor) and (mask.dtype == torch.bool or _is_integer(mask))
     if not fits:
         raise TypeError(
@@ -66,18 +66,18 @@ def check_mask(mask: Any, shape: torch.Size, device: torch.device) -> torch.Tens
 
 
 def check_total(found_K: Array, strays: float, expected_K: Array | None) -> None:
-    """Counts summed over ranks, which every rank sees: all of them raise, or none."""
+    """Check counts summed over ranks, which every rank sees: all of them raise, or none."""
     K = len(found_K)
     if strays:
         raise ValueError(
             f"groups must be positions 0..{K - 1} in reweighter.domains; {strays:.0f} losses of "
-            "this batch had a group outside of them; check the encoding, or give names"
+            "this batch had another group; check the encoding, or give names"
         )
     if expected_K is not None and not np.array_equal(found_K, expected_K):
         raise ValueError(
-            f"counts={expected_K.tolist()!r} are not those of the batch, whose calls held "
+            f"counts={expected_K.tolist()!r} differ from those of the batch, whose calls held "
             f"{found_K.tolist()!r}; use criterion.count(groups of the whole batch), with its mask "
-            "where losses are per token, and make as many calls per batch as accumulate says"
+            "if losses are per token, and make as many calls per batch as accumulate says"
         )
 
 

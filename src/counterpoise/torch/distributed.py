@@ -1,4 +1,4 @@
-"""Sums and counts per group, over all ranks, in one all-reduce of a few doubles."""
+"""Sum and count losses per group over all ranks, in one all-reduce of a few doubles."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ DIGEST_BITS = 18  # sums of squares of such numbers are exact in double for 2**1
 
 
 def world_size(group: Any = None) -> int:
-    """Number of ranks in a process group; 1 where none was set up."""
+    """Return the number of ranks in a process group; 1 if there is none."""
     if dist.is_available() and dist.is_initialized():
         return int(dist.get_world_size(group))
     return 1
 
 
 def rank_of(group: Any = None) -> int:
-    """This process's number in a process group; 0 where none was set up."""
+    """Return this process's rank in a process group; 0 if there is none."""
     if dist.is_available() and dist.is_initialized():
         return int(dist.get_rank(group))
     return 0
@@ -28,14 +28,14 @@ def rank_of(group: Any = None) -> int:
 def group_sums(
     losses: torch.Tensor, codes: torch.Tensor, K: int, mask: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Sum and number of the losses of each group on this rank, in double, without gradients.
+    """Sum and count the losses of each group on this rank, in double, without gradients.
 
     Parameters
     ----------
     losses : tensor of shape (B,) or (B, T, ...)
         One per example, or one per token.
     codes : integer tensor of shape (B,)
-        Groups from 0 to ``K - 1``; also of more of the losses' leading dimensions.
+        Groups from 0 to ``K - 1``; may have more of the losses' leading dimensions.
     K : int
     mask : bool tensor of the losses' shape, optional
         False where a loss does not count, whatever its value.
@@ -43,7 +43,7 @@ def group_sums(
     Returns
     -------
     sums, counts : float64 tensors of shape (K,)
-        On the losses' device; on the CPU where that device has no doubles (MPS).
+        On the losses' device; on the CPU if that device has no doubles (MPS).
 
     Examples
     --------
@@ -58,7 +58,7 @@ def group_sums(
         losses, counted, codes = losses.cpu(), counted.cpu(), codes.cpu()
     inner = tuple(range(codes.ndim, losses.ndim))
     losses = losses.masked_fill(~counted, 0.0)
-    if inner:  # rows first: fewer numbers are scattered
+    if inner:  # sum rows first, so that fewer numbers are scattered
         rows = losses.sum(inner, dtype=torch.float64), counted.sum(inner, dtype=torch.float64)
     else:
         rows = losses.double(), counted.double()
@@ -68,10 +68,10 @@ def group_sums(
 
 
 def reduce_sums(values: torch.Tensor, group: Any = None) -> torch.Tensor:
-    """The sum of ``values`` over all ranks, by one all-reduce; as they are without other ranks.
+    """Sum ``values`` over all ranks with one all-reduce; without other ranks, return them.
 
-    They travel on a device that the backend serves (a card for NCCL, the CPU for gloo) and come
-    back on their own. Every rank must call.
+    They travel on a device that the backend serves (a card for NCCL, the CPU for gloo) and return
+    to their own. Every rank must call.
     """
     if world_size(group) == 1:
         return values
@@ -82,11 +82,11 @@ def reduce_sums(values: torch.Tensor, group: Any = None) -> torch.Tensor:
 
 
 def reduce_checked(values: torch.Tensor, same: bytes, group: Any = None) -> torch.Tensor:
-    """`reduce_sums` of double values, on the CPU, with a check that all ranks hold ``same``.
+    """Sum double values over ranks, on the CPU, and check that all ranks hold ``same``.
 
     A digest ``d`` of it and ``d * d`` travel in the same all-reduce. All digests are equal if and
-    only if ``world * sum(d * d) == sum(d) ** 2``; every rank sees these sums, so that all ranks
-    raise the same error and none waits for another.
+    only if ``world * sum(d * d) == sum(d) ** 2``. Every rank sees these sums, so all ranks raise
+    the same error and none waits for another.
     """
     if values.dtype != torch.float64:
         raise TypeError(f"values must be float64; got {values.dtype}; use values.double()")
@@ -106,7 +106,7 @@ def reduce_checked(values: torch.Tensor, same: bytes, group: Any = None) -> torc
 
 
 def _device_for(device: torch.device, group: Any) -> torch.device:
-    """Where the backend can reduce: the device itself if it is served, else one that is."""
+    """Choose a device that the backend serves: this one if possible."""
     served = [pair.split(":")[0] for pair in dist.get_backend_config(group).split(",")]
     if device.type in served:
         return device

@@ -1,4 +1,4 @@
-"""`GroupDROLoss`: per-example losses and their groups in, one scalar to differentiate out."""
+"""`GroupDROLoss`: from per-example losses and their groups to one scalar."""
 
 from __future__ import annotations
 
@@ -24,41 +24,41 @@ class GroupDROLoss(torch.nn.Module):
     """The weighted sum of the groups' mean losses, with weights that follow those losses.
 
     A call returns ``sum_g weights_g * mean_g(losses)`` with the Reweighter's weights from before
-    this batch, then updates the Reweighter with the means: primal first, then dual, as in
-    Algorithm 1. Means are over the whole optimiser batch: all ranks and all micro-batches. A batch
-    costs one all-reduce of two numbers per group. In eval mode nothing is updated.
+    this batch, then updates the Reweighter with the means: primal first, then dual, as in Algorithm
+    1. Means are over the whole optimizer batch, that is all ranks and all micro-batches. A batch
+    costs one all-reduce of two numbers per group. Nothing is updated in eval mode.
 
     Parameters
     ----------
     reweighter : Reweighter
         Its domains are the groups.
     accumulate : int, default 1
-        Micro-batches (calls) per optimiser step. The weights move once per so many calls. Above
-        1, the counts of the whole batch must be known at its first call: give ``counts`` to each
-        call, or ``shares`` here.
+        Micro-batches (calls) per optimizer step; the weights move once per so many calls. Above 1,
+        the counts of the whole batch must be known at its first call: pass ``counts`` to each call,
+        or ``shares`` here.
     shares : sequence or mapping, optional
-        Each group's share of the data. Group means are then estimated with the expected number
-        of a group's examples in place of the number found: unbiased, also where a group is often
-        absent, and noisier. Every call and every rank counts alike, so that all should have the
-        same number of examples.
+        Each group's share of the data. Group means are then estimated with the expected number of a
+        group's examples instead of the actual number. This is unbiased even if a group is often
+        absent, but noisier. All calls and ranks count alike, so they should have equally many
+        examples.
     group : process group, optional
-        The ranks that share a batch; the default group when None.
+        The ranks that share a batch; the default group if None.
 
     Notes
     -----
     Data-parallel wrappers (DDP, FSDP) average gradients over ranks, so each rank's scalar is its
     part of the loss times the number of ranks: the mean over ranks is the loss, and the averaged
-    gradient is exactly the loss's. What a call shows is the loss of all ranks, unless it is one of
-    several micro-batches. Every rank must make the same calls, in eval mode too.
+    gradient is exactly the loss's. The value that a call shows is the loss of all ranks, unless it
+    is one of several micro-batches. Every rank must make the same calls, also in eval mode.
 
-    A group absent from the whole batch contributes nothing, and the other weights are not scaled
-    up to sum to one. Scaled up, the same example would pull harder in batches that lack another
-    group, and the objective would change from batch to batch; as it is, one term of the sum is
-    missing. Where that happens often, the group counts less than its weight says: use ``shares``.
+    A group that is absent from the whole batch contributes nothing, and the other weights are not
+    scaled up to sum to one. Otherwise the same example would pull harder in batches that lack
+    another group, and the objective would change from batch to batch. A group that is often absent
+    therefore counts for less than its weight says; use ``shares`` in that case.
 
     Half-precision losses are summed in single precision for the scalar and in double for the
     weights. A loss that is not finite makes the scalar so, too (a ``GradScaler`` then skips the
-    step), and leaves the weights of its group as they are, with a `ReweightWarning`.
+    step), and leaves the weight of its group unchanged, with a `ReweightWarning`.
 
     Examples
     --------
@@ -99,30 +99,30 @@ class GroupDROLoss(torch.nn.Module):
 
     @property
     def weights(self) -> Array:
-        """The weights that the next call uses."""
+        """Weights that the next call uses."""
         return self.reweighter.weights
 
     @property
     def last(self) -> Update | None:
-        """What the last update of the weights saw and did."""
+        """Record of the last update of the weights."""
         return self.reweighter.last
 
     def forward(
         self, losses: torch.Tensor, groups: Any, *, mask: Any = None, counts: Any = None
     ) -> torch.Tensor:
-        """The scalar to differentiate.
+        """Compute the scalar to differentiate, and update the weights.
 
         Parameters
         ----------
         losses : tensor of shape (B,) or (B, T, ...)
-            One per example or per token, not yet averaged (``reduction="none"``).
+            One per example or per token, not averaged (``reduction="none"``).
         groups : integer tensor of shape (B,), or sequence of names
             A tensor holds positions in ``reweighter.domains``; any other sequence holds names. A
-            tensor may also have more of the losses' leading dimensions (a group per token).
+            tensor may have more of the losses' leading dimensions (a group per token).
         mask : bool or integer tensor of the losses' shape, optional
             False or 0 where a loss does not count, as at padding or an ``ignore_index``.
         counts : sequence or mapping, optional
-            Examples (tokens) of each group in the whole optimiser batch, from `count`.
+            Examples (tokens) of each group in the whole optimizer batch, from `count`.
         """
         codes = encode(groups, self.reweighter)
         check_losses(losses, codes)
@@ -131,7 +131,7 @@ class GroupDROLoss(torch.nn.Module):
             mask = check_mask(mask, losses.shape, losses.device)
         expected_K = None if counts is None else check_counts(counts, self.reweighter.domains)
         if self.shares is not None and counts is not None:
-            raise ValueError("counts were given to a loss that has shares; give only one of them")
+            raise ValueError("counts were given to a loss with shares; give only one of them")
         known = expected_K is not None or self.shares is not None
         if self.training and self.accumulate > 1 and not known:
             raise ValueError(
@@ -158,7 +158,7 @@ class GroupDROLoss(torch.nn.Module):
         return value
 
     def _shown(self, value: torch.Tensor, total: Array) -> torch.Tensor:
-        """This rank's part, shown as the loss of all ranks; the gradient remains the part's."""
+        """Show this rank's part as the loss of all ranks; the gradient remains the part's."""
         if world_size(self.group) == 1:
             return value
         sum_K, count_K = total
@@ -170,14 +170,14 @@ class GroupDROLoss(torch.nn.Module):
         return value + (float(scale_K @ sum_K) - value.detach())
 
     def count(self, groups: Any, mask: Any = None) -> torch.Tensor:
-        """Examples of each group in a whole batch, over all ranks: one all-reduce.
+        """Count the examples of each group in a whole batch over all ranks, with one all-reduce.
 
         Parameters
         ----------
         groups : integer tensor of shape (B,), or sequence of names
-            Of all this rank's micro-batches together.
+            Groups of all micro-batches of this rank together.
         mask : tensor of shape (B, T, ...), optional
-            Needed for per-token losses: which of them count (all, where there is no padding).
+            Needed for per-token losses: which of them count (all, without padding).
         """
         codes = encode(groups, self.reweighter)
         losses = torch.zeros(codes.shape if mask is None else mask.shape, device=codes.device)
@@ -196,7 +196,7 @@ class GroupDROLoss(torch.nn.Module):
         return self.weights
 
     def get_extra_state(self) -> dict[str, Any]:
-        """The Reweighter's state and the sums of an unfinished accumulation, as plain numbers."""
+        """Return the Reweighter's state and unfinished sums as plain numbers."""
         pending = None if self._pending is None else self._pending.tolist()
         if pending is not None:
             pending = [[v if math.isfinite(v) else None for v in row] for row in pending]
@@ -209,7 +209,7 @@ class GroupDROLoss(torch.nn.Module):
         }
 
     def set_extra_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state; of another rank's, unfinished sums are not taken over."""
+        """Resume from a state; unfinished sums of another rank are dropped."""
         if state.get("version") != STATE_VERSION:
             raise ValueError(
                 f"state has version {state.get('version')!r}; this release reads {STATE_VERSION}"
@@ -222,7 +222,7 @@ class GroupDROLoss(torch.nn.Module):
             rows = [[math.nan if v is None else v for v in row] for row in state["pending"]]
             order = [names.index(name) for name in self.reweighter.domains] + [len(names)]
             table = torch.tensor(rows, dtype=torch.float64)[:, order]
-            # Sums are of one rank alone: taken over by several, they would count several times.
+            # Sums belong to one rank; several ranks that took them over would count them twice.
             self._pending = (
                 table if state["rank"] == rank_of(self.group) else torch.zeros_like(table)
             )
@@ -231,19 +231,19 @@ class GroupDROLoss(torch.nn.Module):
         return f"{self.reweighter!r}, accumulate={self.accumulate}"
 
     def _collect(self, found: torch.Tensor, expected_K: Array | None) -> Array | None:
-        """Add a micro-batch; sums and counts of the whole batch where it is complete."""
+        """Add a micro-batch; return sums and counts if the batch is complete."""
         if self._pending is not None:
             found = found + self._pending.to(found.device)
         self._pending, self._calls = found, self._calls + 1
         if self._calls < self.accumulate:
             return None
-        if self._resumed:  # a part of the batch may have stayed with the other ranks
+        if self._resumed:  # other ranks may have held a part of the batch
             expected_K = None
         self._forget()
         return self._reduce(found, expected_K)
 
     def _reduce(self, found: torch.Tensor, expected_K: Array | None = None) -> Array:
-        """Sums and counts over all ranks, of shape (2, K), checked."""
+        """Sum over all ranks, check, and return sums and counts of shape (2, K)."""
         same = repr(self.reweighter.domains).encode() + self.weights.tobytes()
         total: Array = reduce_checked(found, same, self.group).numpy()
         check_total(total[1, :-1], total[1, -1], expected_K)
@@ -264,7 +264,7 @@ class GroupDROLoss(torch.nn.Module):
 def _weighted(
     losses: torch.Tensor, codes: torch.Tensor, mask: torch.Tensor | None, scale_K: Array
 ) -> torch.Tensor:
-    """``sum_i scale[group_i] * loss_i``, in single precision at least."""
+    """Compute ``sum_i scale[group_i] * loss_i``, in single precision at least."""
     kept = losses.to(wide_dtype(losses))
     if mask is not None:
         kept = kept.masked_fill(~mask, 0.0)

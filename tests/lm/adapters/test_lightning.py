@@ -10,6 +10,8 @@ from lm_problems import lightning_llama
 from counterpoise import Reweighter, ReweightWarning
 from counterpoise.lm import JsonlLog, held_out
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):

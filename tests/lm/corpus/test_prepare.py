@@ -171,6 +171,7 @@ def test_splits_are_checked(tmp_path, splits, message):
 # -- processes -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_number_of_processes_does_not_matter(tmp_path, small):
     sources = {
         name: write(tmp_path / f"{name}.jsonl", documents(300, seed))
@@ -230,6 +231,7 @@ def alive(pid):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
+@pytest.mark.slow
 def test_a_killed_preparation_goes_on_to_the_same_bytes(tmp_path):
     """Killed for good, in the middle, with a worker; which must not live on by itself."""
     (tmp_path / "in").mkdir()

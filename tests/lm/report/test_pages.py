@@ -19,6 +19,8 @@ from counterpoise.lm.training.run_folder import RunFolder
 STUDY = Path(__file__).parents[3] / "experiments" / "lm" / "registry"
 DOMAINS = ["x", "y", "z"]
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
@@ -144,6 +146,7 @@ def test_a_comparison_has_the_numbers_of_its_results(tmp_path):
     assert data_of(file.read_text(encoding="utf-8")) == data
 
 
+@pytest.mark.browser
 def test_a_run_in_a_browser(visit, scored):  # noqa: F811
     opened = visit(run_page(scored), width=375)
     assert opened.draw_all() == 6
@@ -155,6 +158,7 @@ def test_a_run_in_a_browser(visit, scored):  # noqa: F811
         assert opened.chart(chart, "gd.data.length") == 2
 
 
+@pytest.mark.browser
 def test_a_comparison_in_a_browser(visit):  # noqa: F811
     opened = visit(study_page(STUDY))
     assert opened.draw_all() == 3

@@ -24,6 +24,8 @@ from counterpoise.lm.tasks.harness import _manager, load
 from counterpoise.lm.tasks.local import INDEX, task_files
 from counterpoise.lm.tasks.scores import Score, average
 
+pytestmark = pytest.mark.slow  # imports torch and transformers
+
 LIKES_A = {"a": 6.0, "b": 2.0}
 
 
@@ -277,6 +279,7 @@ class TestExamples:
         assert loaded.fewshot_context(loaded.eval_docs[0], 5).count("Q: Who is ") == 6
 
 
+@pytest.mark.slow
 def test_without_the_hub_the_error_names_the_remedy(tmp_path, monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)

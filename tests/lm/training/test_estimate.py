@@ -256,7 +256,7 @@ def test_time_follows_device_ranks_and_utilisation(tmp_path):
     assert estimate(given, ranks=2, device=half).hours == pytest.approx(found.hours)
     whole = given.changed({"train.precision": "float32"})
     assert estimate(whole).hours == pytest.approx(found.hours * 312 / 19.5)
-    with pytest.raises(ValueError, match="device='a1000' is not known"):
+    with pytest.raises(ValueError, match="device='a1000' is unknown"):
         estimate(given, device="a1000")
     with pytest.raises(ValueError, match="utilisation must be above 0"):
         replace(half, utilisation=40)
@@ -321,7 +321,7 @@ def test_a_checkpoints_own_shape_counts_and_another_serves_if_it_is_away(tmp_pat
 
 def test_a_vocabulary_that_nothing_tells_is_asked_for(tmp_path):
     unknown = settings(tmp_path, model={"vocab_size": None}, corpus={"tokenizer": "t.json"})
-    with pytest.raises(ValueError, match=r"give model\.vocab_size"):
+    with pytest.raises(ValueError, match=r"set model\.vocab_size"):
         estimate(unknown)
     trained = unknown.changed({"corpus.tokenizer": "train", "corpus.vocab_size": 300})
     assert estimate(trained).shape.vocab == 300

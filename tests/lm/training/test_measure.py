@@ -67,7 +67,7 @@ def test_what_was_measured_before_a_stop_is_not_measured_again(run, monkeypatch)
         return scoring(model, tokenizer, task, **options)
 
     monkeypatch.setattr(measure, "evaluate_tasks", score)
-    with pytest.raises(Stopped, match="the same call goes on"):
+    with pytest.raises(Stopped, match="run the same command to resume"):
         measure.measure_run(folder, settings, all_checkpoints=True)
     (first,) = folder.scores.read()
     assert [row["task"] for row in first["tasks"]] == TASKS[:2]

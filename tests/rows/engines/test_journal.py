@@ -17,9 +17,10 @@ from paths import environment
 from problems import neuron_data
 
 from counterpoise import GroupDRONeuron, Source, solve, solve_path
-from counterpoise.activations import Activation, relu
-from counterpoise.rows.engines.journal import MAGIC, Journal, JournaledEngine
+from counterpoise.activations import Activation, identity, leaky_relu, relu
+from counterpoise.rows.engines.journal import MAGIC, Journal, JournaledEngine, digest_question
 from counterpoise.rows.engines.memory import make_engine
+from counterpoise.rows.engines.questions import Evaluate
 from counterpoise.rows.groups import GroupedData
 
 OPTIONS = {"nu": 0.05}
@@ -479,3 +480,17 @@ def test_answers_come_back_as_they_were_and_passes_count(tmp_path):
         JournaledEngine(make_engine(data, relu()), journal).evaluate(w + 1e-15, surrogate=True)
     journal.close(finished=True)
     assert not (tmp_path / "j").exists()
+
+
+# What release 0.1 called this question; a journal that it wrote can be continued.
+DIGESTS = {
+    "a5727e85dd87d08771d7b47df6705f1077537945591b9f1814d4c9e5f47dbc15": relu(),
+    "f8a9c2aae16a1b6cf06330cb3a24c4440d2774d4be4239f4ebcdd88b3e473c68": identity(),
+    "6641cdb439c6bb1a1d6608cb2bb19503bc238fad665039882ca37e79dff7c59a": leaky_relu(0.25),
+    "250254077f73bebc782a0820f569096ddf4a2adb077eeceee67e5104853225a2": relu().rounded(0.5),
+}
+
+
+@pytest.mark.parametrize("digest", DIGESTS, ids=lambda digest: DIGESTS[digest].name)
+def test_questions_are_known_as_in_release_0_1(digest):
+    assert digest_question(Evaluate(np.array([1.0, -2.0]), DIGESTS[digest], True, None)) == digest

@@ -115,7 +115,7 @@ def _coordinates(
     centre = share @ X if intercept else np.zeros(X.shape[1])
     X = X - centre
     if precondition is None:
-        frame = coords.plain(X.shape[1], False, None)
+        frame = coords.unscaled(X.shape[1], False, None)
     elif precondition == "scale" or X.shape[1] > SECOND_ORDER_LIMIT:
         frame = coords.scaled(share @ X**2, centre, False, None)
     else:

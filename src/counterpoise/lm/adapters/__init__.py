@@ -1,1 +1,4 @@
-"""Drop-ins for trainers that people use: Hugging Face, Lightning, Composer."""
+"""Adapters for trainers that people use: Hugging Face, Lightning, Composer.
+
+Each stands on `mixture` and `steering`, and is imported by its own name.
+"""

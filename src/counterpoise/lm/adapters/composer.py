@@ -1,6 +1,6 @@
-"""Composer: a callback in the place of LLM-Shearing's dynamic loading callback.
+"""Composer: a callback that replaces LLM-Shearing's dynamic loading callback.
 
-Composer pins older releases of torch, so it is not installed with Counterpoise: use this module in
+Composer pins older releases of torch, so it is not installed with Counterpoise. Use this module in
 an environment that has it.
 """
 
@@ -20,18 +20,18 @@ except ImportError:
 
 
 class DynamicLoadingCallback(Callback or object):  # type: ignore[misc]
-    """After each evaluation: losses of all domains to the Reweighter, its weights to the data.
+    """Update the weights after each evaluation and hand them to the data.
 
     Parameters
     ----------
     reweighter : Reweighter
-        ``reference`` takes the place of ``target_loss``, ``start`` that of ``proportion``, and
-        ``domains`` that of ``set_names``.
+        ``reference`` replaces ``target_loss``, ``start`` replaces ``proportion``, and ``domains``
+        replaces ``set_names``.
     mixture : MixtureDataset, optional
-        Where the weights go. Without one they go to ``state.train_dataloader.dataset`` by its
-        ``update_proportion``, as LLM-Shearing's streaming dataset has it.
+        Receives the weights. Without one, ``state.train_dataloader.dataset.update_proportion``
+        does, as in LLM-Shearing's streaming dataset.
     metric : str, default "{domain}_LanguageCrossEntropy"
-        Name of a domain's loss among the metrics of the evaluator ``evaluator``.
+        Name of a domain's loss among the metrics of the evaluator.
     evaluator : str, default "eval"
     logs : optional
         See `Steering`.

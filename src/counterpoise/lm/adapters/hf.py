@@ -18,12 +18,14 @@ DOMAIN = "domain"
 
 
 class ReweightingCallback(TrainerCallback, ExportableState):
-    """Updates the weights when all domains have been evaluated; its state is in every checkpoint's
-    ``trainer_state.json``. Made by `reweight`."""
+    """Update the weights when all domains have been evaluated; made by `reweight`.
+
+    Its state is part of every checkpoint's ``trainer_state.json``.
+    """
 
     def __init__(self, steering: Steering, metric: str, sets: Iterable[str]) -> None:
         self.steering, self.metric = steering, metric
-        self._sets = sorted(sets, key=len, reverse=True)  # "web_code" is asked for before "web"
+        self._sets = sorted(sets, key=len, reverse=True)  # "web_code" before "web"
         self._found: dict[Any, float] = {}
         self._step = -1
 
@@ -34,15 +36,15 @@ class ReweightingCallback(TrainerCallback, ExportableState):
             self.steering.load_state_dict(saved["attributes"]["steering"])
         elif state.global_step > 0:
             warnings.warn(
-                f"the checkpoint of step {state.global_step} was made without reweighting: the "
-                "weights and the mixture start afresh",
+                f"the checkpoint of step {state.global_step} was made without reweighting; the "
+                "weights and the mixture start anew",
                 ReweightWarning,
                 stacklevel=2,
             )
         state.stateful_callbacks.setdefault(name, self.state())  # Trainer looks it up when saving
         self.steering.reweighter.begin_run(state.global_step)
 
-    def on_evaluate(
+    def on_evaluate(  # type: ignore[override]
         self, args: Any, state: Any, control: Any, metrics: dict[str, float], **kwargs: Any
     ) -> None:
         # With a dictionary of evaluation sets this is called once for each of them.
@@ -56,8 +58,8 @@ class ReweightingCallback(TrainerCallback, ExportableState):
             key = f"eval_{name}_{self.metric}"
             if key not in metrics:
                 raise ValueError(
-                    f"metric={self.metric!r}: the evaluation of domain {name!r} has no {key!r}; it "
-                    f"has {sorted(metrics)[:10]!r}"
+                    f"metric={self.metric!r}: the evaluation of domain {name!r} has no {key!r}; "
+                    f"choose from {sorted(metrics)[:10]!r}"
                 )
             self._found[name] = metrics[key]
         if len(self._found) == len(self.steering.reweighter.domains):
@@ -81,19 +83,21 @@ def reweight(
     Parameters
     ----------
     trainer : transformers.Trainer
-        With ``train_dataset`` a `MixtureDataset` and ``eval_dataset`` a dictionary that has a
-        dataset for every domain; ``max_steps`` says how long it trains.
+        Its ``train_dataset`` must be a `MixtureDataset` and its ``eval_dataset`` a dictionary with
+        a dataset for every domain; set ``max_steps`` for the length of training.
     reweighter : Reweighter
         Over the mixture's domains.
     metric : str, default "loss"
-        Which of the evaluation's metrics drives the weights.
+        Evaluation metric that drives the weights.
     lag : int, optional
         See `MixtureLoader`.
     logs : optional
         See `Steering`.
 
-    The Trainer then reads the mixture through its own loader, which ranks and workers share
-    without one reading for the others; a checkpoint resumes exactly, without skipping batches.
+    Notes
+    -----
+    The Trainer then reads the mixture through its own loader. Ranks and workers share it without
+    reading for one another, and a checkpoint resumes exactly, without skipping batches.
     """
     mixture, args = trainer.train_dataset, trainer.args
     if not isinstance(mixture, MixtureDataset):
@@ -109,11 +113,11 @@ def reweight(
             f"there is none for {missing[:5]!r}. counterpoise.lm.held_out() makes one."
         )
     if any(isinstance(c, ReweightingCallback) for c in trainer.callback_handler.callbacks):
-        raise ValueError("this Trainer is reweighted already; make another one")
+        raise ValueError("this Trainer is reweighted already; make a new one")
     if args.auto_find_batch_size:
         raise ValueError(
-            "auto_find_batch_size=True starts over with another batch size, and samples of the "
-            "mixture would be lost; set per_device_train_batch_size"
+            "auto_find_batch_size=True starts over with another batch size and would lose samples "
+            "of the mixture; set per_device_train_batch_size instead"
         )
     if args.eval_strategy == "no":
         warnings.warn(
@@ -123,8 +127,8 @@ def reweight(
         )
     if args.restore_callback_states_from_checkpoint:
         raise ValueError(
-            "restore_callback_states_from_checkpoint=True would replace the callback by one "
-            "without a mixture; leave it False, this callback restores itself"
+            "restore_callback_states_from_checkpoint=True would replace this callback by one "
+            "without a mixture; leave it False, since the callback restores itself"
         )
     steering = Steering(reweighter, mixture, logs=logs)
     plain = trainer.data_collator is default_data_collator
@@ -138,14 +142,14 @@ def reweight(
         collate_fn=None if plain else _WithDomain(trainer.data_collator),
     )
     args.ignore_data_skip = True
-    trainer.get_train_dataloader = lambda: loader
+    vars(trainer)["get_train_dataloader"] = lambda: loader
     callback = ReweightingCallback(steering, metric, known)
     trainer.add_callback(callback)
     return callback
 
 
 class _WithDomain:
-    """A collator that knows no domains, and the domains beside what it makes."""
+    """Wrap a collator that does not know domains, and add them to what it returns."""
 
     def __init__(self, collator: Callable[[list[Any]], Any]) -> None:
         self.collator = collator

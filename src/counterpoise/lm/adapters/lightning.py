@@ -1,4 +1,4 @@
-"""Lightning: a callback that steers a mixture by the losses of one validation loader per domain."""
+"""Lightning: a callback that steers a mixture by one validation loader per domain."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from counterpoise.lm.mixture.loader import MixtureLoader
 from counterpoise.lm.steering import Steering
 from counterpoise.reweight.reweighter import Reweighter, ReweightWarning
 
-# The same package has two names.
+# Lightning is published under two names.
 Callback: Any = import_module(
     "lightning.pytorch" if find_spec("lightning") else "pytorch_lightning"
 ).Callback
 
 
-class ReweightingCallback(Callback):
-    """Updates the weights after every validation; its state is in every checkpoint.
+class ReweightingCallback(Callback):  # type: ignore[misc]
+    """Update the weights after every validation.
 
-    A resume is exact from checkpoints that are written after validation (what ModelCheckpoint does
-    by default) or at other steps.
+    Its state is part of every checkpoint. A resume is exact from checkpoints written after
+    validation (ModelCheckpoint's default) or between validations.
 
     Parameters
     ----------
@@ -30,9 +30,9 @@ class ReweightingCallback(Callback):
     loader : MixtureLoader
         The training loader.
     metric : str, default "val_loss"
-        What ``validation_step`` logs. With a validation loader for each domain, in the order of
-        the reweighter's domains, Lightning adds ``/dataloader_idx_<i>`` to it. A module that logs
-        domains by name uses a pattern: ``"val_loss/{domain}"``. On several ranks, log with
+        What ``validation_step`` logs. With one validation loader per domain, in the order of the
+        reweighter's domains, Lightning appends ``/dataloader_idx_<i>``. A module that logs domains
+        by name uses a pattern such as ``"val_loss/{domain}"``. With several ranks, log with
         ``sync_dist=True``.
     logs : optional
         See `Steering`.
@@ -58,8 +58,8 @@ class ReweightingCallback(Callback):
         used = trainer.train_dataloader
         if used is not self.loader:
             raise ValueError(
-                f"the Trainer trains on {type(used).__name__} and not on the loader that the "
-                "ReweightingCallback was given; give both the same MixtureLoader"
+                f"the Trainer trains on {type(used).__name__}, not on the loader of the "
+                "ReweightingCallback; give both the same MixtureLoader"
             )
         self.steering.reweighter.begin_run(trainer.global_step)
 
@@ -75,9 +75,9 @@ class ReweightingCallback(Callback):
         if due and self.steering.reweighter.global_step < trainer.global_step:
             warnings.warn(
                 f"the checkpoint of step {trainer.global_step} is written before this step's "
-                "validation, which Lightning does not repeat on a resume: one update of the "
-                "weights would be missed. Let ModelCheckpoint save after validation, as it does "
-                "without every_n_train_steps",
+                "validation, which Lightning does not repeat when it resumes, so one update of "
+                "the weights would be lost. Let ModelCheckpoint save after validation, which it "
+                "does without every_n_train_steps",
                 ReweightWarning,
                 stacklevel=2,
             )

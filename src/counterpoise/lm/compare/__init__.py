@@ -1,1 +1,4 @@
-"""Many runs compared: rules and seeds from one file, paired statistics, figures."""
+"""Compare many runs: rules and seeds from one file, paired statistics, tables, figures.
+
+Stands on `training`.
+"""

@@ -1,4 +1,4 @@
-"""Means over seeds along tokens, with their intervals: what curves are drawn from."""
+"""Means over seeds along tokens, with their intervals: the data of curves."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Band(NamedTuple):
 def mean_curve(
     results: Results, run: str, metric: str, *, reference: Reference | None = None
 ) -> Band:
-    """Mean over seeds along tokens."""
+    """Average a metric over seeds along tokens."""
     curves = [results.curve(run, s, metric, reference) for s in results.seeds(run, metric)]
     if not curves:
         raise ValueError(f"run {run!r} has no values of {metric!r}")
@@ -37,7 +37,7 @@ def mean_curve(
 def paired_curve(
     results: Results, run: str, baseline: str, metric: str, *, reference: Reference | None = None
 ) -> Band:
-    """Mean difference to the baseline along tokens, seed by seed."""
+    """Average the paired difference from the baseline along tokens."""
     pairs = [
         (results.curve(run, s, metric, reference), results.curve(baseline, s, metric, reference))
         for s in common_seeds(results, run, baseline, metric)
@@ -52,7 +52,7 @@ def paired_curve(
 
 
 def shared_tokens(curves: list[Curve]) -> Array:
-    """Tokens of the first curve, as far as all of them go: counts may differ a little by seed."""
+    """Return the first curve's tokens within the range of all curves, which may differ by seed."""
     start = max(tokens[0] for tokens, _ in curves)
     end = min(tokens[-1] for tokens, _ in curves)
     return np.unique(np.clip(curves[0][0], start, end))

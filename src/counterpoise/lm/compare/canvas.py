@@ -1,4 +1,4 @@
-"""How all figures of a study look: colours, labels, tokens along an axis, files."""
+"""The look of all figures: colours, labels, axes and files."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from counterpoise.common.text import short
 from counterpoise.storage.files import write_bytes
 
 Array = np.ndarray
-# Okabe and Ito's colours, told apart by colour-blind readers too, without the yellow; when they
-# begin again, the lines are dashed in another way.
+# Okabe and Ito's colours, which colour-blind readers can tell apart, without the yellow. When they
+# repeat, the dashes change.
 COLOURS = ("#000000", "#E69F00", "#0072B2", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#8C8C8C")
 DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (5, 1.5, 1.5, 1.5)))
 MARKERS = "osDv^PXh"
@@ -42,8 +43,8 @@ STYLE: dict[Any, Any] = {
 }
 DPI = 150
 GREY = "#8c8c8c"
-# Where each format keeps the command that a figure was made by; without dates, so that the same
-# results give the same bytes.
+# Where each format stores the command that made a figure. No dates, so that the same results give
+# the same bytes.
 METADATA: dict[str, tuple[str, dict[str, Any]]] = {
     ".png": ("Description", {}),
     ".svg": ("Description", {"Date": None}),
@@ -52,7 +53,7 @@ METADATA: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def colour(names: Sequence[str], name: str) -> str:
-    """A colour by the place among all names: the same in every figure of the same results."""
+    """Choose a colour by the position among all names, so that it is the same in every figure."""
     return COLOURS[list(names).index(name) % len(COLOURS)]
 
 
@@ -62,7 +63,7 @@ def dashes(names: Sequence[str], name: str) -> Any:
 
 @contextmanager
 def figure(path: Any, width: float, height: float, made_by: str) -> Iterator[Any]:
-    """A figure that is saved, whole or not at all, when all is drawn."""
+    """Open a figure that is saved when all is drawn, whole or not at all."""
     try:
         import matplotlib
         from matplotlib.figure import Figure
@@ -89,7 +90,7 @@ def figure(path: Any, width: float, height: float, made_by: str) -> Iterator[Any
 
 
 def grid_shape(panels: int) -> tuple[int, int]:
-    """Rows and columns, three or four of them where one row does not do, such that few stay empty.
+    """Choose rows and columns of a grid that leaves few panels empty.
 
     >>> grid_shape(3), grid_shape(5), grid_shape(7)
     ((1, 3), (2, 3), (2, 4))
@@ -101,7 +102,7 @@ def grid_shape(panels: int) -> tuple[int, int]:
 
 
 def panels(fig: Any, titles: Sequence[str], label: str) -> list[Any]:
-    """Axes of one scale, a panel for each title, in rows."""
+    """Make axes of one scale, a panel for each title, row by row."""
     rows, columns = grid_shape(len(titles))
     grid = fig.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
     axes = list(grid.flat)
@@ -120,17 +121,11 @@ def tokens_axis(ax: Any) -> None:
     ax.xaxis.set_major_formatter(lambda value, _: short(value))
 
 
-def short(count: float) -> str:
-    """A number of tokens as ``250M`` or ``1.5B``."""
-    for unit, name in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
-        if abs(count) >= 0.9995 * unit:
-            return f"{count / unit:.3g}{name}"
-    return f"{count:.3g}"
-
-
 def fit_heights(ax: Any, curves: Sequence[tuple[Array, Array]], start: float) -> None:
-    """Let the y axis hold what comes after a share ``start`` of the tokens: before that, losses
-    fall by more than rules ever differ."""
+    """Fit the y axis to what comes after a share ``start`` of the tokens.
+
+    Before that, losses fall by more than rules ever differ.
+    """
     end = max(float(tokens[-1]) for tokens, _ in curves)
     late = np.concatenate([values[tokens >= start * end] for tokens, values in curves])
     late = late[np.isfinite(late)]
@@ -141,20 +136,20 @@ def fit_heights(ax: Any, curves: Sequence[tuple[Array, Array]], start: float) ->
 
 
 def label_ends(ax: Any, ends: Sequence[tuple[float, float, str, str]], size: float = 8.5) -> None:
-    """Names right of where lines end, clear of each other, and a thin line to those that moved.
+    """Write names to the right of where lines end, apart from each other.
 
-    ``ends`` holds x, y, name and colour of each.
+    A thin line connects those that moved. ``ends`` holds x, y, name and colour of each.
     """
     height = ax.get_window_extent().height / ax.figure.dpi * 72
     bottom, top = ax.get_ylim()
     wanted = np.array([(y - bottom) / (top - bottom) for _, y, _, _ in ends])
     order = [i for i in np.argsort(wanted, kind="stable") if np.isfinite(wanted[i])]
     # the figure shrinks a little when its labels are laid out
-    places = spread_out(np.clip(wanted[order], 0.0, 1.0), 1.4 * size / height, 0.02, 1.0)
-    for i, place in zip(order, places, strict=True):
+    heights = spread_out(np.clip(wanted[order], 0.0, 1.0), 1.4 * size / height, 0.02, 1.0)
+    for i, spot in zip(order, heights, strict=True):
         x, y, name, shade = ends[i]
         ax.annotate(
-            name, (x, np.clip(y, bottom, top)), (1.03, place), xycoords="data",
+            name, (x, np.clip(y, bottom, top)), (1.03, spot), xycoords="data",
             textcoords="axes fraction", color=shade, fontsize=size, va="center",
             annotation_clip=False,
             arrowprops={"arrowstyle": "-", "color": shade, "lw": 0.6, "alpha": 0.6, "shrinkA": 1,
@@ -163,14 +158,16 @@ def label_ends(ax: Any, ends: Sequence[tuple[float, float, str, str]], size: flo
 
 
 def spread_out(wanted: Array, gap: float, low: float, high: float) -> Array:
-    """The places nearest to those that are wanted, which grow, at least ``gap`` apart and between
-    bounds: by least squares, which pools neighbours that are too near. Where the bounds leave too
-    little room, the gaps shrink."""
+    """Spread positions at least ``gap`` apart, within bounds, near the wanted ones.
+
+    Least squares, which pools neighbours that are too near. The wanted positions must increase. If
+    the bounds leave too little room, the gaps shrink.
+    """
     n = len(wanted)
     gap = min(gap, (high - low) / max(n - 1, 1))
-    blocks: list[tuple[float, int]] = []  # sums of places less their gaps, and how many
-    for i, place in enumerate(wanted):
-        total, count = float(place) - i * gap, 1
+    blocks: list[tuple[float, int]] = []  # sums of heights less their gaps, and how many
+    for i, position in enumerate(wanted):
+        total, count = float(position) - i * gap, 1
         while blocks and blocks[-1][0] / blocks[-1][1] > total / count:
             before = blocks.pop()
             total, count = total + before[0], count + before[1]

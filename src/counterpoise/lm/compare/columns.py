@@ -1,4 +1,4 @@
-"""Tables of named columns as CSV: small, the same bytes for the same table, checked when read."""
+"""Tables of named columns as CSV: the same bytes for the same table, checked when read."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 Array = np.ndarray
-# What a column holds: str, int or float. In a file, an empty cell is a float that is not known.
+# Type of a column: str, int or float. In a file, an empty cell is an unknown float.
 Kinds = Mapping[str, type]
 
 DIGITS = 6
 
 
 def as_columns(kinds: Kinds, values: Mapping[str, Any]) -> dict[str, Array]:
-    """Arrays of these kinds, all of one length."""
+    """Convert columns to arrays of these kinds and of one length."""
     columns = {name: _as_array(name, values[name], kind) for name, kind in kinds.items()}
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
@@ -27,7 +27,7 @@ def as_columns(kinds: Kinds, values: Mapping[str, Any]) -> dict[str, Array]:
 
 
 def csv_text(kinds: Kinds, columns: Mapping[str, Array]) -> str:
-    """A line of names and a line for each row; numbers with six significant digits."""
+    """Write a line of names and a line for each row; numbers with six significant digits."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(kinds)
@@ -40,9 +40,9 @@ def csv_text(kinds: Kinds, columns: Mapping[str, Array]) -> str:
 
 
 def read_csv(path: Path, kinds: Kinds) -> dict[str, Array]:
-    """What `csv_text` wrote; the columns may stand in another order."""
+    """Read what `csv_text` wrote; columns may be in another order."""
     if not path.is_file():
-        raise FileNotFoundError(f"there is no file {str(path)!r}; write_results makes it")
+        raise FileNotFoundError(f"there is no file {str(path)!r}; write it with write_results")
     found: dict[str, list[Any]] = {name: [] for name in kinds}
     with open(path, encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file, strict=True)

@@ -1,4 +1,8 @@
-"""Numbers from few seeds: intervals and tests by Student's t, and when a curve reaches a value."""
+"""Statistics of a few seeds by Student's t, and when a curve reaches a value.
+
+Quantiles and tails are SciPy's. ``scipy.stats`` itself warns about, or returns NaN for, seeds that
+agree exactly, which is common here, and it has no Holm correction.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ LEVEL = 0.95
 
 
 def student_interval(values: Array) -> tuple[Array, Array, Array]:
-    """Mean over the first axis and its 95 % interval; NaN for what too few rows leave open."""
+    """Return the mean over the first axis and its 95 % interval; NaN if too few rows."""
     values = np.asarray(values, dtype=float)
     n = len(values)
     missing = np.full(values.shape[1:], np.nan)
@@ -27,12 +31,12 @@ def student_interval(values: Array) -> tuple[Array, Array, Array]:
 
 
 def deviation(values: Array) -> float:
-    """Standard deviation; NaN for fewer than two values."""
+    """Return the standard deviation; NaN for fewer than two values."""
     return float(values.std(ddof=1)) if len(values) > 1 else math.nan
 
 
 def p_value(mean: float, sd: float, n: int) -> float:
-    """Of the t test that a mean is zero; NaN for fewer than two values."""
+    """Return the p-value of the t test that a mean is zero; NaN for fewer than two values."""
     if math.isnan(sd) or math.isnan(mean):
         return math.nan
     if sd == 0:
@@ -41,8 +45,10 @@ def p_value(mean: float, sd: float, n: int) -> float:
 
 
 def holm(p: Sequence[float]) -> list[float]:
-    """Adjusted p-values, such that the smallest of several is not believed for being smallest;
-    NaN is no test and stays NaN."""
+    """Adjust p-values by Holm's method for the number of tests.
+
+    NaN means no test and stays NaN.
+    """
     found = np.array(p, dtype=float)
     tests = np.flatnonzero(~np.isnan(found))
     order = tests[np.argsort(found[tests], kind="stable")]
@@ -52,14 +58,17 @@ def holm(p: Sequence[float]) -> list[float]:
 
 
 def values_at(where: Array, tokens: Array, values: Array) -> Array:
-    """A curve at other tokens, on straight lines between its own; NaN outside of them."""
+    """Interpolate a curve linearly at other tokens; NaN outside its range."""
     return np.interp(where, tokens, values, left=np.nan, right=np.nan)
 
 
 def first_reach(tokens: Array, values: Array, target: float) -> tuple[float, bool]:
-    """Tokens at which the lowest value so far reaches the target, on straight lines between
-    evaluations; and whether it is there from the first on. NaN if it is never reached. What is not
-    a number is no evaluation, and neither is one of the untrained model."""
+    """Find the tokens at which the lowest value so far reaches the target.
+
+    Also returns whether the first evaluation already did. Between evaluations the curve is linear;
+    NaN means that the target is never reached. Evaluations that are NaN or of the untrained model
+    are ignored.
+    """
     tokens, values = np.asarray(tokens, dtype=float), np.asarray(values, dtype=float)
     known = ~np.isnan(values) & (tokens > 0)
     tokens, values = tokens[known], values[known]
@@ -77,8 +86,10 @@ def first_reach(tokens: Array, values: Array, target: float) -> tuple[float, boo
 def token_ratio(
     tokens: Array, values: Array, base_tokens: Array, base_values: Array
 ) -> tuple[float, int]:
-    """The baseline's tokens over a run's for equal values, where lower is better, of one seed; and
-    -1 if the ratio is at most, 1 if it is at least that, 0 if it is known."""
+    """Return the baseline's tokens over a run's for equal values, where lower is better.
+
+    Also returns -1 if the ratio is an upper bound, 1 if it is a lower bound, 0 if it is exact.
+    """
     if math.isnan(values[-1]) or math.isnan(base_values[-1]):
         return math.nan, 0
     if values[-1] <= base_values[-1]:

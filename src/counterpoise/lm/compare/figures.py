@@ -1,5 +1,8 @@
-"""Figures of a study. Colours go by a run's place in the results: choose runs with ``runs=``, and
-each keeps its colour in all figures. Paths end in .png, .svg or .pdf."""
+"""Figures of a study.
+
+A run keeps its colour in all figures of the same results; choose runs with ``runs=``. Paths end in
+.png, .svg or .pdf.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ def draw_curves(
     start: float = 0.25,
     made_by: str = "",
 ) -> None:
-    """Mean over seeds against tokens, with a shaded 95 % interval for each run.
+    """Draw the mean over seeds against tokens, with a shaded 95 % interval for each run.
 
     Parameters
     ----------
@@ -50,14 +53,14 @@ def draw_curves(
         See :meth:`Results.curve`.
     ax_or_path : matplotlib axes or path
     baseline : str, optional
-        A run that is drawn thicker, with a dotted line at the height where it ends.
+        A run to draw thicker, with a dotted line at its final value.
     runs : sequence of str, optional
-        Those to draw; all by default.
+        Runs to draw; all by default.
     start : float
-        The share of training at which the figure begins: before it, losses fall by far more than
-        rules differ. What is left shows seeds more than rules; see `draw_differences`.
+        Share of training at which the figure begins. Before it, losses fall by far more than rules
+        differ. Even after it, seeds may hide rules; see `draw_differences`.
     made_by : str
-        The command, put in small print below and into the file.
+        The command, in small print below the figure and in the file.
     """
     if not hasattr(ax_or_path, "plot"):
         with figure(ax_or_path, 8.0, 4.8, made_by) as fig:
@@ -87,10 +90,10 @@ def draw_differences(
     start: float = 0.1,
     made_by: str = "",
 ) -> None:
-    """Paired difference to the baseline along tokens, with shaded 95 % intervals.
+    """Draw the paired difference from the baseline along tokens, with shaded 95 % intervals.
 
-    Where seeds differ by more than rules do, this shows what `draw_curves` cannot. Arguments are as
-    there; what comes before ``start`` may leave the figure.
+    It shows what `draw_curves` cannot if seeds differ by more than rules do. Arguments are the
+    same; values before ``start`` may be cut off.
     """
     wanted = _wanted(results, runs, baseline)
     bands = {
@@ -110,8 +113,10 @@ def draw_weights(
     *,
     made_by: str = "",
 ) -> None:
-    """Weights along tokens: a panel for each run (all, if None), a colour for each domain; seeds
-    are thin and their mean is thick."""
+    """Draw weights along tokens, a panel for each run and a colour for each domain.
+
+    Thin lines are seeds, thick ones their mean. All runs are drawn if ``runs`` is None.
+    """
     wanted = _wanted(results, runs)
     rows, columns = grid_shape(len(wanted))
     domains = results.domains
@@ -143,8 +148,7 @@ def draw_domains(
     runs: Sequence[str] | None = None,
     made_by: str = "",
 ) -> None:
-    """Final paired difference of each domain, and of their average, with 95 % intervals; a panel
-    for each run."""
+    """Draw each domain's final paired difference, and the average's, a panel for each run."""
     wanted = _wanted(results, runs, baseline)
     metrics = [*results.domains, "average"]
     found = {m: paired_differences(results, baseline, m, runs=wanted) for m in metrics}
@@ -167,32 +171,34 @@ def draw_forest(
     label: str = "",
     made_by: str = "",
 ) -> None:
-    """Paired differences of many runs, one below the other, with 95 % intervals and numbers.
+    """Draw paired differences of many runs in rows, with 95 % intervals and numbers.
 
     Parameters
     ----------
     differences : sequence, or mapping from headings to sequences
-        As of `paired_differences`; a heading tells the baseline of its own that it may have.
+        From `paired_differences`; each heading may have a baseline of its own.
     path : path
     label : str
-        What is compared, along the axis; the metric and the baseline by default.
+        Label of the axis; the metric and the baseline by default.
     made_by : str
         See `draw_curves`.
     """
-    parts = differences if isinstance(differences, Mapping) else {"": differences}
+    groups = differences if isinstance(differences, Mapping) else {"": differences}
     rows: list[Difference | str] = []
-    for heading, part in parts.items():
-        rows += [heading] * bool(heading) + list(part)
+    for heading, members in groups.items():
+        rows += [heading] * bool(heading) + list(members)
     found = [(i, row) for i, row in enumerate(rows) if isinstance(row, Difference)]
     if not found:
         raise ValueError("differences must hold at least one difference")
     first = found[0][1]
     many = any(d.baseline != first.baseline for _, d in found)
-    named = all(len({d.baseline for d in part}) <= 1 for part in parts.values()) and all(parts)
+    named = all(len({d.baseline for d in members}) <= 1 for members in groups.values()) and all(
+        groups
+    )
 
     def name(row: Difference | str) -> str:
         if isinstance(row, str):
-            return f"{row}: minus {parts[row][0].baseline}" if many and named else row
+            return f"{row}: minus {groups[row][0].baseline}" if many and named else row
         return f"{row.run} vs {row.baseline}" if many and not named else row.run
 
     with figure(path, 8.0, 0.9 + 0.27 * len(rows), made_by) as fig:
@@ -247,19 +253,17 @@ def _draw_bands(
     label_ends(ax, ends)
 
 
-def _whiskers(
-    ax: Any, differences: Sequence[Difference], places: Sequence[int], shade: str
-) -> None:
-    """A dot and an interval for each, filled where the interval leaves out zero."""
+def _whiskers(ax: Any, differences: Sequence[Difference], rows: Sequence[int], shade: str) -> None:
+    """Draw a dot and an interval for each; the dot is filled if the interval excludes zero."""
     ax.axvline(0.0, color="#444444", lw=1.0, zorder=1.5)
-    for place, d in zip(places, differences, strict=True):
-        ax.plot([d.low, d.high], [place, place], color=shade, lw=1.6, solid_capstyle="butt")
+    for row, d in zip(rows, differences, strict=True):
+        ax.plot([d.low, d.high], [row, row], color=shade, lw=1.6, solid_capstyle="butt")
         clear = d.low > 0 or d.high < 0
-        ax.plot(d.mean, place, "o", ms=5.5, color=shade, mfc=shade if clear else "white", mew=1.3)
+        ax.plot(d.mean, row, "o", ms=5.5, color=shade, mfc=shade if clear else "white", mew=1.3)
 
 
 def _wanted(results: Results, runs: Sequence[str] | None, baseline: str | None = None) -> list[str]:
-    """Runs to draw, in the order they are named, without the baseline."""
+    """List the runs to draw, in the order they are named, without the baseline."""
     wanted = [run for run in (results.runs if runs is None else runs) if run != baseline]
     for run in wanted:
         results.seeds(run)  # an unknown one is an error
@@ -269,7 +273,7 @@ def _wanted(results: Results, runs: Sequence[str] | None, baseline: str | None =
 
 
 def _title(metric: str) -> str:
-    """What a metric is, in words."""
+    """Describe a metric in words."""
     words = {
         "average": "loss, average over domains",
         "worst": "loss of the worst domain",

@@ -130,8 +130,7 @@ def _differences(rows: Sequence[Difference]) -> str:
 def _with_what(
     rows: Sequence[Difference] | Sequence[Speedup], head: list[str], cells: list[list[str]]
 ) -> tuple[list[str], list[list[str]]]:
-    """Name the baseline in the head, or in a column of its own if there are several; same for
-    metrics."""
+    """Name the baseline, and the metric, in the head, or in a column if there are several."""
     baselines, metrics = [row.baseline for row in rows], [row.metric for row in rows]
     one = len(set(baselines)) == 1
     head = [name.format(baselines[0] if one else "baseline") for name in head]

@@ -1,4 +1,4 @@
-"""What a comparison consists of: runs, seeds, and which run waits for which."""
+"""The plan of a comparison: runs, seeds, and which run waits for which."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from counterpoise.lm.training.inputs import inputs_of
 from counterpoise.lm.training.run_folder import RunFolder
 from counterpoise.lm.training.settings import RunSettings, Settings
 
-# Values in a run's ``set`` that another run of the same seed provides.
+# Prefixes of values in a run's ``set`` that another run of the same seed provides.
 MODEL_OF, WEIGHTS_OF = "model-of:", "average-weights-of:"
 
 
@@ -32,7 +32,7 @@ class PlannedRun:
 
     @property
     def done(self) -> bool:
-        """Whether it has ended; a folder of another run is an error."""
+        """Whether the run has finished; a folder of another run is an error."""
         if self.folder.result is None or not self.ready:
             return False
         settings = self.settings()
@@ -41,7 +41,7 @@ class PlannedRun:
 
     @property
     def needs(self) -> list[str]:
-        """Names of the runs that must have ended before."""
+        """Names of the runs that must finish first."""
         return [n for v in self.run.set.values() if (n := provider(v)) is not None]
 
     @property
@@ -49,7 +49,7 @@ class PlannedRun:
         return all(self._folder_of(name).result is not None for name in self.needs)
 
     def settings(self) -> Settings:
-        """The whole settings, with what other runs provide."""
+        """Return the complete settings, with what other runs provide."""
         changes = {key: self._provided(value) for key, value in self.run.set.items()}
         return self.base.changed({**changes, "train.seed": self.seed, "compare": {}})
 
@@ -68,7 +68,7 @@ class PlannedRun:
 
 
 def provider(value: Any) -> str | None:
-    """The run that a value comes from; None for a plain value.
+    """Name the run that a value comes from; None for a plain value.
 
     >>> provider("model-of:static"), provider("pd-kl"), provider(0.5)
     ('static', None, None)
@@ -82,19 +82,19 @@ def provider(value: Any) -> str | None:
 def plan(
     settings: Settings, only: list[str] | None = None, seeds: list[int] | None = None
 ) -> list[PlannedRun]:
-    """All runs, seed after seed, those first that others wait for; all of them are checked."""
+    """List all runs, seed by seed, providers first, and check each of them."""
     runs = settings.compare.run
     if not runs:
         raise ValueError("the configuration compares nothing; add [[compare.run]] tables")
     names = [run.name for run in runs]
     unknown = [name for name in only or () if name not in names]
     if unknown:
-        raise ValueError(f"there is no run {unknown[0]!r}; there are {names!r}")
+        raise ValueError(f"there is no run {unknown[0]!r}; choose from {names!r}")
     for run in runs:
         for name in (n for v in run.set.values() if (n := provider(v)) is not None):
             if name not in names[: names.index(run.name)]:
                 raise ValueError(
-                    f"the run {run.name!r} needs {name!r}, which must stand before it; there are "
+                    f"the run {run.name!r} needs {name!r}, which must come before it; there are "
                     f"{names[: names.index(run.name)]!r}"
                 )
     wanted = _with_needs(runs, set(only)) if only else set(names)
@@ -106,13 +106,13 @@ def plan(
     ]
     there = {(item.run.name, item.seed) for item in planned}
     if len(there) < len(planned):
-        raise ValueError(f"seeds={seeds!r} names a seed twice")
+        raise ValueError(f"seeds={seeds!r} names a seed twice; remove one")
     for item in planned:
         lacking = [name for name in item.needs if (name, item.seed) not in there]
         if lacking:
             raise ValueError(
                 f"compare.run {item.run.name!r} needs {lacking[0]!r} with the seed {item.seed}, "
-                "which that run is not made with"
+                "which that run lacks; add the seed to it"
             )
         try:
             item.settings()
@@ -122,7 +122,7 @@ def plan(
 
 
 def _with_needs(runs: tuple[RunSettings, ...], names: set[str]) -> set[str]:
-    """Runs by name, and those that they wait for."""
+    """Add the runs that the named ones wait for."""
     for run in reversed(runs):
         if run.name in names:
             names |= {n for v in run.set.values() if (n := provider(v)) is not None}

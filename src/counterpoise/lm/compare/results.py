@@ -1,4 +1,4 @@
-"""The results of a study, rules x seeds, as one long table in small files."""
+"""Results of a study, rules by seeds, as one long table in small files."""
 
 from __future__ import annotations
 
@@ -40,30 +40,30 @@ METRICS = ("average", "worst", "average excess", "worst excess", TASK_AVERAGE)
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """Every evaluation of every run at every seed, a row for each domain, in columns.
+    """Every evaluation of every run and seed, a row for each domain, in columns.
 
     Attributes
     ----------
     run, seed, step, tokens, domain : arrays of shape (rows,)
-        Each evaluation, a run's at a seed and a step, has a row for every domain.
+        Each evaluation has a row for every domain.
     loss : array
-        On the split that is reported.
+        Loss on the reported split.
     driving_loss : array
-        On the split that drives the reweighting.
+        Loss on the split that drives the reweighting.
     weight : array
-        In force after the evaluation.
+        Weight in force after the evaluation.
     share : array
-        Of the training tokens so far.
+        Share of the training tokens so far.
     epochs : array
-        Over the domain, so far.
+        Epochs over the domain so far.
     tasks : Tasks
     finals : Results or None
-        Losses of the finished models on more of the reported split, one evaluation of each run
-        and seed that was measured so; nothing but losses is known in it.
+        Losses of finished models on more of the reported split, one evaluation per measured run and
+        seed; only losses are known.
 
     Notes
     -----
-    What is not known is NaN. Runs, and domains, are in the order in which they first appear.
+    Unknown values are NaN. Runs and domains are in order of first appearance.
     """
 
     run: Array
@@ -84,7 +84,7 @@ class Results:
             object.__setattr__(self, name, column)
         if not len(self.run):
             raise ValueError("results must have at least one row")
-        _ = self._places  # a table with holes is an error now, and not when it is drawn
+        _ = self._rows_of  # refuse an incomplete table now, not when it is drawn
 
     @classmethod
     def from_runs(
@@ -92,16 +92,18 @@ class Results:
         folder: str | os.PathLike[str] | Sequence[FinishedRun],
         closer_look: dict[str, Any] | None = None,
     ) -> Results:
-        """Gather ``<folder>/<run>/seed-<n>/evaluations.jsonl`` (see `compare.run_files`); runs
-        without a ``result.json`` are left out with a warning. Or runs as tuples of name, seed and
-        folder. With the losses of finished models that were measured as `closer_look` says."""
+        """Read finished runs, from a folder or as tuples of name, seed and folder.
+
+        The folder has ``<run>/seed-<n>/evaluations.jsonl``; see `run_files`. Final losses are read
+        if ``closer_look`` describes how they were measured.
+        """
         runs = find_runs(folder) if isinstance(folder, (str, os.PathLike)) else folder
         finals = None if closer_look is None else cls.of_losses(read_finals(runs, closer_look))
         return cls(**read_runs(runs), tasks=Tasks(**read_scores(runs)), finals=finals)
 
     @classmethod
     def of_losses(cls, columns: Mapping[str, Any]) -> Results | None:
-        """Results of which the losses alone are known; None without rows."""
+        """Make results that hold only losses; None without rows."""
         rows = len(columns["run"])
         rest: dict[str, Any] = {
             name: np.full(rows, np.nan) for name in LOSS_KINDS if name not in FINAL_KINDS
@@ -117,11 +119,11 @@ class Results:
         return list(dict.fromkeys(self.domain.tolist()))
 
     def seeds(self, run: str, metric: str = "average") -> list[int]:
-        """Seeds of a run, sorted; of a metric of tasks, those that have scores."""
+        """List the seeds of a run, sorted; for a task metric, those with scores."""
         self._check_run(run)
         if is_task(metric):
             return self.tasks.seeds(run)
-        return sorted(seed for name, seed in self._places if name == run)
+        return sorted(seed for name, seed in self._rows_of if name == run)
 
     def select(
         self,
@@ -131,7 +133,7 @@ class Results:
         tasks: Iterable[str] | None = None,
         metrics: Iterable[str] | None = None,
     ) -> Results:
-        """Some runs, in the order they are named, and some seeds, tasks and metrics of tasks."""
+        """Select runs, in the order they are named, and seeds, tasks and metrics of tasks."""
         names = self.runs if runs is None else list(runs)
         for name in names:
             self._check_run(name)
@@ -158,36 +160,36 @@ class Results:
         return Results(**columns, tasks=self.tasks.rows(task_rows), finals=finals)
 
     def rows(self, which: Array) -> Results | None:
-        """Evaluations that a mask chooses, without scores; None if it chooses none."""
+        """Select evaluations by a mask, without scores; None if it selects none."""
         if not which.any():
             return None
         return Results(**{name: getattr(self, name)[which] for name in LOSS_KINDS})
 
     def with_tasks(self, tasks: Tasks) -> Results:
-        """The same results with these scores."""
+        """Return the same results with these scores."""
         return replace(self, tasks=tasks)
 
     def matrix(self, run: str, seed: int, column: str = "loss") -> tuple[Array, Array]:
-        """Tokens of a run's evaluations, and a column as an array of evaluations x domains."""
+        """Return a run's tokens, and a column as an array of evaluations by domains."""
         self._check_run(run)
-        if (run, seed) not in self._places:
+        if (run, seed) not in self._rows_of:
             raise ValueError(f"run {run!r} has no seed {seed!r}; it has {self.seeds(run)!r}")
-        rows = self._places[run, seed]
+        rows = self._rows_of[run, seed]
         return self.tokens[rows[:, 0]], getattr(self, column)[rows]
 
     def curve(
         self, run: str, seed: int, metric: str, reference: Reference | None = None
     ) -> tuple[Array, Array]:
-        """Tokens and values of a metric.
+        """Return tokens and values of a metric.
 
         Parameters
         ----------
         metric : str
-            ``"average"`` (over domains, each counting the same), ``"worst"`` (the largest loss of
-            a domain), ``"average excess"``, ``"worst excess"`` (above the reference losses),
-            ``"task average"``, ``"task <name>"``, or else a domain's name.
+            ``"average"`` (over domains, equally weighted), ``"worst"`` (largest loss of a domain),
+            ``"average excess"``, ``"worst excess"`` (above the reference losses), ``"task
+            average"``, ``"task <name>"``, or the name of a domain.
         reference : mapping from domains to losses
-            Needed by the excesses alone.
+            Needed only for excesses.
         """
         self._check_run(run)
         if is_task(metric):
@@ -209,22 +211,22 @@ class Results:
         )
 
     @cached_property
-    def _places(self) -> dict[tuple[str, int], Array]:
-        """Rows of each run and seed, as arrays of evaluations x domains."""
+    def _rows_of(self) -> dict[tuple[str, int], Array]:
+        """Rows of each run and seed, as arrays of evaluations by domains."""
         order = {name: i for i, name in enumerate(self.domains)}
         codes = np.array([order[name] for name in self.domain.tolist()])
-        places = {}
+        found = {}
         for run in self.runs:
             mine = self.run == run
             for seed in np.unique(self.seed[mine]).tolist():
                 rows = np.flatnonzero(mine & (self.seed == seed))
                 rows = rows[np.lexsort((codes[rows], self.step[rows]))]
                 self._check_whole(rows)
-                places[run, seed] = rows.reshape(-1, len(order))
-        return places
+                found[run, seed] = rows.reshape(-1, len(order))
+        return found
 
     def _check_whole(self, rows: Array) -> None:
-        """Rows of a run and a seed, in the order of steps and domains."""
+        """Check that the sorted rows of a run and seed are complete."""
         steps = np.unique(self.step[rows])
         where = f"run {str(self.run[rows[0]])!r}, seed {self.seed[rows[0]]}"
         if self.domain[rows].tolist() != self.domains * len(steps):
@@ -248,30 +250,29 @@ class Results:
 
 
 def write_results(folder: str | os.PathLike[str], results: Results) -> None:
-    """Write ``losses.csv``, ``finals.csv`` and ``tasks.csv``; the same results give the same
-    bytes."""
-    place = Path(folder)
+    """Write losses, final losses and task scores as CSV, always the same bytes."""
+    path = Path(folder)
     texts = {
         LOSSES: csv_text(LOSS_KINDS, vars(results)),
         TASKS: csv_text(TASK_KINDS, vars(results.tasks)),
     }
     if results.finals is not None:
         texts[FINALS] = csv_text(FINAL_KINDS, vars(results.finals))
-    place.mkdir(parents=True, exist_ok=True)
+    path.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
-        write_text(place / name, text)
+        write_text(path / name, text)
     if results.finals is None:
-        (place / FINALS).unlink(missing_ok=True)
+        (path / FINALS).unlink(missing_ok=True)
 
 
 def read_results(folder: str | os.PathLike[str]) -> Results:
-    """What `write_results` wrote; numbers have six significant digits."""
-    place = Path(folder)
-    losses = read_csv(place / LOSSES, LOSS_KINDS)
-    tasks = read_csv(place / TASKS, TASK_KINDS) if (place / TASKS).exists() else {}
-    finals = read_csv(place / FINALS, FINAL_KINDS) if (place / FINALS).exists() else None
+    """Read what `write_results` wrote; numbers have six significant digits."""
+    path = Path(folder)
+    losses = read_csv(path / LOSSES, LOSS_KINDS)
+    tasks = read_csv(path / TASKS, TASK_KINDS) if (path / TASKS).exists() else {}
+    finals = read_csv(path / FINALS, FINAL_KINDS) if (path / FINALS).exists() else None
     try:
         closer = None if finals is None else Results.of_losses(finals)
         return Results(**losses, tasks=Tasks(**tasks), finals=closer)
     except ValueError as error:
-        raise ValueError(f"{str(place / LOSSES)!r}: {error}") from None
+        raise ValueError(f"{str(path / LOSSES)!r}: {error}") from None

@@ -18,15 +18,17 @@ TASK, TASK_AVERAGE = "task ", "task average"
 
 
 def is_task(metric: str) -> bool:
-    """Whether a metric is of tasks, where higher is better; of losses, lower is."""
+    """Whether a metric is of tasks, where higher is better; for losses, lower is."""
     return metric.startswith(TASK)
 
 
 @dataclass(frozen=True, eq=False)
 class Tasks:
-    """Scores on tasks, a row for each run, seed, number of tokens, task and metric; of the task,
-    such as accuracy. What is not known of their standard errors is NaN; ``n`` documents were
-    scored, from ``source``, "hub" or "local"."""
+    """Scores on tasks, a row for each run, seed, number of tokens, task and metric.
+
+    ``metric`` is the task's, such as accuracy. Unknown standard errors are NaN. ``n`` documents
+    were scored, from ``source``, "hub" or "local".
+    """
 
     run: Array = field(default_factory=lambda: np.empty(0, str))
     seed: Array = field(default_factory=lambda: np.empty(0, int))
@@ -47,15 +49,17 @@ class Tasks:
         return len(self.run)
 
     def rows(self, which: Array) -> Tasks:
-        """Those that a mask or a list of numbers chooses."""
+        """Select rows by a mask or by numbers."""
         return Tasks(**{name: getattr(self, name)[which] for name in TASK_KINDS})
 
     def seeds(self, run: str) -> list[int]:
         return sorted(set(self.seed[self.run == run].tolist()))
 
     def curve(self, run: str, seed: int, metric: str) -> tuple[Array, Array]:
-        """Tokens and scores, for ``"task average"`` or ``"task <name>"``; for each number of
-        tokens the same tasks are needed, each by one metric."""
+        """Return tokens and scores of ``"task average"`` or ``"task <name>"``.
+
+        Every number of tokens needs the same tasks, each with one metric.
+        """
         names = list(dict.fromkeys(self.task.tolist()))
         scores = self.rows((self.run == run) & (self.seed == seed))
         if metric != TASK_AVERAGE:

@@ -1,8 +1,7 @@
-"""What a study says: paired differences, spreads over seeds, and tokens to equal quality.
+"""Paired differences, spreads over seeds, and tokens to equal quality.
 
-All runs at a seed start from one model and read the same streams, so that what a seed does to one
-run it does to the others too: differences are taken seed by seed, and their mean has an interval by
-Student's t.
+All runs of a seed start from one model and read the same streams, so a seed affects them alike.
+Differences are therefore taken seed by seed, and their mean has an interval by Student's t.
 """
 
 from __future__ import annotations
@@ -39,17 +38,17 @@ class Difference:
     ----------
     run, baseline, metric : str
     mean, low, high : float
-        The mean difference and its 95 % interval; NaN for what too few seeds leave open.
+        The mean difference and its 95 % interval; NaN if there are too few seeds.
     n : int
-        Seeds.
+        Number of seeds.
     below : int
-        Seeds at which the run is below the baseline.
+        Number of seeds at which the run is below the baseline.
     sd : float
         Standard deviation of the differences.
     unpaired_error : float
-        What the standard error would be if the seeds of both were unrelated; compare `error`.
+        Standard error if the seeds of both were unrelated; compare `error`.
     p, p_holm : float
-        Of the paired t test, and adjusted by Holm for the number of runs that are compared.
+        p-value of the paired t test, and adjusted by Holm for the number of runs compared.
     """
 
     run: str
@@ -91,15 +90,14 @@ class Speedup:
     ----------
     run, baseline, metric : str
     ratio, low, high : float
-        Mean over seeds of the logarithm, and its 95 % interval, as ratios. Above 1 the run is
-        faster.
+        Geometric mean over seeds and its 95 % interval. Above 1, the run is faster.
     n : int
-        Seeds.
+        Number of seeds.
     at_most, at_least : int
-        Seeds of which only a bound is known, since the first evaluation is already good enough;
-        they count with their bounds.
+        Number of seeds with only a bound, because the first evaluation is already good enough; they
+        count with their bounds.
     ratios : tuple of float
-        Of each seed.
+        Ratio of each seed.
     """
 
     run: str
@@ -127,20 +125,19 @@ def paired_differences(
     runs: Sequence[str] | None = None,
     reference: Reference | None = None,
 ) -> list[Difference]:
-    """Each run minus the baseline, seed by seed.
+    """Compare each run with the baseline, seed by seed.
 
     Parameters
     ----------
     results : Results
     baseline : str
-        A run. With another baseline the same function gives the effect of what tells two runs
-        apart.
+        A run. Choose another baseline to isolate the effect of what differs between two runs.
     metric, reference
         See :meth:`Results.curve`.
     at : "end" or float
-        The last evaluations, or a number of tokens, between evaluations on the straight line.
+        The last evaluations, or a number of tokens, interpolated between evaluations.
     runs : sequence of str, optional
-        Those to compare; by default all others. Holm's adjustment is for these.
+        Runs to compare; all others by default. Holm's adjustment counts these.
     """
     _check_at(at)
     found = []
@@ -159,8 +156,10 @@ def paired_differences(
 
 
 def final_spreads(results: Results, column: str = "loss") -> list[Spread]:
-    """Mean and spread over seeds, at the end, for each run and domain; of a column of the results:
-    ``"loss"``, ``"weight"``, ``"share"``, ``"epochs"``, ``"driving_loss"``."""
+    """Summarise a column over seeds at the end, for each run and domain.
+
+    ``column`` is ``"loss"``, ``"weight"``, ``"share"``, ``"epochs"`` or ``"driving_loss"``.
+    """
     if LOSS_KINDS.get(column) is not float:
         known = [name for name, kind in LOSS_KINDS.items() if kind is float]
         raise ValueError(f"column {column!r} is not known; use one of {known!r}")
@@ -181,16 +180,16 @@ def tokens_to_target(
     runs: Sequence[str] | None = None,
     reference: Reference | None = None,
 ) -> list[Speedup]:
-    """How many times fewer tokens a run needs than the baseline, for equal quality.
+    """Compute how many times fewer tokens each run needs than the baseline, for equal quality.
 
-    Where a run ends at least as well as the baseline, the quality is the baseline's last; else it
-    is the run's last, and the ratio is below 1. When a curve reaches it is read from the best so
-    far, on straight lines between evaluations.
+    If a run ends at least as well as the baseline, the quality is the baseline's last value;
+    otherwise it is the run's last value, and the ratio is below 1. A curve reaches a value when its
+    best so far does, on straight lines between evaluations.
 
     Notes
     -----
-    A learning rate that decays makes the last tokens count for more than the same number before:
-    ratios are then nearer to 1 than those of runs that were planned to be shorter.
+    With a decaying learning rate, the last tokens count for more than earlier ones, so ratios are
+    closer to 1 than those of runs that were planned to be shorter.
     """
     sign = -1.0 if is_task(metric) else 1.0
     found = []
@@ -216,7 +215,7 @@ def tokens_to_target(
 
 
 def common_seeds(results: Results, run: str, baseline: str, metric: str) -> list[int]:
-    """Seeds at which both runs have values of a metric."""
+    """List the seeds at which both runs have values of a metric."""
     theirs = set(results.seeds(baseline, metric))
     return [seed for seed in results.seeds(run, metric) if seed in theirs]
 
@@ -248,7 +247,7 @@ def _check_at(at: str | float) -> None:
 
 
 def _warn_of_ends(run: str, baseline: str, ends: Array) -> None:
-    """A run that was trained longer is not better for its rule."""
+    """Warn if one run was trained longer than the other."""
     off = ends.max(axis=1) > 1.01 * ends.min(axis=1)
     if off.any():
         mine, theirs = ends[int(np.argmax(off))].tolist()

@@ -1,1 +1,4 @@
-"""Samples of many domains, drawn by weights that may change at any time."""
+"""Samples of several domains, drawn by weights that may change at any time.
+
+Stands on `corpus`.
+"""

@@ -12,7 +12,7 @@ BOARD = 256  # changes of weights that workers may not have seen yet
 
 
 class Board:
-    """Where changes of weights are put up for all workers: shared memory, written by one."""
+    """Changes of weights in shared memory: one process writes, its workers read."""
 
     def __init__(self, n_domains: int) -> None:
         self.n_domains = n_domains
@@ -21,7 +21,7 @@ class Board:
         self._count = torch.zeros(1, dtype=torch.int64).share_memory_()
 
     def __deepcopy__(self, memo: Any) -> Board:
-        """A board of its own: copied memory would be shared with nobody."""
+        """Make a new board: copied memory would be shared with nobody."""
         return Board(self.n_domains)
 
     @property
@@ -32,10 +32,10 @@ class Board:
         slot = self.count % BOARD
         self._at[slot] = change.at
         self._weights[slot] = torch.tensor(change.weights, dtype=torch.float64)
-        self._count[0] += 1  # last: who sees the count sees the entry
+        self._count[0] += 1  # last, so that whoever sees the count sees the entry
 
     def since(self, seen: int) -> list[Change]:
-        """Changes put up after the first ``seen`` ones."""
+        """List the changes posted after the first ``seen`` ones."""
         count = self.count
         if count - seen > BOARD:
             raise RuntimeError(

@@ -1,4 +1,4 @@
-"""`MixtureDataset`: samples of many domains, drawn by weights that may change at any time."""
+"""`MixtureDataset`: samples of several domains, drawn by weights that may change at any time."""
 
 from __future__ import annotations
 
@@ -24,45 +24,48 @@ Array = np.ndarray
 Sample = dict[str, torch.Tensor]
 
 STATE_VERSION = 1
-RECENT = 64  # batches handed out of which the position is remembered
+RECENT = 64  # handed-out batches whose positions are remembered
 
 
 class MixtureDataset(IterableDataset[Sample]):
     """Samples of several domains, in shares that follow the weights.
 
-    One stream of numbered samples is shared out among ranks and workers: each follows all draws
-    and reads its own. So the order of samples depends on the seed and on which weights held
-    from which sample on, and on nothing else; no sample comes twice in an epoch of its domain.
+    Ranks and workers share one stream of numbered samples. Each follows all draws and reads only
+    its own samples. The order therefore depends only on the seed and on the weights in force at
+    each sample, and no sample repeats within an epoch of its domain.
 
-    Use it through `loader`, which counts what was consumed; changed weights then reach all
-    workers, and its state can be resumed with other numbers of ranks and workers.
+    Use it through `loader`, which counts what was consumed. Changed weights then reach all workers,
+    and a saved state can be resumed with other numbers of ranks and workers.
 
     Parameters
     ----------
     corpus : Corpus, path, or mapping of names to Tokens
     length : int
-        Tokens in a sample.
+        Tokens per sample.
     weights : sequence or mapping, optional
-        First weights of the domains; in proportion to their tokens when None. Zero is allowed.
+        First weights of the domains, zero allowed; proportional to their tokens if None.
     split : str, default "train"
     domains : sequence of str, optional
-        Of the corpus; all when None.
+        Domains of the corpus to use; all if None.
     packed : bool, default True
         See `Samples`.
     proportions : {"tokens", "samples"}, default "tokens"
-        What the weights are shares of. They differ when samples are documents of unlike lengths.
+        What the weights are shares of. The two differ if samples are documents of different
+        lengths.
     exhaustion : {"repeat", "drop", "stop"}, default "repeat"
-        When a domain has been read: it starts anew in another order; the others go on without it;
-        or the stream ends. An end is the same for all ranks: what does not fill a batch of all of
-        them is left out.
+        What happens when a domain has been read: it starts again in another order, the others
+        continue without it, or the stream ends. All ranks end together; an incomplete last batch
+        is dropped.
     seed : int, default 0
     batch_size : int, default 1
-        Samples of a batch on one rank. Ranks and workers take turns by batches, so whoever loads
-        them must use the same size; `loader` sees to it.
+        Samples per batch on one rank. Ranks and workers take turns by batches, so the loader must
+        use the same size; `loader` takes care of it.
     rank, world_size : int, optional
-        Which share of every batch is read here; by default those of torch.distributed.
+        Which share of every batch is read here; those of torch.distributed if None.
 
-    Every sample has, beside what `Samples` gives, its ``domain`` (position in ``domains``).
+    Notes
+    -----
+    Every sample has the entries of `Samples` and its ``domain``, a position in ``domains``.
     """
 
     def __init__(
@@ -111,34 +114,36 @@ class MixtureDataset(IterableDataset[Sample]):
             self.mean_tokens if proportions == "tokens" and not packed else None,
             exhaustion,
         )
-        self._within = 0  # samples given out of the batch that starts where the draws stand
-        self._placed = False  # whether the batches of workers before this one have been passed
-        self._lag = 0  # batches that a loader may have had drawn ahead of what was consumed,
+        self._within = 0  # samples already yielded of the current batch
+        self._placed = False  # whether the batches of earlier workers were skipped
+        self._lag = 0  # batches that a loader may draw ahead of what was consumed,
         self._ahead = False  # once it runs
-        self._loads = 0  # loaders that were made; the last one counts
-        self._iteration = 0  # of a loader; a later one, or a state that is loaded, ends the others
-        self._entered = True  # whether this object may be iterated; a loader's reader only by it
+        self.loaders = 0  # loaders made so far; only the last one may be used
+        self.iteration = 0  # of a loader; a later one, or loading a state, ends the others
+        self.readable = True  # whether this object may be iterated; a reader only by its loader
         self._board = Board(len(self.domains))
         self._seen = 0
         self._recent: deque[Draws] = deque(maxlen=RECENT)
-        self.handed = 0
+        self.handed = 0  # batches that loaders handed out
         self.count_untrained: Callable[[], int] | None = None
 
     def untrained(self) -> int:
-        """Batches that a loader handed out and that were not trained on, by ``count_untrained`` of
-        a framework that fetches ahead. They are neither in the report nor in the state, and come
-        again in the next iteration. ``handed`` counts the batches handed out."""
+        """Count the batches that were handed out but not trained on.
+
+        A framework that fetches ahead sets ``count_untrained``. Such batches are neither reported
+        nor part of the state, and they come again in the next iteration.
+        """
         return 0 if self.count_untrained is None else self.count_untrained()
 
     def _trained(self) -> Draws:
-        """Where training stands."""
+        """Return the position that training has reached."""
         ahead = self.untrained()
         if ahead == 0:
             return self._draws
         if not 0 < ahead <= len(self._recent):
             raise RuntimeError(
-                f"{ahead} batches are said to be untrained, of {len(self._recent)} that are "
-                "remembered; the framework's loop does not train on this mixture's loader"
+                f"{ahead} batches are reported as untrained, but only the last "
+                f"{len(self._recent)} are remembered; train on this mixture's own loader"
             )
         return self._recent[-ahead]
 
@@ -149,7 +154,7 @@ class MixtureDataset(IterableDataset[Sample]):
 
     @property
     def whole_batch(self) -> int:
-        """Samples of a batch on all ranks."""
+        """Samples of one batch, on all ranks together."""
         return self.batch_size * self.world_size
 
     @property
@@ -159,11 +164,11 @@ class MixtureDataset(IterableDataset[Sample]):
         return self._draws.weights
 
     def set_weights(self, weights: Any, *, at: int | None = None) -> int:
-        """Let weights hold from sample ``at`` of the whole stream on; returns ``at``.
+        """Let weights hold from sample ``at`` of the whole stream; return ``at``.
 
-        By default that is the first sample that nobody can have drawn yet: the next batch, or
-        with a loader that runs, ``loader.lag`` batches later. On several ranks all must set the
-        same weights at the same time.
+        By default that is the first sample that cannot have been drawn yet: the next batch or,
+        while a loader runs, ``loader.lag`` batches later. All ranks must set the same weights at
+        the same time.
         """
         found = check_weights(weights, self.domains, zeros=True)
         self._sync()
@@ -171,8 +176,8 @@ class MixtureDataset(IterableDataset[Sample]):
         at = first if at is None else check_whole("at", at)
         if at < first:
             raise ValueError(
-                f"at={at!r} is too early: samples up to {first} may have been drawn; leave it out "
-                "to have the first one that was not"
+                f"at={at!r} is too early: samples before {first} may have been drawn already; "
+                "leave it out to use the first possible one"
             )
         change = Change(at, found)
         self._change(change)
@@ -184,76 +189,84 @@ class MixtureDataset(IterableDataset[Sample]):
         return change.at
 
     def loader(self, batch_size: int | None = None, **options: Any) -> MixtureLoader:
-        """A `MixtureLoader` of this dataset; see there for the options."""
+        """Make a `MixtureLoader` of this dataset; it documents the options."""
         return MixtureLoader(self, batch_size, **options)
 
-    def _be_loaded(self, batch_size: int | None, lag: int) -> MixtureDataset:
-        """From now on this object stands where a loader's consumer does; returned is the one whose
-        samples the loader's workers read."""
+    def attach_loader(self, batch_size: int | None, lag: int) -> MixtureDataset:
+        """Follow a new loader's consumer; return the copy that the loader's workers read."""
         self._finish_batch()
         if batch_size is not None:
             self.batch_size = check_whole("batch_size", batch_size, 1)
         self._lag = lag
-        self._loads += 1
+        self.loaders += 1
         reader = copy.copy(self)
-        reader._entered = False
+        reader.readable = False
         return reader
 
-    def _begin(self, reader: MixtureDataset) -> int:
-        """A loader's iteration: its reader starts here and runs ahead. Returns its number."""
+    def begin_iteration(self, reader: MixtureDataset) -> int:
+        """Start an iteration of a loader, whose reader runs ahead; return its number."""
         self._find_rank()
         self._finish_batch()
         self._ahead = True
-        self._iteration += 1
-        self._board, self._seen = Board(len(self.domains)), 0  # of this process and its workers
+        self.iteration += 1
+        self._board, self._seen = (
+            Board(len(self.domains)),
+            0,
+        )  # shared with this iteration's workers
         reader.rank, reader.world_size = self.rank, self.world_size
         reader._draws, reader._within, reader._placed = self._draws.copy(), 0, False
-        reader._board, reader._seen, reader._entered = self._board, 0, True
-        return self._iteration
+        reader._board, reader._seen, reader.readable = self._board, 0, True
+        return self.iteration
 
-    def _pass_batch(self) -> None:
-        """A batch was handed out by a loader."""
+    def count_batch(self) -> None:
+        """Note that a loader handed out a batch."""
         self._recent.append(self._draws.copy())
         self._draws.take(self.whole_batch)
         self.handed += 1
 
-    def _go_back(self) -> None:
-        """To where training stands: batches that it did not use come again."""
+    def rewind_untrained(self) -> None:
+        """Return to where training stands, so that unused batches come again."""
         if ahead := self.untrained():
             self.load_state_dict(self.state_dict())
             self.handed -= ahead
 
     def _finish_batch(self) -> None:
-        """Leave a batch that was read to its end; one that was not would lose samples."""
+        """Leave a batch that was read completely; refuse to lose samples of any other."""
         if self._placed or 0 < self._within < self.batch_size:
             raise RuntimeError(
-                "the mixture stands in the middle of a batch, or is one worker's part of it; load "
-                "a state that a MixtureLoader gave"
+                "the mixture is in the middle of a batch, or is the copy of one worker; load a "
+                "state that a MixtureLoader returned"
             )
         if self._within:
             self._draws.take(self.whole_batch)
             self._within = 0
 
     def _find_rank(self) -> None:
-        """Frameworks may set up torch.distributed after the mixture was made."""
+        """Find the rank late, since frameworks may set up torch.distributed late."""
         given, size = self._ranks
         if (given is None) != (size is None):
-            raise ValueError(f"give both rank and world_size, or none; got {given!r}, {size!r}")
+            raise ValueError(
+                f"give both rank and world_size, or neither; got {given!r} and {size!r}"
+            )
         if given is None or size is None:
             self.rank, self.world_size = rank_of(), world_size()
         elif 0 <= given < size:
             self.rank, self.world_size = given, size
         else:
-            raise ValueError(f"rank must be in 0 to world_size - 1; got {given!r} of {size!r}")
+            raise ValueError(
+                f"rank must be between 0 and world_size - 1; got {given!r} of {size!r}"
+            )
 
     def __iter__(self) -> Iterator[Sample]:
-        """This rank's (and this worker's) samples from where the stream stands, without end unless
-        the exhaustion policy has one."""
-        if not self._entered:
+        """Yield the samples of this rank and worker from the current position on.
+
+        There is no end unless the exhaustion policy sets one.
+        """
+        if not self.readable:
             raise RuntimeError(
-                "a MixtureLoader's samples were asked for around it, so that it cannot count them; "
-                "use the loader itself, not one that was made from it (Accelerator.prepare). Or "
-                "prepare DataLoader(mixture, batch_size=mixture.batch_size), without set_weights"
+                "samples of a MixtureLoader were read past it, so it cannot count them; iterate "
+                "the loader itself, not one made from it (Accelerator.prepare). Or prepare "
+                "DataLoader(mixture, batch_size=mixture.batch_size), without set_weights"
             )
         return self._stream()
 
@@ -274,13 +287,13 @@ class MixtureDataset(IterableDataset[Sample]):
                 i = first + self._within
                 self._within += 1
                 yield self.read(int(domains[i]), int(ordinals[i]))
-            self._sync()  # now that the next batch is asked for
+            self._sync()  # the next batch is being asked for
             ahead.changes = self._draws.changes
             self._draws, self._within = ahead, 0
             self._draws.take((workers - 1) * self.whole_batch)
 
     def read(self, domain: int, ordinal: int) -> Sample:
-        """Draw number ``ordinal`` of a domain."""
+        """Read the sample that a domain's draw number ``ordinal`` is."""
         sample = self.samples[domain][self._draws.sample(domain, ordinal)]
         sample["domain"] = torch.tensor(domain)
         return sample
@@ -291,11 +304,12 @@ class MixtureDataset(IterableDataset[Sample]):
         return type(self).read is not MixtureDataset.read
 
     def report(self) -> dict[str, dict[str, float]]:
-        """What each domain has given so far, on all ranks.
+        """Report what each domain has contributed so far, on all ranks.
 
-        ``samples``, ``tokens`` (of documents by themselves: by their mean length), ``epochs``,
-        ``weight`` in force, realised ``share`` and the ``target`` share that the weights asked for
-        over the whole stream, in tokens or samples as ``proportions`` says.
+        Each domain has ``samples``, ``tokens`` (estimated from the mean length of documents if
+        these are not packed), ``epochs``, the current ``weight``, the realised ``share`` and the
+        ``target`` share that the weights asked for. Shares are of tokens or samples, as
+        ``proportions`` says.
         """
         draws = self._trained()
         unit = self.mean_tokens if self.proportions == "tokens" else np.ones(len(self.domains))
@@ -314,8 +328,9 @@ class MixtureDataset(IterableDataset[Sample]):
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the stream stands: a few numbers per domain, and per change of weights that lies
-        ahead, whatever has been read; the same on all ranks.
+        """Return the position of the stream, the same on all ranks.
+
+        It is a few numbers per domain and per pending change of weights, however much was read.
         """
         self._sync()
         draws = self._trained()
@@ -324,21 +339,21 @@ class MixtureDataset(IterableDataset[Sample]):
         return self._describe(draws)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state_dict` of the same domains, length and seed.
+        """Resume from the state of a mixture with the same domains, length and seed.
 
-        The next sample is the one that would have come. With a loader's state, numbers of ranks,
-        workers and samples in a batch may differ: the stream of samples and the weights that hold
-        are kept, and from here on it is cut into the new batches.
+        The next sample is the one that would have come. A loader's state may be resumed with other
+        numbers of ranks and workers and another batch size: samples and weights stay the same, and
+        the stream is cut into the new batches from here on.
         """
         draws, within = self._restored(state), int(state["within"])
         self._draws, self._within, self._placed = draws, within, bool(state["placed"])
         self._recent.clear()
         self._ahead = False
-        self._iteration += 1
+        self.iteration += 1
         self._seen = self._board.count
 
     def _describe(self, draws: Draws, within: int = 0, placed: bool = False) -> dict[str, Any]:
-        """A position in this mixture's stream as plain numbers and strings."""
+        """Describe a position of the stream as plain numbers and strings."""
         return {
             "version": STATE_VERSION,
             **self._identity(),
@@ -351,15 +366,15 @@ class MixtureDataset(IterableDataset[Sample]):
         }
 
     def _restored(self, state: Mapping[str, Any]) -> Draws:
-        """The position that a state describes."""
+        """Restore the position that a state describes."""
         version = state.get("version")
         if version != STATE_VERSION:
             raise ValueError(f"state has version {version!r}; this release reads {STATE_VERSION}")
         for what, value in self._identity().items():
             if state[what] != value:
                 raise ValueError(
-                    f"state is of a mixture with {what}={state[what]!r}, this one has {value!r}: "
-                    "its samples would not be those that are left"
+                    f"state belongs to a mixture with {what}={state[what]!r}, but this one has "
+                    f"{value!r}; its remaining samples would be others"
                 )
         draws = self._draws.copy()
         draws.number = int(state["number"])
@@ -369,7 +384,7 @@ class MixtureDataset(IterableDataset[Sample]):
         return draws
 
     def _identity(self) -> dict[str, Any]:
-        """What must not differ between saving and loading."""
+        """Return what must not differ between saving and loading."""
         return {
             "domains": list(self.domains),
             "sizes": self._draws.sizes.tolist(),
@@ -381,13 +396,13 @@ class MixtureDataset(IterableDataset[Sample]):
     def _change(self, change: Change) -> None:
         if change.at < self.number:
             raise RuntimeError(
-                f"weights for sample {change.at} and later came when {self.number} samples had "
-                "been drawn; let MixtureDataset.loader() choose when they hold, or raise its lag"
+                f"weights for sample {change.at} arrived after {self.number} samples were drawn; "
+                "let MixtureDataset.loader() choose when they hold, or raise its lag"
             )
         self._draws.change(*change)
 
     def _sync(self) -> None:
-        """See changes of weights that were put up by the main process."""
+        """Apply changes of weights that the main process posted."""
         for change in self._board.since(self._seen):
             self._change(change)
             self._seen += 1

@@ -1,12 +1,12 @@
-"""Which domain, and which of its samples, comes next: a pure function of seed and weights.
+"""Decide which domain, and which of its samples, comes next, from seed and weights alone.
 
 Samples of a mixture are numbered 0, 1, 2, ... over all ranks and workers. Sample ``n`` has a
-number ``u_n`` in [0, 1) that depends on the seed alone; its domain is where ``u_n`` falls among
-the weights that hold at ``n``. Within a domain, samples come in an order that depends on the seed,
-the domain's name and its epoch. So K counters are all there is to remember, anyone can follow the
-whole stream without reading a token, and a change of weights neither repeats nor loses a sample.
+number ``u_n`` in [0, 1) that depends only on the seed; its domain is where ``u_n`` falls among the
+weights in force at ``n``. Within a domain, samples come in an order that depends on the seed, the
+domain's name and its epoch. K counters are therefore all there is to remember: anyone can follow
+the whole stream without reading a token, and changed weights neither repeat nor lose a sample.
 
-Numbers ``u_n`` are spread evenly over every `BLOCK` of samples, in random order, so realised
+The numbers ``u_n`` of every `BLOCK` of samples are spread evenly, in random order, so realised
 shares stay closer to the weights than independent draws would.
 """
 
@@ -32,13 +32,13 @@ EXHAUSTION = ("repeat", "drop", "stop")
 
 
 def key_of(*parts: object) -> int:
-    """64 bits that depend on all parts."""
+    """Hash all parts to 64 bits."""
     text = "\x1f".join(map(str, parts)).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
 
 def mix(x: int) -> int:
-    """64 well mixed bits of 64 (splitmix64)."""
+    """Mix 64 bits (splitmix64)."""
     x = (x + 0x9E3779B97F4A7C15) & MASK
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
@@ -46,7 +46,7 @@ def mix(x: int) -> int:
 
 
 def mix_many(x: Array) -> Array:
-    """`mix` of every entry of a uint64 array."""
+    """Apply `mix` to every entry of a uint64 array."""
     x = x + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -54,10 +54,11 @@ def mix_many(x: Array) -> Array:
 
 
 def permuted(position: int, size: int, key: int) -> int:
-    """Where ``position`` goes in a random order of ``range(size)``; long orders are not stored.
+    """Return where ``position`` goes in a random order of ``range(size)``.
 
-    A Feistel network over a rectangle that just covers the range; what falls outside of the
-    range is sent on until it is inside. Short orders, in which its steps would show, are sorted.
+    Long orders are not stored: a Feistel network over a rectangle that just covers the range maps
+    positions, and whatever falls outside the range is mapped again. Short orders, in which its
+    steps would show, are sorted.
 
     >>> sorted(permuted(i, 10, key=7) for i in range(10))
     [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
@@ -83,7 +84,7 @@ def _short_order(size: int, key: int) -> Array:
 
 
 def even_uniforms(key: int, block: int) -> Array:
-    """Numbers in [0, 1) of one block of samples: one in each ``BLOCK``-th part, in random order."""
+    """Return one number in each ``BLOCK``-th part of [0, 1), in random order."""
     numbers = np.arange(block * BLOCK, (block + 1) * BLOCK, dtype=np.uint64)
     bits = mix_many(numbers ^ np.uint64(key))
     order = np.argsort(bits, kind="stable")
@@ -99,7 +100,7 @@ class Change(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """Domains of consecutive samples, and how many of its own each domain had drawn before."""
+    """Domains of consecutive samples, and how many samples each domain had drawn before."""
 
     domains: Array
     ordinals: Array
@@ -107,7 +108,7 @@ class Drawn(NamedTuple):
 
 @dataclass
 class Draws:
-    """The stream of draws, at some sample.
+    """The stream of draws at some sample.
 
     Parameters
     ----------
@@ -116,19 +117,19 @@ class Draws:
         Samples in an epoch of each domain.
     seed : int
     changes : list of Change
-        The first is the weights in force; more may lie ahead.
+        The first holds the current weights; others may lie ahead.
     per_sample : array, optional
-        Mean tokens per sample; then weights are shares of tokens instead of samples.
+        Mean tokens per sample; weights are then shares of tokens instead of samples.
     exhaustion : {"repeat", "drop", "stop"}
-        What happens when a domain's samples are used up: a new epoch, the other domains go on
-        without it, or the stream ends.
+        What happens when a domain runs out: a new epoch, the others continue without it, or the
+        stream ends.
 
     Attributes
     ----------
     number : int
         Samples drawn so far.
     cursors, expected : arrays
-        Of each domain: samples drawn, and those that the weights asked for.
+        For each domain, samples drawn and samples that the weights asked for.
     """
 
     names: Sequence[str]
@@ -149,7 +150,7 @@ class Draws:
         self._block: tuple[int, Array] = (-1, np.zeros(0))
 
     def copy(self) -> Draws:
-        """A twin that moves on its own."""
+        """Make a copy that moves independently."""
         twin = copy.copy(self)
         twin.changes = list(self.changes)
         twin.cursors, twin.expected = self.cursors.copy(), self.expected.copy()
@@ -161,13 +162,13 @@ class Draws:
         return self.pending()[0].weights
 
     def pending(self) -> list[Change]:
-        """The change in force, and those that lie ahead."""
+        """List the change in force and those ahead."""
         current = bisect_right(self.changes, self.number, key=lambda c: c.at) - 1
         del self.changes[: max(current, 0)]
         return self.changes
 
     def change(self, at: int, weights: Array) -> None:
-        """Let ``weights`` hold from sample ``at`` on, in place of all later changes."""
+        """Let ``weights`` hold from sample ``at`` on; later changes are dropped."""
         self.changes = [c for c in self.changes if c.at < at] + [Change(at, weights)]
 
     def take(self, count: int) -> Drawn:
@@ -188,20 +189,20 @@ class Draws:
         return Drawn(np.concatenate(domains), np.concatenate(ordinals))
 
     def sample(self, domain: int, ordinal: int) -> int:
-        """Which of the domain's samples its draw number ``ordinal`` is."""
+        """Return which of a domain's samples its draw number ``ordinal`` is."""
         size = int(self.sizes[domain])
         epoch, position = divmod(ordinal, size)
         return permuted(position, size, key_of(self.seed, self.names[domain], epoch))
 
     def _uniforms(self) -> Array:
-        """Numbers of the samples from the next one to the end of its block."""
+        """Return the numbers of samples from the next one to the end of its block."""
         block, offset = divmod(self.number, BLOCK)
         if self._block[0] != block:
             self._block = (block, even_uniforms(self._key, block))
         return self._block[1][offset:]
 
     def _take_alike(self, most: int) -> Array:
-        """Domains of the next samples for which weights, block and open domains are the same."""
+        """Draw domains while weights, block and available domains stay the same."""
         weights = self.weights
         if len(self.changes) > 1:
             most = min(most, self.changes[1].at - self.number)
@@ -220,7 +221,7 @@ class Draws:
         return drawn
 
     def _until_exhausted(self, drawn: Array, open_: Array) -> Array:
-        """As many draws as there are samples for."""
+        """Keep as many draws as there are samples for."""
         counts = np.bincount(drawn, minlength=len(open_))
         beyond = [
             np.flatnonzero(drawn == domain)[open_[domain]]
@@ -229,7 +230,7 @@ class Draws:
         return drawn[: min(beyond)] if beyond else drawn
 
     def _count(self, drawn: Array) -> Array:
-        """Ordinals of the draws; counters move on."""
+        """Number the draws within their domains and advance the counters."""
         order = np.argsort(drawn, kind="stable")
         counts = np.bincount(drawn, minlength=len(self.cursors))
         first = np.cumsum(counts) - counts

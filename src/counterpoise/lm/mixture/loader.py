@@ -1,4 +1,4 @@
-"""`MixtureLoader`: a DataLoader that knows how much of a mixture has been consumed."""
+"""`MixtureLoader`: a DataLoader that knows how much of a mixture was consumed."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ OURS = ("shuffle", "sampler", "batch_sampler", "drop_last", "in_order", "persist
 
 
 class MixtureLoader(DataLoader[Any]):
-    """Batches of a `MixtureDataset`; weights may be changed while it runs.
+    """Batches of a `MixtureDataset`, whose weights may change while it runs.
 
-    Workers read ahead, but what counts as consumed is what was handed out: ``mixture`` itself
-    always stands there. A new iteration goes on from that place. Draws depend on nothing that
-    happens in a worker, so workers keep no state that would have to be collected and saved.
+    Workers read ahead, but only batches that were handed out count as consumed: that is where
+    ``mixture`` itself stands, and where a new iteration continues. Draws depend on nothing that
+    happens in a worker, so workers have no state to collect or save.
 
     Parameters
     ----------
     mixture : MixtureDataset
     batch_size : int, optional
-        Samples of a batch on this rank; the mixture's when None.
+        Samples per batch on this rank; the mixture's if None.
     num_workers, prefetch_factor : int
         As for a DataLoader.
     lag : int, optional
-        New weights hold so many batches after the last one handed out: at least
-        ``num_workers * prefetch_factor``, which is what workers may have drawn already, and that
-        by default. Runs with unlike numbers of workers give the same samples if ``lag`` is alike.
+        Batches between handing one out and the first that uses new weights. At least (and by
+        default) ``num_workers * prefetch_factor``, which workers may have drawn already. Runs with
+        different numbers of workers give the same samples if their ``lag`` is equal.
     with_domain : bool, default True
-        Whether a batch says which ``domain`` its samples are of; models that are called with the
-        whole batch do not know it.
+        Whether a batch has an entry ``domain``. Leave it out for models that are called with the
+        whole batch.
     **options
-        Of a DataLoader: ``collate_fn``, ``pin_memory``, ``multiprocessing_context``, ...
+        Other options of a DataLoader: ``collate_fn``, ``pin_memory``, ...
     """
 
     def __init__(
@@ -56,8 +56,9 @@ class MixtureLoader(DataLoader[Any]):
         refused = [name for name in OURS if name in options]
         if refused:
             raise ValueError(
-                f"{refused[0]}={options[refused[0]]!r} cannot be set: the mixture itself decides "
-                "which samples come, and a new iteration goes on where the last one stopped"
+                f"{refused[0]}={options[refused[0]]!r} cannot be set: the mixture decides which "
+                "samples come, and a new iteration continues where the last one stopped; leave "
+                "it out"
             )
         if prefetch_factor is not None:
             check_whole("prefetch_factor", prefetch_factor, 1)
@@ -65,37 +66,37 @@ class MixtureLoader(DataLoader[Any]):
         if lag is not None and lag < ahead:
             raise ValueError(
                 f"lag={lag!r} is too small: {num_workers} workers may draw {ahead} batches ahead; "
-                f"use lag={ahead} or more, or fewer workers"
+                f"use at least {ahead}, or fewer workers"
             )
         self.lag = ahead if lag is None else check_whole("lag", lag)
-        # Its own: seeds of workers must not be taken from the numbers that a model's dropout uses.
+        # A generator of its own: seeding workers must not use up the random numbers of dropout.
         options.setdefault("generator", torch.Generator())
         if num_workers:
             options["prefetch_factor"] = prefetch_factor
-        # Samples or batches of one's own making, and those that a thread pins, travel as they are.
+        # Custom samples or batches, and those that a thread pins, travel unchanged.
         own = options.get("collate_fn") is not None or mixture.own_samples
         self._packs = not own and not options.get("pin_memory")
         self._with_domain = with_domain
         if options.get("collate_fn") is None:
             options["collate_fn"] = packed_up if self._packs else collated
-        self._reader = mixture._be_loaded(batch_size, self.lag)
+        self._reader = mixture.attach_loader(batch_size, self.lag)
         super().__init__(self._reader, self._reader.batch_size, num_workers=num_workers, **options)
         self.mixture = mixture
-        self._made = mixture._loads
+        self._made = mixture.loaders
 
-    def __iter__(self) -> Iterator[Any]:
-        if self._made != self.mixture._loads:
-            raise RuntimeError("the mixture has another loader by now; use that one")
-        self.mixture._go_back()
-        mine = self.mixture._begin(self._reader)
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        if self._made != self.mixture.loaders:
+            raise RuntimeError("the mixture has a newer loader; use that one")
+        self.mixture.rewind_untrained()
+        mine = self.mixture.begin_iteration(self._reader)
         batches = super().__iter__()
-        self._reader._entered = False
+        self._reader.readable = False
         for batch in batches:
-            if mine != self.mixture._iteration:
+            if mine != self.mixture.iteration:
                 raise RuntimeError(
-                    "a later iteration has begun, or a state was loaded; iterate anew"
+                    "a later iteration has started, or a state was loaded; iterate again"
                 )
-            self.mixture._pass_batch()
+            self.mixture.count_batch()
             if self._packs:
                 batch = unpacked(batch)
             if not self._with_domain and isinstance(batch, dict):
@@ -103,13 +104,13 @@ class MixtureLoader(DataLoader[Any]):
             yield batch
 
     def set_weights(self, weights: Any) -> int:
-        """`MixtureDataset.set_weights`; returns the first sample that the weights hold for."""
+        """Call `MixtureDataset.set_weights`; return the first sample with the new weights."""
         return self.mixture.set_weights(weights)
 
     def state_dict(self) -> dict[str, Any]:
-        """`MixtureDataset.state_dict`."""
+        """Return `MixtureDataset.state_dict`."""
         return self.mixture.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """`MixtureDataset.load_state_dict`; an iteration that has begun ends with an error."""
+        """Call `MixtureDataset.load_state_dict`; a running iteration then ends with an error."""
         self.mixture.load_state_dict(state)

@@ -1,4 +1,4 @@
-"""What a model is given at a time: a run of tokens of one domain, always of the same length."""
+"""Samples of one domain: runs of tokens of equal length."""
 
 from __future__ import annotations
 
@@ -13,27 +13,29 @@ from counterpoise.lm.corpus.tokens import Tokens
 
 Array = np.ndarray
 
-IGNORED = -100  # label of a position that no loss counts; what torch and transformers expect
+IGNORED = -100  # label of positions without a loss, by torch's convention
 CHUNK = 1 << 20
 
 
 class Samples(Dataset[dict[str, torch.Tensor]]):
-    """Samples of one domain's tokens, by number: a map-style dataset, also for evaluation.
+    """Samples of one domain's tokens, by number; a map-style dataset.
 
     Parameters
     ----------
     tokens : Tokens
     length : int
-        Tokens in a sample.
+        Tokens per sample.
     packed : bool, default True
-        Whether documents are read on and on, cut every ``length`` tokens (the last incomplete
-        piece is left out), or every document is a sample by itself, cut or filled up with its end
-        token; filling has label -100 and no attention.
+        If true, documents follow one another and are cut every ``length`` tokens; an incomplete
+        last piece is dropped. Otherwise each document is one sample, cut or padded with its end
+        token; padding has the label -100 and no attention.
     limit : int, optional
         At most so many samples, evenly spread over all.
 
+    Notes
+    -----
     A sample is a dictionary of ``input_ids`` and ``labels`` (the same tokens; models shift them),
-    and ``attention_mask`` when documents stand alone.
+    with an ``attention_mask`` if not packed.
     """
 
     def __init__(
@@ -46,7 +48,7 @@ class Samples(Dataset[dict[str, torch.Tensor]]):
             raise ValueError(
                 f"domain {tokens.name!r} has {tokens.n_tokens} tokens in the split "
                 f"{tokens.split!r}, fewer than one sample of {self.length}; use a shorter length, "
-                "leave the domain out (domains=), or give the split a larger share"
+                "leave out the domain (domains=), or enlarge the split"
             )
         if limit is not None:
             self._count = min(self._count, check_whole("limit", limit, 1))
@@ -75,7 +77,7 @@ class Samples(Dataset[dict[str, torch.Tensor]]):
         return {"input_ids": ids, "labels": labels, "attention_mask": attention}
 
     def mean_tokens(self) -> float:
-        """Tokens per sample of the whole split, filling apart."""
+        """Mean number of tokens per sample of the split, without padding."""
         if self.packed:
             return float(self.length)
         total, last = 0, 0
@@ -91,19 +93,21 @@ class Samples(Dataset[dict[str, torch.Tensor]]):
 
 
 def collated(samples: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
-    """A batch of samples."""
+    """Collate samples into a batch."""
     return {key: torch.stack([s[key] for s in samples]) for key in samples[0]}
 
 
 def packed_up(samples: list[dict[str, torch.Tensor]]) -> dict[str, Array]:
-    """A batch as a worker sends it: small arrays, without what follows from others. Tensors would
-    each take a file of shared memory, which costs more than making the batch."""
+    """Pack a batch for its way from a worker: small arrays, without what follows from others.
+
+    Tensors would each take a file of shared memory, which costs more than making the batch.
+    """
     keys = [key for key in samples[0] if key != "labels"]
     return {key: np.stack([s[key].numpy().astype(np.int32) for s in samples]) for key in keys}
 
 
 def unpacked(batch: dict[str, Array]) -> dict[str, torch.Tensor]:
-    """What `collated` would have made of the samples."""
+    """Unpack to what `collated` would have made."""
     found = {key: torch.from_numpy(values).long() for key, values in batch.items()}
     labels = found["input_ids"].clone()
     if "attention_mask" in found:

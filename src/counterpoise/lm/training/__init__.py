@@ -1,1 +1,4 @@
-"""Training runs from one configuration file: settings, model, loop, checkpoints, estimates."""
+"""Train one model: settings, run folder, checkpoints, estimates, reference losses.
+
+Stands on `corpus`, `mixture`, `steering`, `evaluate`, `logs` and `tasks`.
+"""

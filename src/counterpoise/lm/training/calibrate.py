@@ -1,8 +1,9 @@
-"""How fast a model is trained here, measured by some micro batches of it."""
+"""Measure how fast a model trains on this machine."""
 
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import torch
 
@@ -17,10 +18,10 @@ SECONDS = 5.0
 
 
 def measured_rate(settings: Settings, corpus: Corpus | None = None) -> float:
-    """Operations per second of forward and backward passes on one rank.
+    """Measure operations per second of forward and backward passes on one rank.
 
-    A LLaMA of the model's shape is made, with random parameters: they do not change its speed. It
-    is given one sequence after the other for some seconds, or ``train.micro_batch`` of them.
+    A LLaMA of the model's shape with random parameters, which do not change its speed, is trained
+    for some seconds on one sequence at a time, or on ``train.micro_batch`` of them.
     """
     from transformers import LlamaForCausalLM
 
@@ -38,7 +39,8 @@ def measured_rate(settings: Settings, corpus: Corpus | None = None) -> float:
     config = llama_config(settings.changed(described), shape.vocab)
     config.use_cache = False
     with join_ranks(train.threads) as process:
-        model = LlamaForCausalLM(config).to(process.device)
+        model: Any = LlamaForCausalLM(config)
+        model.to(process.device)
         if train.activation_checkpointing:
             recompute_activations(model)
         ids = torch.randint(shape.vocab, (train.micro_batch or 1, train.length)).to(process.device)
@@ -50,7 +52,7 @@ def measured_rate(settings: Settings, corpus: Corpus | None = None) -> float:
             if process.device.type == "cuda":
                 torch.cuda.synchronize()
 
-        passes()  # allocations and choices of kernels
+        passes()  # allocate memory and choose kernels
         began, number = time.perf_counter(), 0
         while number == 0 or time.perf_counter() - began < SECONDS:
             passes()

@@ -11,7 +11,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.distributed.checkpoint.state_dict import (
@@ -55,7 +55,8 @@ def save(
     if process.any(target in found(folder)):
         return target
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-    tensors, moments = get_state_dict(model, optimizer, options=options)
+    states: Any = get_state_dict(model, optimizer, options=options)
+    tensors, moments = cast(tuple[dict[str, Any], dict[str, Any]], states)
     if process.first:
         from safetensors.torch import save_file
 
@@ -134,7 +135,7 @@ def restore(
     from safetensors.torch import load_file
 
     state = read_state(path)
-    tensors = load_file(path / MODEL)
+    tensors: dict[str, Any] = load_file(path / MODEL)
     plain = getattr(model, "module", model)
     if plain.config.tie_word_embeddings and HEAD not in tensors:
         head = plain.get_input_embeddings()
@@ -144,8 +145,8 @@ def restore(
     if not (path / OPTIMIZER).is_file():
         set_model_state_dict(model, tensors, options=options)
         return state
-    now = get_optimizer_state_dict(model, optimizer)  # for its groups; nothing is gathered
-    moments: dict[str, dict[str, torch.Tensor]] = {}
+    now: dict[str, Any] = dict(get_optimizer_state_dict(model, optimizer))  # for its groups
+    moments: dict[str, Any] = {}
     for name, tensor in load_file(path / OPTIMIZER).items():
         key, _, parameter = name.partition("/")
         moments.setdefault(parameter, {})[key] = tensor

@@ -1,4 +1,4 @@
-"""What runs are estimated for: cards by their data sheets, and this machine's CPU."""
+"""Devices that runs are estimated for: cards by their data sheets, and this CPU."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ GB = 10**9
 
 @dataclass(frozen=True)
 class Device:
-    """What one rank has.
+    """The device of one rank.
 
     Attributes
     ----------
     name : str
     memory : float or None
-        Bytes; None where it is not known.
+        Bytes; None if unknown.
     bf16, float32 : float or None
-        Operations per second at best, of dense matrices; None where no data sheet tells.
+        Peak operations per second on dense matrices; None if no data sheet states them.
     utilisation : float
-        Share of them that training is assumed to reach.
+        Share of the peak that training is assumed to reach.
     shared : bool
         Whether all ranks share the memory.
     """
@@ -56,12 +56,12 @@ CPU = "cpu"
 
 
 def get_device(device: str | Device) -> Device:
-    """A device by its name; ``cpu`` is this machine's, whose speed is not assumed."""
+    """Look up a device; ``cpu`` is this machine's, whose speed is not assumed."""
     if isinstance(device, Device):
         return device
     if device == CPU:
         return Device(CPU, memory(), shared=True)
     if device not in DEVICES:
         names = ", ".join(map(repr, (*DEVICES, CPU)))
-        raise ValueError(f"device={device!r} is not known; use one of {names}, or a Device")
+        raise ValueError(f"device={device!r} is unknown; use one of {names}, or a Device")
     return DEVICES[device]

@@ -1,4 +1,4 @@
-"""Weights and references of a run's domains, from its settings."""
+"""Domains of a run, their weights and their reweighter, from its settings."""
 
 from __future__ import annotations
 
@@ -16,20 +16,22 @@ Array = np.ndarray
 
 
 def domains_of(settings: Settings, corpus: Corpus) -> list[str]:
-    """The domains of a run: those that are named, or all of the corpus."""
+    """List the domains of a run: the named ones, or all of the corpus."""
     names = list(settings.corpus.domains or corpus.domains)
     unknown = [n for n in names if n not in corpus.domains]
     if unknown:
         raise ValueError(
-            f"corpus.domains names {unknown!r}, which the corpus in {str(corpus.folder)!r} does "
-            f"not have; it has {corpus.domains!r}"
+            f"corpus.domains names {unknown!r}, which are not in {str(corpus.folder)!r}; choose "
+            f"from {corpus.domains!r}"
         )
     return names
 
 
 def known_domains(settings: Settings, corpus: Corpus | None) -> list[str] | None:
-    """The domains of a run, also where there is no corpus yet and only weights or references tell
-    them; None where nothing does."""
+    """List the domains of a run, as far as they are known.
+
+    Without a corpus, named weights or reference losses may tell them; None if nothing does.
+    """
     if corpus is not None:
         return domains_of(settings, corpus)
     if settings.corpus.domains is not None:
@@ -42,13 +44,13 @@ def known_domains(settings: Settings, corpus: Corpus | None) -> list[str] | None
 
 
 def corpus_of(settings: Settings) -> Corpus | None:
-    """The prepared corpus; None before there is one."""
+    """Open the prepared corpus; None if there is none yet."""
     folder = Path(settings.corpus.folder)
     return Corpus.open(folder) if (folder / CORPUS).is_file() else None
 
 
 def check_splits(settings: Settings, corpus: Corpus | None) -> None:
-    """Whether the corpus has the splits that are asked for, each with some of every domain."""
+    """Check that the corpus has the needed splits, each with enough of every domain."""
     there = list(settings.corpus.splits) if corpus is None else corpus.splits
     wanted = {
         "train": "a corpus to train on",
@@ -66,21 +68,25 @@ def check_splits(settings: Settings, corpus: Corpus | None) -> None:
         for name in known_domains(settings, corpus) or ():
             if sizes[name] < settings.train.length:
                 raise ValueError(
-                    f"train.length={settings.train.length} is longer than all of the split "
-                    f"{split!r} of {name!r}, which has {sizes[name]} tokens"
+                    f"train.length={settings.train.length} is longer than the split {split!r} of "
+                    f"{name!r}, which has {sizes[name]} tokens; shorten it, or prepare more"
                 )
 
 
 def named_weights(
     value: Any, domains: list[str], corpus: Corpus | None, setting: str = "weights"
 ) -> Any:
-    """Weights that a setting means: ``uniform``, ``size``, or those given, which it makes to sum
-    to one as printed tables seldom do."""
+    """Resolve a setting to weights: ``uniform``, ``size``, or given ones.
+
+    Given weights are scaled to sum to one, which printed tables seldom do exactly.
+    """
     if value is None or value == "uniform":
         return dict.fromkeys(domains, 1.0 / len(domains))
     if value == "size":
         if corpus is None:
-            raise ValueError(f"{setting}='size' is not known before the corpus is prepared")
+            raise ValueError(
+                f"{setting}='size' needs a prepared corpus; run `counterpoise lm prepare`"
+            )
         sizes = corpus.sizes("train")
         total = sum(sizes[name] for name in domains)
         return {name: sizes[name] / total for name in domains}
@@ -96,7 +102,7 @@ def make_reweighter(
     corpus: Corpus | None,
     references: dict[str, float] | None,
 ) -> Reweighter:
-    """The reweighter that ``[reweight]`` describes."""
+    """Make the reweighter that ``[reweight]`` describes."""
     r = settings.reweight
     prior = named_weights(r.prior, domains, corpus, "reweight.prior")
     start = prior

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from counterpoise.common.text import BYTE_UNITS, size
+
 if TYPE_CHECKING:
     from counterpoise.lm.training.estimate import Estimate
 
@@ -20,13 +22,12 @@ ROWS = {
     "evaluation": "evaluation (not with gradients)",
 }
 WIDTH = max(map(len, ROWS.values()))
-UNITS = {10**12: "TB", 10**9: "GB", 10**6: "MB", 10**3: "kB"}
 
 
 def table(found: Estimate) -> str:
     """Lay out model, steps, evaluations, memory, work, time and disk."""
     shape, memory = found.shape, found.memory
-    unit = unit_of(memory.total)
+    unit, name = unit_of(memory.total)
     lines = [
         _row("model", f"{shape.parameters:,} parameters, "
              f"{shape.parameters - shape.embeddings:,} without embeddings"),
@@ -35,10 +36,10 @@ def table(found: Estimate) -> str:
              f"{_times(found.micro_batches, 'micro-batch', 'es')} of "
              f"{_times(found.micro_batch, 'sequence')} a step"),
         _row("evaluations", _evaluations(found)),
-        _row("memory", f"of one rank, in {UNITS[unit]}; {found.device.name}"),
+        _row("memory", f"of one rank, in {name}; {found.device.name}"),
     ]  # fmt: skip
-    for name, title in ROWS.items():
-        if value := getattr(memory, name):
+    for row, title in ROWS.items():
+        if value := getattr(memory, row):
             lines.append(f"  {title:{WIDTH}} {value / unit:9.2f}")
     lines.append(f"  {'at most':{WIDTH}} {memory.total / unit:9.2f}{_verdict(found)}")
     lines += [f"  {advice}" for advice in found.advice]
@@ -68,7 +69,7 @@ def _verdict(found: Estimate) -> str:
     if found.room is None or found.device.memory is None:
         return ""
     share = " for all ranks" if found.device.shared and found.ranks > 1 else ""
-    there = f"{shown_bytes(found.device.memory)}{share}, of which a tenth is left free"
+    there = f"{size(found.device.memory)}{share}, of which a tenth is left free"
     return f"  {'fits' if found.fits else 'DOES NOT FIT'}: the device has {there}"
 
 
@@ -88,19 +89,10 @@ def _time(found: Estimate) -> str:
 
 def _disk(found: Estimate) -> str:
     kept = _times(found.checkpoints, "checkpoint")
-    one = shown_bytes(found.checkpoint_bytes)
-    return f"{shown_bytes(found.disk_bytes)} for {kept}; {one} for one with its optimizer"
+    one = size(found.checkpoint_bytes)
+    return f"{size(found.disk_bytes)} for {kept}; {one} for one with its optimizer"
 
 
-def unit_of(size: float) -> int:
-    """Choose the unit for a number of bytes."""
-    return next((unit for unit in UNITS if size >= unit), min(UNITS))
-
-
-def shown_bytes(size: float) -> str:
-    """
-    >>> shown_bytes(16_145_080_320), shown_bytes(13_416_960)
-    ('16.1 GB', '13.4 MB')
-    """
-    unit = unit_of(size)
-    return f"{size / unit:.1f} {UNITS[unit]}"
+def unit_of(number: float) -> tuple[int, str]:
+    """Choose the unit for a column of bytes."""
+    return next((unit for unit in BYTE_UNITS if number >= unit[0]), BYTE_UNITS[-1])

@@ -1,4 +1,4 @@
-"""Losses token by token, which is what both training and evaluation are made of."""
+"""Token losses, the basis of training and evaluation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Batch = dict[str, torch.Tensor]
 
 
 def token_losses(model: Any, ids: torch.Tensor) -> torch.Tensor:
-    """The loss of every token but the first of each sequence, of shape (B, L - 1), in float32."""
+    """Return the loss of every token but the first of each sequence, (B, L - 1), in float32."""
     logits = model(input_ids=ids).logits[:, :-1].float()
     return cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none").view(
         ids[:, 1:].shape
@@ -19,6 +19,6 @@ def token_losses(model: Any, ids: torch.Tensor) -> torch.Tensor:
 
 
 def summed_loss(model: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-    """Sum and number of a batch's token losses, as `domain_losses` takes them."""
+    """Return the sum and number of a batch's token losses, for `domain_losses`."""
     losses = token_losses(model, batch["input_ids"])
     return losses.double().sum(), torch.tensor(losses.numel())

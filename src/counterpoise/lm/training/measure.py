@@ -1,4 +1,4 @@
-"""Finished models measured: the loss of every domain, and downstream tasks."""
+"""Measure finished models: the loss of every domain, and downstream tasks."""
 
 from __future__ import annotations
 
@@ -33,8 +33,7 @@ PAPER = "paper"
 def losses_of(
     settings: Settings, model: str, split: str, sequences: int | None = None
 ) -> dict[str, float]:
-    """The loss of a checkpoint on every domain of a split, as training measures it, or on another
-    number of sequences."""
+    """Measure a checkpoint's loss on every domain of a split, as training does."""
     import torch
 
     corpus = Corpus.open(settings.corpus.folder)
@@ -58,8 +57,11 @@ def losses_of(
 
 
 def available_tasks(settings: Settings) -> list[Task]:
-    """The tasks of ``[evaluate]``, each once; ``paper`` is the paper's eleven, of which local data
-    may lack some: these are named in a warning. Others that it lacks are an error."""
+    """List the tasks of ``[evaluate]``, each once.
+
+    ``paper`` stands for the paper's eleven. Those that local data lacks are named in a warning;
+    other tasks that it lacks are an error.
+    """
     asked = settings.evaluate
     there = None if asked.task_data is None else list(task_files(asked.task_data))
     found: dict[str, Task] = {}
@@ -72,18 +74,18 @@ def available_tasks(settings: Settings) -> list[Task]:
                 missing.append(task.name)
             else:
                 raise ValueError(
-                    f"evaluate.tasks: {name!r} is not in evaluate.task_data={asked.task_data!r}, "
-                    f"which has {there!r}"
+                    f"evaluate.tasks: {name!r} is not in evaluate.task_data={asked.task_data!r}; "
+                    f"choose from {there!r}"
                 )
     if found:
         check_installed()
     if missing:
-        logger.warning("tasks left out, which %s lacks: %s", asked.task_data, ", ".join(missing))
+        logger.warning("leaving out tasks that %s lacks: %s", asked.task_data, ", ".join(missing))
     return list(found.values())
 
 
 def task_scores(settings: Settings, model: str | Path, tasks: Sequence[Task]) -> Iterator[Score]:
-    """What a model scores on some tasks, one after the other, in the precision of training."""
+    """Score a model on tasks, one after the other, in the precision of training."""
     asked = settings.evaluate
     with join_ranks(None) as process:
         loaded, tokenizer = load_model(model).to(process.device), load_tokenizer(model)
@@ -102,15 +104,17 @@ def task_scores(settings: Settings, model: str | Path, tasks: Sequence[Task]) ->
 def measure_run(
     folder: RunFolder, settings: Settings, *, all_checkpoints: bool = False
 ) -> list[dict[str, Any]]:
-    """Losses of the reported split, and task scores if tasks are asked for, of a run's last
-    checkpoint or of all that it kept; they are added to the run's ``scores.jsonl``.
+    """Measure a run's last checkpoint, or all that it kept, and add the scores to ``scores.jsonl``.
 
-    What was measured before in the same way is not measured again. Every score is written down
-    when it is there; a process that is asked to stop ends after the one that is under way.
+    Losses are of the reported split; tasks are those of the settings. What was measured before in
+    the same way is not measured again. Every score is stored at once, so a process that is asked to
+    stop ends after the current one.
     """
     there = found(folder.checkpoints)
     if not there:
-        raise FileNotFoundError(f"{str(folder.path)!r} holds no checkpoint; is it a run's folder?")
+        raise FileNotFoundError(
+            f"{str(folder.path)!r} holds no checkpoint; give the folder of a run"
+        )
     tasks = available_tasks(settings)
     with locked(folder.path), asked_to_stop() as asked:
         known = {record["step"]: record for record in folder.scores.read()}
@@ -123,14 +127,14 @@ def measure_run(
             for _ in _measured(settings, path, record, tasks):
                 folder.scores.write([known[k] for k in sorted(known)])
                 if asked:
-                    raise Stopped("what was measured so far is kept; the same call goes on")
+                    raise Stopped("measurements so far are kept; run the same command to resume")
     return [known[step] for step in steps]
 
 
 def _measured(
     settings: Settings, path: Path, record: dict[str, Any], tasks: Sequence[Task]
 ) -> Iterator[None]:
-    """Add what a checkpoint's record lacks, number by number."""
+    """Add what a checkpoint's record lacks, one measurement at a time."""
     how = settings.closer_look
     if record.get("losses_of") != how:
         record["losses"] = losses_of(settings, str(path), how["split"], how["sequences"])
@@ -146,7 +150,7 @@ def _measured(
 
 
 def _way(task: Task, settings: Settings) -> dict[str, Any]:
-    """How a task is measured."""
+    """Describe how a task is measured."""
     limit = task.limit or settings.evaluate.task_limit
     asked = {"limit": limit, "data": settings.evaluate.task_data}
     return asdict(task) | asked | {"precision": settings.train.precision}

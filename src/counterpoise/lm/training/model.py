@@ -1,4 +1,4 @@
-"""The model of a run: a LLaMA of a given shape, or a checkpoint that is trained on."""
+"""The model of a run: a new LLaMA of a given shape, or a checkpoint."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ logger = logging.getLogger("counterpoise")
 
 
 def make_model(settings: Settings, corpus: Corpus) -> Any:
-    """A new model, the same for equal seeds, or the one of ``model.checkpoint``; in float32."""
+    """Make a new model, the same for equal seeds, or load ``model.checkpoint``; in float32."""
     torch.manual_seed(settings.train.seed)
     if settings.model.checkpoint is not None:
         from counterpoise.lm.model_files import load_model
@@ -32,7 +32,7 @@ def make_model(settings: Settings, corpus: Corpus) -> Any:
         if config.vocab_size < corpus.vocab_size:
             raise ValueError(
                 f"model.vocab_size={config.vocab_size} is less than the {corpus.vocab_size} tokens "
-                "of the corpus; leave it out, or raise it"
+                "of the corpus; raise it, or leave it out"
             )
         model = LlamaForCausalLM(config)
     model.config.use_cache = False
@@ -48,15 +48,17 @@ def recompute_activations(model: Any) -> None:
 
 
 def save_tokenizer(settings: Settings, corpus: Corpus, folder: Path) -> None:
-    """Put the tokenizer beside a model, so that texts can be given to it; not the one of bytes,
-    which transformers does not know."""
+    """Save the tokenizer beside a model, so that it can be given text.
+
+    The tokenizer of bytes is not saved, since transformers does not know it.
+    """
     if settings.model.checkpoint is not None:
         from counterpoise.lm.model_files import load_tokenizer
 
         try:
             load_tokenizer(settings.model.checkpoint).save_pretrained(folder)
-        except Exception as error:  # of any package that reads it; a model is one without it too
-            logger.warning("the tokenizer was not saved with the model: %s", error)
+        except Exception as error:  # from any package; the model is usable without it
+            logger.warning("could not save the tokenizer with the model: %s", error)
     elif (file := corpus.folder / TOKENIZER).is_file():
         from transformers import PreTrainedTokenizerFast
 
@@ -67,11 +69,12 @@ def save_tokenizer(settings: Settings, corpus: Corpus, folder: Path) -> None:
 
 
 def llama_config(settings: Settings, vocab_size: int, end: int = 0) -> Any:
-    """transformers' configuration of the shape in ``[model]``."""
+    """Make the transformers configuration of the shape in ``[model]``."""
     from transformers import LlamaConfig
 
     shape = settings.model
-    return LlamaConfig(
+    make: Any = LlamaConfig  # its types lack rope_theta
+    return make(
         vocab_size=shape.vocab_size or vocab_size,
         hidden_size=shape.hidden_size,
         intermediate_size=shape.intermediate_size or round_up(shape.hidden_size * 8 / 3, 8),
@@ -88,7 +91,7 @@ def llama_config(settings: Settings, vocab_size: int, end: int = 0) -> Any:
 
 
 def round_up(value: float, to: int) -> int:
-    """The next multiple.
+    """Round up to the next multiple.
 
     >>> round_up(341.3, 8)
     344
@@ -97,7 +100,7 @@ def round_up(value: float, to: int) -> int:
 
 
 def blocks_of(model: Any) -> Any:
-    """The model's blocks, in order."""
+    """Return the model's blocks, in order."""
     lists = [m for m in model.modules() if isinstance(m, torch.nn.ModuleList)]
     if not lists:
         raise ValueError(f"{type(model).__name__} has no list of blocks; use parallel = 'ddp'")
@@ -105,15 +108,14 @@ def blocks_of(model: Any) -> Any:
 
 
 def check_checkpoint(settings: Settings, vocab_size: int, rows: int, longest: int | None) -> None:
-    """Whether a checkpoint of ``rows`` tokens, for sequences of ``longest``, can be trained on a
-    corpus."""
+    """Check that a checkpoint's vocabulary and context length suffice."""
     if vocab_size > rows:
         raise ValueError(
-            f"model.checkpoint={settings.model.checkpoint!r} knows {rows} tokens, the corpus has "
-            f"{vocab_size}; prepare it with the checkpoint's own tokenizer"
+            f"model.checkpoint={settings.model.checkpoint!r} knows {rows} tokens, but the corpus "
+            f"has {vocab_size}; prepare it with the checkpoint's own tokenizer"
         )
     if longest is not None and settings.train.length > longest:
         raise ValueError(
             f"train.length={settings.train.length} is longer than the {longest} tokens that the "
-            "checkpoint was made for"
+            "checkpoint was made for; shorten it"
         )

@@ -1,4 +1,4 @@
-"""AdamW and the course of its learning rate."""
+"""AdamW and its learning-rate schedule."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from counterpoise.lm.training.settings import TrainSettings
 
 
 def learning_rate(train: TrainSettings, step: int) -> float:
-    """The rate of a step, counted from 0: a line up, then a cosine down to its share ``final``."""
+    """Return the rate of a step, from 0: a linear warm-up, then a cosine down to ``final``."""
     warm = train.warmup * train.schedule_steps
     if step + 1 < warm:
         return train.learning_rate * (step + 1) / warm
@@ -24,7 +24,7 @@ def learning_rate(train: TrainSettings, step: int) -> float:
 
 
 def make_optimizer(model: Any, train: TrainSettings, process: Process) -> torch.optim.AdamW:
-    """AdamW; vectors (norms) do not decay."""
+    """Make AdamW; vectors, such as those of norms, do not decay."""
     named = [p for p in model.parameters() if p.requires_grad]
     groups = [
         {"params": [p for p in named if p.ndim >= 2], "weight_decay": train.weight_decay},

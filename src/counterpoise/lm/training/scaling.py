@@ -1,4 +1,4 @@
-"""A scaling law, fitted to what small models reach, and what it foretells for a larger one."""
+"""Fit a scaling law to the losses of small models and extrapolate it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ScalingLaw:
     ----------
     floor, scale, exponent, unit : float
     residual : float
-        Root mean square of what the fit leaves over.
+        Root mean square of the residuals.
     """
 
     floor: float
@@ -35,12 +35,12 @@ class ScalingLaw:
 
 
 def fit_scaling_law(sizes: Any, losses: Any) -> ScalingLaw:
-    """Least squares over floor >= 0, scale >= 0 and an exponent between 0.02 and 1.5.
+    """Fit by least squares, with floor >= 0, scale >= 0 and an exponent between 0.02 and 1.5.
 
     Parameters
     ----------
     sizes : sequence of positive numbers
-        Parameters of the models (or tokens they were trained on); three at least that differ.
+        Parameters of the models, or tokens they were trained on; at least three different ones.
     losses : sequence of numbers
 
     Examples
@@ -56,17 +56,17 @@ def fit_scaling_law(sizes: Any, losses: Any) -> ScalingLaw:
         raise ValueError(f"sizes must be positive and losses finite; got {sizes!r}, {losses!r}")
     if len(np.unique(n)) < 3:
         raise ValueError(
-            f"three sizes at least are needed to fit three numbers; got {sorted(set(n.tolist()))!r}"
+            f"at least three sizes are needed to fit three numbers; got {sorted(set(n.tolist()))!r}"
         )
     unit = float(np.exp(np.log(n).mean()))
 
     def linear(exponent: float) -> tuple[Array, Array]:
-        """The best floor and scale of an exponent, and what is left over."""
+        """Return the best floor and scale for an exponent, and the residuals."""
         columns = np.stack([np.ones_like(n), (n / unit) ** -exponent], axis=1)
         found, _ = nnls(columns, y)
         return found, columns @ found - y
 
-    # Floor and scale are linear, so only the exponent is searched for: a grid, then refined.
+    # Floor and scale are linear, so only the exponent is searched: on a grid, then refined.
     grid = np.geomspace(*EXPONENTS, 60)
     start = min(grid, key=lambda e: float(np.sum(linear(e)[1] ** 2)))
     found = least_squares(

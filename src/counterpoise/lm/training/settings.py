@@ -1,4 +1,4 @@
-"""Everything a run depends on, as one file says it: frozen tables with defaults and checks."""
+"""Settings of a run or a comparison: frozen tables with defaults and checks."""
 
 from __future__ import annotations
 
@@ -34,29 +34,29 @@ def _check_positive(table: str, of: Any, *names: str, zero: bool = False) -> Non
 
 @dataclass(frozen=True)
 class CorpusSettings:
-    """Where documents come from, and where their tokens are kept."""
+    """Where documents come from and where their tokens are stored."""
 
     folder: str
-    """Of the token files, which `prepare` writes."""
+    """Folder of the token files that `prepare` writes."""
     recipe: str = "folders"
-    """``folders``: a file or folder of documents for each domain in ``source``; ``redpajama``: the
-    same with RedPajama's names."""
+    """``folders``: ``source`` holds a file or folder of documents for each domain. ``redpajama``:
+    the same, with RedPajama's names."""
     source: str | None = None
     domains: tuple[str, ...] | None = None
-    """All that are there when it is not set."""
+    """Domains to use; all if not set."""
     text: str = "text"
     tokenizer: str = "train"
-    """``train`` makes one from the documents, of ``vocab_size`` tokens; else ``bytes``, the path
-    of a tokenizer.json, or a folder for AutoTokenizer."""
+    """``train`` learns one of ``vocab_size`` tokens from the documents. Otherwise ``bytes``, the
+    path of a tokenizer.json, or a folder for AutoTokenizer."""
     begin: str | None = None
-    """A token of the tokenizer that comes before every document, as ``<s>``, if the model was
-    trained with it; every document is followed by the token that ends one."""
+    """A token to put before every document, such as ``<s>``, if the model was trained with it.
+    The end token follows every document in any case."""
     vocab_size: int | None = None
     splits: dict[str, float] = field(
         default_factory=lambda: {"train": 0.9, "validation": 0.05, "test": 0.05}
     )
     pieces: int | None = None
-    """Characters that longer documents are cut into pieces of, before the split."""
+    """Length in characters of the pieces that longer documents are cut into before the split."""
 
     def __post_init__(self) -> None:
         check_choice("corpus.recipe", self.recipe, RECIPES)
@@ -66,13 +66,13 @@ class CorpusSettings:
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """A checkpoint to go on from, or the shape of a LLaMA to start from nothing."""
+    """A checkpoint to continue from, or the shape of a LLaMA to train from scratch."""
 
     checkpoint: str | None = None
-    """A folder of save_pretrained, a .gguf file, or the name of a model on the hub. Its shape is
-    its own; one that is given as well serves estimates where the checkpoint is out of reach."""
+    """A folder of save_pretrained, a .gguf file, or the name of a model on the hub. The model has
+    the checkpoint's shape; a shape given here serves estimates while it is out of reach."""
     vocab_size: int | None = None
-    """The corpus's, and for a checkpoint its own, when not set."""
+    """That of the corpus, or of the checkpoint, if not set."""
     hidden_size: int = 128
     intermediate_size: int | None = None
     layers: int = 4
@@ -96,60 +96,60 @@ class ModelSettings:
 
     @property
     def described(self) -> bool:
-        """Whether a shape is given: anything but the one that there is by default."""
+        """Whether a shape other than the default is given."""
         return replace(self, checkpoint=None) != ModelSettings()
 
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """How long and how a model is trained. Lengths of training are in tokens."""
+    """How a model is trained, and for how many tokens."""
 
     tokens: int
     length: int = 256
-    """Tokens in a sequence."""
+    """Tokens per sequence."""
     batch: int = 16
-    """Sequences in a step, on all ranks together."""
+    """Sequences per step, on all ranks together."""
     micro_batch: int | None = None
-    """Sequences that one rank holds at a time; the rest of its share is accumulated."""
+    """Sequences that one rank processes at a time; gradients of its share are accumulated."""
     learning_rate: float = 1e-3
     schedule: str = "cosine"
     schedule_tokens: int | None = None
-    """Tokens that the learning rate is planned for, if not for all there are: where its cosine
-    ends, and of which the warm-up is a share."""
+    """Length of the learning-rate schedule in tokens, if not that of the run: the end of the
+    cosine, and the base of the warm-up."""
     final: float = 0.1
-    """Share of the learning rate that is left at the end of the cosine."""
+    """Learning rate at the end of the cosine, as a share of the full rate."""
     warmup: float = 0.03
-    """Share of the schedule."""
+    """Length of the warm-up, as a share of the schedule."""
     betas: tuple[float, ...] = (0.9, 0.95)
     eps: float = 1e-8
     weight_decay: float = 0.0
     clip: float = 1.0
-    """Largest norm of the gradient."""
+    """Largest gradient norm."""
     precision: str = "float32"
     seed: int = 0
-    """Of the first model and of the streams of samples."""
+    """Seed of the initial model and of the streams of samples."""
     stream: int = 0
-    """Which of a seed's streams: a model that is trained further should not see the samples again
-    in the order that it saw them in."""
+    """Which of a seed's streams to read. A model that is trained further should not see the same
+    samples again in the same order."""
     evaluate_every: int | None = None
-    """Tokens between evaluations, which move the weights; a twentieth when not set."""
+    """Tokens between evaluations, which move the weights; a twentieth of the run if not set."""
     checkpoint_every: int | None = None
-    """Tokens between checkpoints; only at the end when not set."""
+    """Tokens between checkpoints; one at the end if not set."""
     keep: int = 1
-    """Checkpoints that are kept, the latest ones."""
+    """Number of latest checkpoints to keep."""
     keep_optimizers: int | None = None
-    """Those among them that hold the optimizer too, the latest ones; all when not set. A run goes
-    on from the latest of all, and the others are to be evaluated."""
+    """How many of these keep their optimizer; all if not set. A run resumes from the latest; the
+    others are only evaluated."""
     save_optimizer: bool = True
-    """Whether the last checkpoint holds the optimizer too; all others do."""
+    """Whether the final checkpoint holds the optimizer."""
     parallel: str = "ddp"
-    """On several ranks: ``ddp`` or ``fsdp``."""
+    """``ddp`` or ``fsdp``, with several ranks."""
     compile: bool = False
     activation_checkpointing: bool = False
     workers: int = 0
-    """Processes that read samples ahead, on every rank."""
+    """Processes per rank that read samples ahead."""
     threads: int | None = None
-    """Of the CPU; as many as torch likes when not set. Sums differ in the last bits by it."""
+    """CPU threads; torch's choice if not set. The number changes the last bits of sums."""
 
     def __post_init__(self) -> None:
         for name in ("tokens", "batch", "keep"):
@@ -190,7 +190,7 @@ class TrainSettings:
         return max(round(self.tokens / self.step_tokens), 1)
 
     def steps_in(self, tokens: int | None, default: int) -> int:
-        """Steps between two things that are asked for every so many tokens."""
+        """Convert an interval in tokens to steps."""
         return default if tokens is None else max(round(tokens / self.step_tokens), 1)
 
     @property
@@ -206,20 +206,20 @@ class TrainSettings:
         return self.steps_in(self.checkpoint_every, self.steps)
 
     def micro_batches(self, ranks: int) -> tuple[int, int]:
-        """Parts that a rank's share of a batch is taken in, and sequences in each."""
+        """Return the number of micro-batches per rank and step, and the sequences in each."""
         mine, rest = divmod(self.batch, ranks)
         micro = self.micro_batch or mine
         if rest or mine == 0 or mine % micro:
             raise ValueError(
                 f"train.batch={self.batch} must be a multiple of ranks * train.micro_batch = "
-                f"{ranks} * {max(micro, 1)}"
+                f"{ranks} * {max(micro, 1)}; change one of them"
             )
         return mine // micro, micro
 
 
 @dataclass(frozen=True)
 class ReweightSettings:
-    """How the weights of the domains follow their losses; see `Reweighter`."""
+    """How the domains' weights follow their losses; see `Reweighter`."""
 
     rule: str = "pd-kl"
     step: float = 1.0
@@ -227,22 +227,22 @@ class ReweightSettings:
     extrapolation: float = 1.0
     smoothing: float = 1e-4
     prior: str | dict[str, float] = "uniform"
-    """``uniform``, ``size`` (each domain's share of the corpus), or weights by name."""
+    """``uniform``, ``size`` (shares of the corpus), or weights by name."""
     start: str | dict[str, float] | None = None
-    """The same; the prior when not set."""
+    """First weights, in the same form; the prior if not set."""
     clip: bool | None = None
     ema: float | None = None
     floor: float | dict[str, float] | None = None
     cap: float | dict[str, float] | None = None
     options: dict[str, float] = field(default_factory=dict)
-    """Of the rule itself: ``temperature``, ``decay``."""
+    """Options of the rule itself: ``temperature``, ``decay``."""
     losses: str = "evaluation"
-    """Which losses move the weights: of every ``evaluation``, or of every step's ``batches``."""
+    """Losses that move the weights: those of every ``evaluation``, or of training ``batches``."""
     weigh: str = "samples"
-    """What the weights are: shares of the ``samples`` drawn, or factors of the ``loss`` of domains
-    that are drawn by the prior."""
+    """What the weights do: they are shares of the ``samples`` drawn, or factors of the ``loss``
+    while samples are drawn by the prior."""
     reference_model: str | None = None
-    """A model whose loss is subtracted token by token, below at zero (DoReMi's proxy)."""
+    """A model whose token losses are subtracted, clipped at zero (DoReMi's proxy)."""
 
     def __post_init__(self) -> None:
         check_choice("reweight.rule", self.rule, tuple(NAMED))
@@ -255,7 +255,7 @@ class ReweightSettings:
         if self.reference_model is not None and self.losses != "batches":
             raise ValueError(
                 "reweight.reference_model compares the tokens of batches; set reweight.losses = "
-                "'batches', or for evaluations make reference losses of it ([references])"
+                "'batches', or use the model in [references] for evaluations"
             )
 
 
@@ -264,20 +264,20 @@ class ReferenceSettings:
     """The loss that each domain can be expected to reach."""
 
     losses: dict[str, float] | None = None
-    """Given ones."""
+    """Losses given by name."""
     file: str | None = None
-    """Where the others are kept, once they have been found."""
+    """File of losses that `find_references` found."""
     model: str | None = None
-    """A model whose losses they are; ``train`` makes one of the same shape."""
+    """A model whose losses are used; ``train`` trains one of the same shape."""
     sizes: tuple[dict[str, Any], ...] | None = None
-    """Changes of [model] that make smaller models: they are trained, a scaling law is fitted to
-    their losses, and what it foretells for the model itself is the reference."""
+    """Changes of [model] for smaller models. They are trained, a scaling law is fitted to their
+    losses, and its prediction for the full model is the reference."""
     tokens: int | None = None
-    """That models are trained for here; as long as the model itself when not set."""
+    """Training length of these models in tokens; that of the run if not set."""
     weights: str | dict[str, float] = "uniform"
-    """Of the domains that models are trained on here."""
+    """Weights of the domains in their training."""
     seed: int = 1000
-    """Of the models that are trained here; not one of the runs', whose noise it would share."""
+    """Seed of these models; not one of the runs', whose noise they would share."""
 
     def __post_init__(self) -> None:
         if self.tokens is not None:
@@ -285,34 +285,36 @@ class ReferenceSettings:
         check_whole("references.seed", self.seed)
         ways = [n for n in ("losses", "model", "sizes") if getattr(self, n) is not None]
         if len(ways) > 1:
-            raise ValueError(f"references.{ways[0]} and references.{ways[1]} exclude each other")
+            raise ValueError(
+                f"references.{ways[0]} and references.{ways[1]} exclude each other; keep one"
+            )
         if self.sizes is not None and len(self.sizes) < 3:
             raise ValueError(
-                f"references.sizes must name three models or more, since three numbers are fitted "
-                f"to each domain; got {len(self.sizes)}"
+                f"references.sizes must name three models or more, because the law has three "
+                f"parameters; got {len(self.sizes)}"
             )
 
 
 @dataclass(frozen=True)
 class EvaluateSettings:
-    """What is measured."""
+    """What is evaluated, and how much of it."""
 
     driving: str = "validation"
     """The split whose losses move the weights."""
     report: str = "test"
     """The split whose losses are reported."""
     sequences: int = 64
-    """Of each domain and split, evenly spread; all when 0."""
+    """Sequences per domain and split, evenly spread; 0 for all."""
     final: int = 0
-    """Of each domain of the reported split, for the closer look that finished models are given by
-    ``evaluate`` and ``compare``; as `sequences`, and by ``compare`` none, when 0."""
+    """Sequences per domain of the reported split for measuring finished models. If 0, ``evaluate``
+    uses `sequences` and ``compare`` measures nothing more."""
     batch: int = 16
     tasks: tuple[str, ...] = ()
-    """Downstream tasks after training: names, or ``paper`` for the paper's eleven."""
+    """Downstream tasks to score after training: names, or ``paper`` for the paper's eleven."""
     task_data: str | None = None
-    """A folder of local task data; the hub's when not set."""
+    """Folder of local task data; the hub's data if not set."""
     task_limit: int | None = None
-    """Documents of each task; all when not set."""
+    """Documents per task; all if not set."""
     task_batch: int = 8
 
     def __post_init__(self) -> None:
@@ -340,19 +342,19 @@ class RunSettings:
     set: dict[str, Any] = field(default_factory=dict)
     seeds: tuple[int, ...] | None = None
     stage: bool = False
-    """Whether it only serves other runs, and is left out of tables and figures."""
+    """Whether the run only serves others and is left out of tables and figures."""
     group: str = ""
-    """Runs of a group stand together; the first group is what curves are drawn of."""
+    """Group that the run is shown in; curves show the first group."""
     against: str | None = None
-    """The run that its group is compared with; the baseline when not set."""
+    """Run that its group is compared with; the baseline if not set."""
 
     def __post_init__(self) -> None:
         wrong = re.search(r'[/\\:*?"<>|\x00-\x1f]', self.name)
         edges = self.name != self.name.strip() or self.name.endswith(".")
         if not self.name or wrong or edges or self.name.startswith("."):
             raise ValueError(
-                f"compare.run: {self.name!r} cannot be a run's name, which becomes a folder's; use "
-                "letters, digits, blanks, ',', '-' and '_', and '.' within it"
+                f"compare.run: {self.name!r} cannot be a run's name, because it also names a "
+                "folder; use letters, digits, blanks, ',', '-' and '_', and '.' inside"
             )
 
 
@@ -363,8 +365,8 @@ class CompareSettings:
     seeds: tuple[int, ...] = (0,)
     baseline: str = ""
     launcher: tuple[str, ...] = ()
-    """The command that starts a run, as ``["torchrun", "--nproc-per-node", "8", "-m",
-    "counterpoise"]``; one process by itself when not set."""
+    """Command that starts a run, such as ``["torchrun", "--nproc-per-node", "8", "-m",
+    "counterpoise"]``; a single process if not set."""
     run: tuple[RunSettings, ...] = ()
 
     def __post_init__(self) -> None:
@@ -372,9 +374,9 @@ class CompareSettings:
         folded = [name.casefold() for name in names]
         twice = [n for n in names if folded.count(n.casefold()) > 1]
         if twice:
-            raise ValueError(f"compare.run: the name {twice[0]!r} is there twice")
+            raise ValueError(f"compare.run: the name {twice[0]!r} occurs twice; rename one")
         if len(set(self.seeds)) < len(self.seeds):
-            raise ValueError(f"compare.seeds={list(self.seeds)!r} names a seed twice")
+            raise ValueError(f"compare.seeds={list(self.seeds)!r} names a seed twice; remove one")
         if self.baseline and self.baseline not in names:
             raise ValueError(f"compare.baseline={self.baseline!r} is not one of {names!r}")
         for run in self.run:
@@ -417,7 +419,7 @@ class Settings:
                 if getattr(self.references, name) is not None:
                     raise ValueError(
                         f"references.{name} and reweight.reference_model would both be subtracted; "
-                        "use one of them"
+                        "use only one"
                     )
 
     @property
@@ -426,7 +428,7 @@ class Settings:
 
     @property
     def decisive(self) -> dict[str, Any]:
-        """The settings that decide a run's numbers."""
+        """Settings that decide a run's numbers."""
         kept = {k: v for k, v in self.table.items() if k not in ("out", "compare")}
         kept["corpus"] = {k: kept["corpus"].get(k) for k in ("folder", "domains")}
         if self.model.checkpoint is not None:
@@ -439,7 +441,7 @@ class Settings:
 
     @property
     def closer_look(self) -> dict[str, Any]:
-        """How finished models are measured."""
+        """Describe how finished models are measured."""
         asked = self.evaluate
         return {
             "split": asked.report,
@@ -450,7 +452,7 @@ class Settings:
 
     @property
     def identity(self) -> str:
-        """Changes when anything changes that decides a run's numbers."""
+        """Hash of the settings that decide a run's numbers."""
         text = json.dumps(self.decisive, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -470,7 +472,7 @@ def upgraded(table: Mapping[str, Any]) -> dict[str, Any]:
 def load_settings(
     path: str | os.PathLike[str], changes: Mapping[str, Any] | None = None
 ) -> Settings:
-    """The settings of a file, some of them changed."""
+    """Read settings from a file and change some of them."""
     try:
         table = with_changes(read_toml(path), changes or {})
         if table.get("corpus", {}).get("recipe") == "registry":

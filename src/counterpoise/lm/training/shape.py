@@ -1,4 +1,4 @@
-"""The numbers of a model that its memory and work follow from, without making it."""
+"""The dimensions of a model that decide its memory and work, without making it."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from counterpoise.lm.training.settings import Settings
 
 @dataclass(frozen=True)
 class Shape:
-    """A decoder of blocks like LLaMA's.
+    """A decoder of LLaMA-like blocks.
 
     Attributes
     ----------
     vocab, hidden, intermediate, layers, heads, kv_heads, head_size : int
     tied : bool
-        Whether the head is the embeddings once more.
+        Whether the head shares the embeddings.
     longest : int or None
-        Tokens that a sequence may have.
+        Longest sequence, in tokens.
     parameters, block, matrices : int
-        Parameters of the model, of one block, and of a block's matrices.
+        Parameters of the model, of one block, and of one block's matrices.
     """
 
     vocab: int
@@ -40,13 +40,12 @@ class Shape:
 
     @property
     def embeddings(self) -> int:
-        """Parameters of the embeddings and of a head of its own."""
+        """Parameters of the embeddings, and of the head if it is separate."""
         return (1 if self.tied else 2) * self.vocab * self.hidden
 
     @property
     def multiplied(self) -> int:
-        """Parameters that a token is multiplied by: matrices and the head. Embeddings are only
-        looked up."""
+        """Parameters that a token is multiplied by: matrices and head, not the embeddings."""
         return self.layers * self.matrices + self.vocab * self.hidden
 
     @property
@@ -54,14 +53,14 @@ class Shape:
         return self.heads * self.head_size
 
     def forward_flops(self, length: int) -> float:
-        """Operations of one token's forward pass, in a sequence of ``length``."""
+        """Operations of one token's forward pass in a sequence of ``length`` tokens."""
         return 2.0 * self.multiplied + 4.0 * self.layers * self.attention_width * length
 
 
 def shape_of(settings: Settings, corpus: Corpus | None = None) -> Shape:
-    """The shape of a run's model.
+    """Find the shape of a run's model.
 
-    A checkpoint's own where it can be read, else the one of ``[model]``.
+    It is that of the checkpoint if it can be read, else that of ``[model]``.
     """
     import torch
     from transformers import AutoModelForCausalLM
@@ -94,8 +93,7 @@ def shape_of(settings: Settings, corpus: Corpus | None = None) -> Shape:
 
 
 def local_checkpoint(checkpoint: str) -> Path | None:
-    """The file that describes a checkpoint on this disk: its config.json or .gguf; None where
-    there is none."""
+    """Find the file that describes a local checkpoint, config.json or .gguf; None if absent."""
     path = Path(checkpoint)
     if path.is_file():
         return path if path.suffix == ".gguf" else None
@@ -106,8 +104,10 @@ def local_checkpoint(checkpoint: str) -> Path | None:
 
 
 def _config_of(checkpoint: str, described: bool) -> Any:
-    """transformers' configuration of a checkpoint; None if it is out of reach and a shape is
-    described in its place."""
+    """Load a checkpoint's configuration.
+
+    Returns None if it is out of reach and ``[model]`` describes a shape instead.
+    """
     from transformers import AutoConfig
 
     file = local_checkpoint(checkpoint)
@@ -123,14 +123,14 @@ def _config_of(checkpoint: str, described: bool) -> Any:
         except (OSError, ValueError) as error:
             problem = error
     raise FileNotFoundError(
-        f"model.checkpoint={checkpoint!r} is neither here nor on the hub, or there is no way to "
-        "it; give its shape in [model] (hidden_size, layers, heads, vocab_size, ...) to have the "
-        "run estimated all the same"
+        f"model.checkpoint={checkpoint!r} is neither on this disk nor reachable on the hub; to "
+        "estimate the run anyway, give its shape in [model] (hidden_size, layers, heads, "
+        "vocab_size, ...)"
     ) from problem
 
 
 def _vocabulary(settings: Settings, corpus: Corpus | None) -> int:
-    """Of the corpus, or what it will be when it is prepared."""
+    """Return the size of the vocabulary, now or after the corpus is prepared."""
     chosen = settings.corpus
     if settings.model.vocab_size is not None:
         return settings.model.vocab_size
@@ -143,6 +143,6 @@ def _vocabulary(settings: Settings, corpus: Corpus | None) -> int:
     if chosen.tokenizer == "train" and chosen.vocab_size is not None:
         return chosen.vocab_size
     raise ValueError(
-        f"the vocabulary of corpus.tokenizer={chosen.tokenizer!r} is not known before the corpus "
-        "is prepared; give model.vocab_size"
+        f"the vocabulary of corpus.tokenizer={chosen.tokenizer!r} is unknown until the corpus is "
+        "prepared; set model.vocab_size"
     )

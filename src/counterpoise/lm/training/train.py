@@ -170,8 +170,8 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         table, loss = self._gradients()
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.train.clip)
-        norm = float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
+        clipped = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.train.clip)
+        norm = float(clipped.full_tensor() if hasattr(clipped, "full_tensor") else clipped)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.step += 1
@@ -221,8 +221,7 @@ class Trainer:
         return table, total
 
     def _shown(self, losses: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-        """Losses that move the weights: the batch's own, or their excess over the reference
-        model's."""
+        """Return the losses that move the weights: the batch's, or their excess over others."""
         if self.reference is None:
             return losses
         with torch.no_grad(), self.process.autocast(self.train.precision):

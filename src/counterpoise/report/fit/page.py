@@ -79,8 +79,6 @@ def _title(fit: FitView) -> str:
 def _outcome(fit: FitView) -> str:
     if len(fit.names) == 1:
         return "one group, nothing to balance"
-    if fit.before is None:
-        return f"the worst group's risk is {figure(fit.after.worst)}"
     return f"the worst group's risk is {change(fit.before.worst, fit.after.worst)}"
 
 
@@ -88,14 +86,13 @@ def _lead(fit: FitView) -> list[str]:
     """The answer, its cost, and what it was measured on."""
     out = [" ".join([_answer(fit), _cost(fit), _setting(fit)])]
     before, after = fit.before, fit.after
-    if before is not None and _tone(before.worst, after.worst) == "bad":
+    if _tone(before.worst, after.worst) == "bad":
         out.append(
             f"The worst group fares worse than with {before.name} on these rows, so this fit is no "
             "improvement for it. Check the intervals, and the advice below."
         )
     if not fit.held_out:
-        who = "This model was" if before is None else "Both models were"
-        out.append(f"{who} fitted to these rows; expect larger risks on new ones.")
+        out.append("Both models were fitted to these rows; expect larger risks on new ones.")
     verdict = getattr(fit.model, "verdict_", None)
     if verdict:
         out.append(str(verdict))
@@ -104,29 +101,24 @@ def _lead(fit: FitView) -> list[str]:
 
 def _answer(fit: FitView) -> str:
     before, after = fit.before, fit.after
-    said = (
-        f"The worst group, {fit.names[after.hardest]}, has a mean squared error of "
-        f"{figure(after.worst)}"
-    )
-    if before is None:
-        return f"{said}."
     compared = _compared(before, before.worst, after.worst)
-    return f"{said}, {compared} ({figure(before.worst)}, {fit.names[before.hardest]})."
+    return (
+        f"The worst group, {fit.names[after.hardest]}, has a mean squared error of "
+        f"{figure(after.worst)}, {compared} ({figure(before.worst)}, {fit.names[before.hardest]})."
+    )
 
 
 def _cost(fit: FitView) -> str:
     before, after = fit.before, fit.after
-    if after.average is None or (before is not None and before.average is None):
+    if before.average is None or after.average is None:
         said = "The average over all rows is not known here."
-    elif before is None or before.average is None:
-        said = f"The average over all rows is {figure(after.average)}."
     else:
         compared = _compared(before, before.average, after.average)
         said = (
             f"The average over all rows is {figure(after.average)}, {compared} "
             f"({figure(before.average)})."
         )
-    if before is not None and len(fit.names) > 1:
+    if len(fit.names) > 1:
         verb = "fares" if fit.better == 1 else "fare"
         said += f" {count(fit.better, 'group')} {verb} better, {fit.worse:,} worse."
     return said
@@ -159,33 +151,30 @@ def _figures(fit: FitView) -> list[Block]:
     where = "held out" if fit.held_out else "on the training rows"
     root = math.sqrt(max(after.worst, 0.0)) if math.isfinite(after.worst) else math.nan
     error = f"a typical error of {figure(root)} in {fit.unit}"
-    if before is None:
-        out = [b.key_figure("Risk of the worst group", figure(after.worst), f"{where}; {error}")]
-    else:
-        out = [
-            b.key_figure(
-                "Risk of the worst group",
-                f"{figure(before.worst)} → {figure(after.worst)}",
-                f"{change(before.worst, after.worst)}, {where}; {error}",
-                _tone(before.worst, after.worst),
-            )
-        ]
-        if before.average is not None and after.average is not None:
-            out.append(
-                b.key_figure(
-                    "Average risk",
-                    f"{figure(before.average)} → {figure(after.average)}",
-                    f"{change(before.average, after.average)}, over all rows, {where}",
-                    _tone(before.average, after.average),
-                )
-            )
+    out = [
+        b.key_figure(
+            "Risk of the worst group",
+            f"{figure(before.worst)} → {figure(after.worst)}",
+            f"{change(before.worst, after.worst)}, {where}; {error}",
+            _tone(before.worst, after.worst),
+        )
+    ]
+    if before.average is not None and after.average is not None:
         out.append(
             b.key_figure(
-                "Groups that fare better",
-                f"{fit.better:,} of {len(fit.names):,}",
-                f"largest weights: {listed(_heaviest(fit), most=3)}",
+                "Average risk",
+                f"{figure(before.average)} → {figure(after.average)}",
+                f"{change(before.average, after.average)}, over all rows, {where}",
+                _tone(before.average, after.average),
             )
         )
+    out.append(
+        b.key_figure(
+            "Groups that fare better",
+            f"{fit.better:,} of {len(fit.names):,}",
+            f"largest weights: {listed(_heaviest(fit), most=3)}",
+        )
+    )
     return [*out, *_certified(fit)]
 
 
@@ -205,8 +194,7 @@ def _certified(fit: FitView) -> list[Block]:
 
 
 def _heaviest(fit: FitView) -> list[str]:
-    weights = np.nan_to_num(fit.weights)
-    return [fit.names[i] for i in np.argsort(-weights, kind="stable")[:3]]
+    return [fit.names[i] for i in np.argsort(-fit.weights, kind="stable")[:3]]
 
 
 def _tone(before: float, after: float) -> str:

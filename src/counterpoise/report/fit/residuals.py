@@ -21,23 +21,20 @@ def residual_section(fit: FitView) -> Block | None:
     names = [fit.names[i] for i in shown]
     middle, worst = len(found.levels) // 2, at[0]
     few = "" if len(at) == len(position) else f" The {len(at)} hardest of {len(position):,} groups."
-    median = figure(float(found.ours[worst, middle]))
-    summary = f"In {names[0]}, the hardest group, the median is {median}"
-    series = [{"name": AFTER, "colour": "ours", "quantiles": found.ours[at]}]
-    if fit.before is not None and found.plain is not None:
-        summary += f", {figure(float(found.plain[worst, middle]))} with {fit.before.name}"
-        before = {"name": fit.before.name, "colour": "plain", "quantiles": found.plain[at]}
-        series.insert(0, before)
+    before, after = (figure(float(side[worst, middle])) for side in (found.plain, found.ours))
     chart = b.chart(
         "residuals",
         "boxes",
         "Label minus prediction",
-        f"{summary}.",
+        f"In {names[0]}, the hardest group, the median goes from {before} to {after}.",
         f"In {fit.unit}. Boxes show quartiles; whiskers end at the 5% and 95% quantiles. A box "
         f"away from zero is a group whose predictions are too high or too low.{few}",
         names=names,
         levels=found.levels,
         x="label minus prediction",
-        series=series,
+        series=[
+            {"name": fit.before.name, "colour": "plain", "quantiles": found.plain[at]},
+            {"name": AFTER, "colour": "ours", "quantiles": found.ours[at]},
+        ],
     )
     return b.section("residuals", "Residuals by group", chart)

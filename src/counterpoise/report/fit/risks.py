@@ -21,12 +21,9 @@ ROWS = 40
 def risk_section(fit: FitView) -> Block:
     """Compare the risks of every group before and after."""
     words = "Neither model was fitted to these rows."
-    if fit.before is None:
-        words = "The model was not fitted to these rows." if fit.held_out else ""
     if not fit.held_out:
         words = "Risks are measured on the training rows; expect larger ones on new rows."
-    text = b.text(words) if words else None
-    return b.section("risks", "Risks by group", text, _chart(fit), _table(fit))
+    return b.section("risks", "Risks by group", b.text(words), _chart(fit), _table(fit))
 
 
 def _chart(fit: FitView) -> Block:
@@ -45,19 +42,13 @@ def _chart(fit: FitView) -> Block:
         )
     if len(fit.names) > len(at):
         caption += f" The {len(at)} hardest of {len(fit.names):,} groups; the table has all."
-    title, summary = "Risk of each group", f"The largest is {figure(fit.after.worst)}."
-    if fit.before is not None:
-        title += f": {fit.before.name} and this fit"
-        summary = (
-            f"{fit.better:,} of {count(len(fit.names), 'group')} have a lower risk than with "
-            f"{fit.before.name}; the largest risk goes from {figure(fit.before.worst)} to "
-            f"{figure(fit.after.worst)}."
-        )
     return b.chart(
         "risks",
         "rows",
-        title,
-        summary,
+        f"Risk of each group: {fit.before.name} and this fit",
+        f"{fit.better:,} of {count(len(fit.names), 'group')} have a lower risk than with "
+        f"{fit.before.name}; the largest risk goes from {figure(fit.before.worst)} to "
+        f"{figure(fit.after.worst)}.",
         caption,
         names=[fit.names[i] for i in at],
         series=series,
@@ -90,8 +81,7 @@ def _range(series: list[dict[str, Any]], values: Array, floor: float, log: bool)
 
 def _remark(fit: FitView, i: int) -> str:
     rows = "" if fit.rows is None else f"{count(round(float(fit.rows[i])), 'row')}, "
-    weight = "not in the fit" if np.isnan(fit.weights[i]) else f"weight {fit.weights[i]:.3g}"
-    return f"{rows}{weight}"
+    return f"{rows}weight {fit.weights[i]:.3g}"
 
 
 def _table(fit: FitView) -> Block:
@@ -100,9 +90,7 @@ def _table(fit: FitView) -> Block:
     if fit.rows is not None:
         columns.append(("Rows", "count"))
     columns += [(f"Risk, {side.name}", kind) for side in fit.sides]
-    if fit.before is not None:
-        columns.append(("Change", "change"))
-    columns.append(("Weight", "share"))
+    columns += [("Change", "change"), ("Weight", "share")]
     rows = [_row(fit, i) for i in fit.order]
     caption = f"All {count(len(rows), 'group')}: risk in squared {fit.unit}"
     if fit.level is not None:
@@ -115,10 +103,8 @@ def _row(fit: FitView, i: int) -> list[Any]:
     if fit.rows is not None:
         row.append(round(float(fit.rows[i])))
     row += [_cell(side, i, fit.level is not None) for side in fit.sides]
-    if fit.before is not None:
-        before, after = fit.before.values[i], fit.after.values[i]
-        row.append(after / before - 1.0 if before > 0 else np.nan)
-    return [*row, fit.weights[i]]
+    before, after = fit.before.values[i], fit.after.values[i]
+    return [*row, after / before - 1.0 if before > 0 else np.nan, fit.weights[i]]
 
 
 def _cell(side: Side, i: int, interval: bool) -> Any:

@@ -22,8 +22,10 @@ AFTER = "this fit"
 
 
 class FittedModel(Protocol):
-    """What a page needs of a fitted model. ``nu_``, ``certificate_``, ``frontier_`` and
-    ``verdict_`` are shown where they exist."""
+    """What a page needs of a fitted model.
+
+    It also shows ``nu_``, ``certificate_``, ``frontier_`` and ``verdict_`` where they exist.
+    """
 
     activation_: Any
     groups_: Array
@@ -79,9 +81,9 @@ class FitView:
     rows : array of shape (K,) or None
         Rows behind each risk.
     weights : array of shape (K,)
-        Group weights of the fit; NaN for groups it has not seen.
-    before : Side or None
-        The plain average over rows (least squares, for a linear model), where it was fitted too.
+        Group weights of the fit.
+    before : Side
+        The plain average over rows (least squares, for a linear model).
     after : Side
         This fit.
     how : str
@@ -98,7 +100,7 @@ class FitView:
     names: list[str]
     rows: Array | None
     weights: Array
-    before: Side | None
+    before: Side
     after: Side
     how: str
     held_out: bool
@@ -108,46 +110,47 @@ class FitView:
     def of(cls, model: FittedModel, record: FitRecord) -> FitView:
         """Take risks of held-out rows where the record has them, else of the training rows."""
         labels, names = label_list(model.groups_), names_of(model.groups_)
-        known: dict[str, Any] = {"model": model, "record": record}
-        weights = np.asarray(model.group_weights_, dtype=float)
-        found = record.comparison
+        known: dict[str, Any] = {
+            "model": model,
+            "record": record,
+            "labels": labels,
+            "names": names,
+            "weights": np.asarray(model.group_weights_, dtype=float),
+        }
+        found, plain = record.comparison, average_name(model)
         if found is None:
             rows = _rows(record, labels)
             # Rows with weights do not count as one each.
             counts = rows if record.data.weight is None else None
 
-            def side(name: str, risks: Any) -> Side | None:
-                if risks is None:
-                    return None
+            def side(name: str, risks: Any) -> Side:
                 values = np.asarray(risks, dtype=float)
                 average = None if counts is None else float(np.average(values, weights=counts))
                 return Side(name=name, values=values, average=average)
 
-            after = side(AFTER, record.risks)
-            assert after is not None
             return cls(
-                labels=labels, names=names, rows=rows, weights=weights, after=after,
-                before=side(average_name(model), record.plain_risks),
-                how="the training rows", held_out=False, level=None, **known,
-            )  # fmt: skip
-        known_labels = set(labels)
-        unseen = [label for label in found.ours if label not in known_labels]
-        labels, names = labels + unseen, names + [str(label) or "(empty)" for label in unseen]
+                **known,
+                rows=rows,
+                before=side(plain, record.plain_risks),
+                after=side(AFTER, record.risks),
+                how="the training rows",
+                held_out=False,
+                level=None,
+            )
         sizes = dict(zip(found.ours, found.ours.sizes, strict=True))
-        before = None
-        if found.plain is not None:
-            before = _side(average_name(model), found.plain, labels, found.plain_average)
         return cls(
-            labels=labels, names=names,
+            **known,
             rows=np.array([float(sizes.get(label, 0.0)) for label in labels]),
-            weights=np.append(weights, np.full(len(unseen), np.nan)),
-            before=before, after=_side(AFTER, found.ours, labels, found.ours_average),
-            how=found.how, held_out=found.held_out, level=found.ours.level, **known,
-        )  # fmt: skip
+            before=_side(plain, found.plain, labels, found.plain_average),
+            after=_side(AFTER, found.ours, labels, found.ours_average),
+            how=found.how,
+            held_out=found.held_out,
+            level=found.ours.level,
+        )
 
     @property
-    def sides(self) -> list[Side]:
-        return [self.after] if self.before is None else [self.before, self.after]
+    def sides(self) -> tuple[Side, Side]:
+        return self.before, self.after
 
     @property
     def unit(self) -> str:
@@ -157,18 +160,18 @@ class FitView:
     @cached_property
     def order(self) -> list[int]:
         """Groups, hardest first, by the larger of their risks."""
-        larger = np.fmax.reduce([side.values for side in self.sides])
+        larger = np.fmax(self.before.values, self.after.values)
         return np.argsort(-np.nan_to_num(larger, nan=-1.0), kind="stable").tolist()
 
     @property
     def better(self) -> int:
         """How many groups have a lower risk than before."""
-        return 0 if self.before is None else int(np.sum(self.after.values < self.before.values))
+        return int(np.sum(self.after.values < self.before.values))
 
     @property
     def worse(self) -> int:
         """How many groups have a higher risk than before."""
-        return 0 if self.before is None else int(np.sum(self.after.values > self.before.values))
+        return int(np.sum(self.after.values > self.before.values))
 
 
 def average_name(model: FittedModel) -> str:
