@@ -130,7 +130,7 @@ class Activation:
         raise ValueError(f"activation {self.name!r} has no kink to round")
 
     def config(self) -> dict[str, object] | None:
-        """What `from_config` needs to make it again; None if only Python code can."""
+        """Return the input of `from_config`; None if only Python code can define it."""
         return None
 
     def on_tensor(self, z: Tensor) -> tuple[Tensor, Tensor] | None:
