@@ -1,6 +1,6 @@
-"""The neuron's activation functions, each with the constants the theory needs.
+"""Activation functions of the neuron, with the constants that the theory needs.
 
-It imports only `common`.
+This room imports only `common`.
 """
 
 from counterpoise.activations.base import Activation

@@ -1,8 +1,7 @@
-"""What an activation is, and a check that one belongs to the class the theory covers.
+"""The base class of activations, and a check that one satisfies the theory's assumptions.
 
-The paper asks for a convex, non-decreasing, ``beta``-Lipschitz function with ``sigma(0) = 0`` whose
-slope is at least ``alpha > 0`` on ``t >= 0`` (its definition of an (alpha, beta)-unbounded
-activation).
+The paper requires a convex, non-decreasing, ``beta``-Lipschitz function with ``sigma(0) = 0`` whose
+slope is at least ``alpha > 0`` on ``t >= 0`` (an (alpha, beta)-unbounded activation).
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ if TYPE_CHECKING:
 
 Array = np.ndarray
 Function = Callable[[Array], Array]
-# Replaces ``z[:count]`` by values and fills ``slope[:count]`` with slopes, both in place; the three
+# Replaces ``z[:count]`` by values and fills ``slope[:count]`` with slopes, both in place. The three
 # numbers are the activation's ``parameters``.
 Kernel = Callable[[Array, Array, int, float, float, float], None]
 
 
 class Graph(Protocol):
-    """An ONNX graph under construction: operators and constants, each with a name."""
+    """An ONNX graph under construction, with named operators and constants."""
 
     @property
     def dtype(self) -> np.dtype: ...
@@ -36,21 +35,21 @@ class Graph(Protocol):
 class Activation:
     """A function ``sigma`` with its slope and the constants the theory needs.
 
-    Give the functions, or subclass and define ``name``, ``alpha``, ``beta``, ``value`` and
-    ``slope``. A subclass may add a ``kernel``, which numba compiles so that passes over the rows
-    run at full speed, and ``on_tensor`` and ``to_onnx`` for PyTorch tensors and ONNX export.
+    Pass the functions, or subclass and define ``name``, ``alpha``, ``beta``, ``value`` and
+    ``slope``. A subclass may add a ``kernel``, which numba compiles for fast passes over the rows,
+    and ``on_tensor`` and ``to_onnx`` for PyTorch tensors and ONNX export.
 
     Parameters
     ----------
     value : callable
         ``sigma``, from an array to an array of the same shape.
     slope : callable or None
-        A derivative (at a kink, any number between the one-sided slopes).
-        ``None`` means central differences of ``value``.
+        The derivative (at a kink, any number between the one-sided slopes).
+        ``None`` uses central differences of ``value``.
     alpha, beta : float
-        Declared constants: slope at least ``alpha`` on ``t >= 0``, and at most ``beta`` anywhere.
+        Bounds on the slope: at least ``alpha`` on ``t >= 0``, and at most ``beta`` everywhere.
     name : str
-        For messages and ``repr``.
+        Name for messages and ``repr``.
 
     Examples
     --------
@@ -79,11 +78,11 @@ class Activation:
     name: str = "custom"
     alpha: float
     beta: float
-    # Numbers that the kernel is called with.
+    # Arguments of the kernel.
     parameters: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    # A static method that numba can compile, or None: then passes call `value` and `slope`.
+    # A static method that numba can compile. If None, passes call `value` and `slope`.
     kernel: ClassVar[Any] = None
-    # Whether the neuron is a linear model, so that its losses are quadratic.
+    # Whether the neuron is a linear model, with quadratic losses.
     is_identity: ClassVar[bool] = False
 
     def __init__(
@@ -109,16 +108,16 @@ class Activation:
         return f"Activation(alpha={self.alpha!r}, beta={self.beta!r}, name={self.name!r})"
 
     def value(self, t: Array) -> Array:
-        """``sigma(t)``."""
+        """Return ``sigma(t)``."""
         raise NotImplementedError(f"{type(self).__name__} must define value()")
 
     def slope(self, t: Array) -> Array:
-        """``sigma'(t)``; at a kink, the slope to its right. Central differences by default."""
+        """Return ``sigma'(t)``; at a kink, the right slope. Default: central differences."""
         h = 1e-6 * (1.0 + np.abs(t))
         return (self.value(t + h) - self.value(t - h)) / (2.0 * h)
 
     def left_slope(self, t: Array) -> Array:
-        """``sigma'(t)``; at a kink, the slope to its left."""
+        """Return ``sigma'(t)``; at a kink, the left slope."""
         return self.slope(t)
 
     @property
@@ -127,32 +126,32 @@ class Activation:
         return False
 
     def rounded(self, width: float) -> Activation:
-        """The same function with its kink rounded on ``[-width, width]``."""
+        """Return the same function with its kink rounded on ``[-width, width]``."""
         raise ValueError(f"activation {self.name!r} has no kink to round")
 
     def config(self) -> dict[str, object] | None:
-        """What `from_config` needs to make it again; None if only Python code can."""
+        """Return the input of `from_config`; None if only Python code can define it."""
         return None
 
     def on_tensor(self, z: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Values and slopes on the tensor's device; None to go through the host."""
+        """Return values and slopes on the tensor's device; None to compute on the host."""
         return None
 
     def to_onnx(self, graph: Graph, t: str) -> str:
         """Add ``sigma`` of the scores ``t`` to an ONNX graph and return the result's name."""
         raise ValueError(
-            f"activation {self.name!r} is a Python function of your own, which ONNX cannot hold; "
+            f"activation {self.name!r} is a Python function, which ONNX cannot store; "
             "only models with a named activation can be exported"
         )
 
     def check(self) -> None:
-        """Raise ValueError if a declared property fails, naming it and the point."""
+        """Raise ValueError if a declared property fails, with the property and the point."""
         if not (np.isfinite(self.alpha) and np.isfinite(self.beta) and 0 < self.alpha <= self.beta):
             raise ValueError(
                 f"activation {self.name!r}: need 0 < alpha <= beta, "
                 f"got alpha={self.alpha!r}, beta={self.beta!r}"
             )
-        with np.errstate(over="ignore", under="ignore"):  # exp() of far probe points
+        with np.errstate(over="ignore", under="ignore"):  # exp() of distant probe points
             self._check_shape(_probe_points())
 
     def _check_shape(self, t: Array) -> None:
@@ -167,7 +166,7 @@ class Activation:
         zero = float(np.asarray(self.value(np.zeros(1)))[0])
         if abs(zero) > 1e-12:
             self._violates("has sigma(0) = 0", 0.0, f"sigma(0) = {zero:g}")
-        # Secant slopes between neighbouring points; rounding of the values bounds their error.
+        # Secant slopes between neighbouring points, and bounds on their rounding error.
         gap = np.diff(t)
         secant = np.diff(s) / gap
         eps = 8 * np.finfo(float).eps * (np.abs(s[1:]) + np.abs(s[:-1]) + np.abs(t[1:])) / gap
@@ -190,13 +189,13 @@ class Activation:
             self._check_kernel(t, s)
 
     def _check_kernel(self, t: Array, value: Array) -> None:
-        """The kernel, in plain Python, against ``value`` and ``slope``."""
+        """Compare the kernel, run in plain Python, with ``value`` and ``slope``."""
         z, slope, expected = t.copy(), np.ones_like(t), np.asarray(self.slope(t), dtype=float)
         self.kernel(z, slope, len(t), *self.parameters)
-        self._require("has the values that kernel() finds", np.isclose(z, value, 1e-9, 1e-12), t)
+        self._require("has the values that kernel() sets", np.isclose(z, value, 1e-9, 1e-12), t)
         away = np.abs(t) > 1e-3  # central differences smear a kink
         close = np.isclose(slope, expected, 1e-5, 1e-6 * self.beta)
-        self._require("has the slopes that kernel() finds", close | ~away, t)
+        self._require("has the slopes that kernel() sets", close | ~away, t)
 
     def _require(self, what: str, holds: Array, t: Array) -> None:
         if not holds.all():
@@ -211,7 +210,7 @@ class Activation:
 
 
 def _probe_points() -> Array:
-    """Points where properties are probed: fine near zero, out to 1e4 on both sides."""
+    """Return the points to probe: dense near zero, out to 1e4 on both sides."""
     far = np.geomspace(1e-6, 1e4, 801)
     near = np.linspace(-12.0, 12.0, 1201)
     return np.unique(np.concatenate([-far, near, far, [0.0]]))

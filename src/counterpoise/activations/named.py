@@ -1,4 +1,4 @@
-"""The named activations. A new one is one class here, and one line in ``NAMED``."""
+"""The named activations. A new one needs a class here and a line in ``NAMED``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOG2 = math.log(2.0)
 
 
 class Named(Activation):
-    """An activation that a name, and perhaps three numbers, describe completely."""
+    """An activation that is fully described by its name and parameters."""
 
     def config(self) -> dict[str, object]:
         return {"name": self.name}
@@ -49,8 +49,8 @@ class Identity(Named):
 class Piecewise(Named):
     """``a t + (1 - a) ramp(t) - offset``.
 
-    Its slope is ``a`` on the left and one on the right; the kink of ``ramp`` is rounded to a
-    parabola on ``[-width, width]``.
+    The slope is ``a`` on the left and one on the right. A parabola rounds the kink of ``ramp`` on
+    ``[-width, width]``.
     """
 
     beta = 1.0
@@ -62,7 +62,7 @@ class Piecewise(Named):
         self.parameters = (negative_slope, width, offset)
 
     def _share(self, t: Array) -> Array:
-        """How much of the right-hand slope there is at ``t``."""
+        """Return the share of the right-hand slope at ``t``."""
         width = self.parameters[1]
         if width == 0.0:
             return np.where(np.asarray(t) >= 0, 1.0, 0.0)
@@ -120,7 +120,7 @@ class Piecewise(Named):
     def to_onnx(self, graph: Graph, t: str) -> str:
         slope, width, offset = self.parameters
         node, constant = graph.node, graph.constant
-        # A width that this precision cannot tell from none is none.
+        # At this precision, such a width is indistinguishable from zero.
         if width < np.sqrt(np.finfo(graph.dtype).tiny):
             if slope == 0.0:
                 return node("Relu", t)
@@ -157,7 +157,7 @@ class Softplus(Named):
     def on_tensor(self, z: Tensor) -> tuple[Tensor, Tensor]:
         import torch
 
-        # torch's own is a straight line from 20 on
+        # torch's softplus is linear above 20
         value = z.clamp(min=0.0) + torch.log1p(torch.exp(-z.abs())) - LOG2
         return value, torch.sigmoid(z)
 
@@ -256,7 +256,7 @@ NAMED: dict[str, Callable[[], Activation]] = {
 
 
 def get_activation(activation: str | Activation) -> Activation:
-    """The activation a user means; a user's own one is checked before it is used."""
+    """Return the activation with this name, or the object itself after checking it."""
     own = " or an Activation(value, slope, alpha, beta)"
     found: Activation = chosen("activation", activation, Activation, NAMED, own)
     if not isinstance(found, Named):
@@ -265,6 +265,6 @@ def get_activation(activation: str | Activation) -> Activation:
 
 
 def from_config(config: Mapping[str, Any]) -> Activation:
-    """The activation that :meth:`Activation.config` describes."""
+    """Return the activation that :meth:`Activation.config` describes."""
     made = config.get("piecewise")
     return Piecewise(*made) if made else NAMED[str(config["name"])]()

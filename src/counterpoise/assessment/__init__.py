@@ -1,4 +1,4 @@
-"""How good a fit is: metrics by group, intervals, held-out risks, diagnosis, the record of a fit.
+"""Assessment of a fit: metrics by group, intervals, held-out risks, diagnosis, and the record.
 
-It takes any fitted estimator but imports none; it stands on `solver` and `report`.
+It accepts any fitted estimator but imports none. It imports `solver` and `report`.
 """

@@ -1,4 +1,4 @@
-"""Fits that did not converge, collected instead of warned about one by one."""
+"""Collection of convergence warnings, instead of one warning per fit."""
 
 from __future__ import annotations
 

@@ -110,11 +110,11 @@ class HeldOut:
         return self.sums.sum(axis=(0, 2)) / self.totals.sum()
 
     def wins(self, candidate: int, other: int) -> int:
-        """On how many folds the candidate's worst-group risk is below the other's."""
+        """Count the folds on which the candidate's worst-group risk is below the other's."""
         return int(np.sum(self.fold_worst[:, candidate] < self.fold_worst[:, other]))
 
     def _pairs(self) -> Iterator[tuple[int, int]]:
-        """Pairs of folds of one partition."""
+        """Yield pairs of folds of the same partition."""
         per = self.n_folds // self.repeats
         for repeat in range(self.repeats):
             for a, b in combinations(range(per), 2):

@@ -44,7 +44,7 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class RiskIntervals:
-    """Risks of groups with confidence intervals; ``intervals[label]`` is one group's.
+    """Risks of groups with confidence intervals; ``intervals[label]`` is that of one group.
 
     Attributes
     ----------
@@ -176,7 +176,7 @@ class GroupMoments(NamedTuple):
     skew: Array
 
     def bounds(self, tail: float) -> tuple[Array, Array]:
-        """Lower and upper bounds of the means, each missed with about probability ``tail``."""
+        """Return lower and upper bounds on the means, each with error probability ``tail``."""
         n, mean, error, skew = self
         known = n > FEWEST - 1e-9
         count = np.maximum(n, FEWEST)
@@ -250,7 +250,7 @@ def group_moments(losses: Array, codes: Array, K: int, weights: Array | None) ->
 
 
 def _unbend(x: Array, bend: Array) -> Array:
-    """Where Hall's ``((1 + bend t / 3)^3 - 1) / bend + bend / 6`` is ``x``."""
+    """Solve Hall's ``((1 + bend t / 3)^3 - 1) / bend + bend / 6 = x`` for ``t``."""
     a = np.where(np.abs(bend) > 1e-8, bend, 1.0)
     root = np.cbrt(1.0 + a * (x - a / 6.0))
     return np.where(np.abs(bend) > 1e-8, 3.0 / a * (root - 1.0), x)

@@ -1,4 +1,4 @@
-"""Scores by group, usable as scikit-learn metrics."""
+"""Risks by group, usable as scikit-learn metrics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Array = np.ndarray
 def group_risks(
     y_true: Array, y_pred: Array, *, groups: Any, sample_weight: Array | None = None
 ) -> dict[Any, float]:
-    """Mean squared error of every group, as a mapping label -> error.
+    """Compute the mean squared error of every group, as a mapping label -> error.
 
     >>> group_risks([0.0, 1.0, 1.0], [0.0, 0.0, 1.0], groups=["a", "a", "b"])
     {'a': 0.5, 'b': 0.0}
@@ -29,9 +29,9 @@ def group_risks(
 def worst_group_risk(
     y_true: Array, y_pred: Array, *, groups: Any, sample_weight: Array | None = None
 ) -> float:
-    """Mean squared error of the group where it is largest.
+    """Compute the largest mean squared error of any group.
 
-    As a scorer: ``make_scorer(worst_group_risk, greater_is_better=False)
+    To make a scorer: ``make_scorer(worst_group_risk, greater_is_better=False)
     .set_score_request(groups=True)``.
 
     >>> worst_group_risk([0.0, 1.0, 1.0], [0.0, 0.0, 1.0], groups=["a", "a", "b"])
@@ -49,7 +49,7 @@ def robust_risk(
     divergence: str | Divergence = "kl",
     sample_weight: Array | None = None,
 ) -> float:
-    """The regularised risk ``R`` of predictions, with a uniform prior over groups."""
+    """Compute the regularised risk ``R`` of predictions, with a uniform prior over groups."""
     return risk(_group_means(y_true, y_pred, groups, sample_weight)[1], nu, divergence)
 
 
@@ -69,7 +69,7 @@ def _group_means(
 
 
 def squared_errors(y_true: Any, y_pred: Any) -> Array:
-    """``(y_true - y_pred)^2``, row by row."""
+    """Compute ``(y_true - y_pred)^2`` for every row."""
     y_true, y_pred = to_host(y_true), to_host(y_pred)
     check_consistent_length(y_true, y_pred)
     y_true, y_pred = column_or_1d(y_true), column_or_1d(y_pred)

@@ -13,14 +13,16 @@ LIMITS = (
 
 
 def memory() -> float | None:
-    """Bytes of memory that may be used: all of it, or a container's share; None where the system
-    does not tell."""
+    """Return the usable memory in bytes: all of it, or the limit of a container.
+
+    None if the system does not report it.
+    """
     found = [physical(), *map(_limit, LIMITS)]
     return min((size for size in found if size is not None), default=None)
 
 
 def physical() -> float | None:
-    """Bytes of memory that are built in."""
+    """Return the installed memory in bytes."""
     try:
         return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, ValueError, OSError):

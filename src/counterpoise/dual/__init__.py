@@ -1,6 +1,6 @@
-"""Group weights: divergences on the simplex, the one function that moves weights, the objective.
+"""Group weights: divergences on the simplex, the update of the weights, and the objective.
 
-It knows K numbers and no rows, needs numpy alone, and imports only `common`.
+This room sees one number per group and no rows. It needs only numpy and imports only `common`.
 """
 
 from counterpoise.dual.divergences import KL, ChiSquare, CVaR, Divergence, SimplexPoint, risk

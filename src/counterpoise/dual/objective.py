@@ -1,4 +1,4 @@
-"""The objective over groups: losses in, risk and group weights out."""
+"""The objective over groups: from losses to the risk and the group weights."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from counterpoise.dual.step import proximal_weights
 
 Array = np.ndarray
 
-# Excess risks below this share of the references are as good as none.
+# Excess risks below this share of the references count as zero.
 LITTLE = 1e-3
 
 
@@ -29,28 +29,31 @@ class Objective:
         return len(self.prior)
 
     def excess(self, losses: Array) -> Array:
-        """Losses less the reference risks: what the weights react to."""
+        """Return losses minus reference risks, which the weights respond to."""
         return losses - self.reference
 
     def size(self, risk: float) -> float:
-        """What changes of the risk are compared with: itself or, where references leave next to
-        nothing of it, a little of these."""
+        """Return the scale for changes of the risk.
+
+        This is the risk itself or, if the references leave almost nothing of it, a small share of
+        the references.
+        """
         return max(abs(risk), LITTLE * abs(float(self.prior @ self.reference)))
 
     def risk(self, losses: Array) -> float:
         return self.divergence.risk(self.excess(losses), self.prior, self.nu)
 
     def lagrangian(self, losses: Array, weights: Array) -> float:
-        """``L(w, lam)`` of the paper at given losses."""
+        """Return ``L(w, lam)`` of the paper at given losses."""
         penalty = self.nu * self.divergence.value(weights, self.prior) if self.nu else 0.0
         return float(weights @ self.excess(losses)) - penalty
 
     def respond(
         self, losses: Array, *, kappa: float = 0.0, centre: SimplexPoint | None = None
     ) -> SimplexPoint:
-        """Weights that maximise the objective, held near ``centre`` by ``kappa``.
+        """Return the weights that maximise the objective, kept near ``centre`` by ``kappa``.
 
-        With ``nu = kappa = 0`` the maximisers share the weight as the prior does.
+        With ``nu = kappa = 0``, tied groups share the weight in proportion to the prior.
         """
         if self.nu + kappa == 0:
             return self.divergence.top(self.excess(losses), self.prior)
@@ -68,7 +71,7 @@ class Objective:
     def proximal_value(
         self, losses: Array, point: SimplexPoint, kappa: float, centre: SimplexPoint
     ) -> float:
-        """``L(w, lam) - kappa D(lam, centre)``."""
+        """Return ``L(w, lam) - kappa D(lam, centre)``."""
         value = self.lagrangian(losses, point.weights)
         if kappa:
             value -= kappa * self.divergence.bregman(point, centre, self.prior)

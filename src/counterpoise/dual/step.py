@@ -1,10 +1,10 @@
 """The dual update: the only place where group weights change.
 
-The paper's last line of Algorithm 1,
+It is the last line of Algorithm 1 in the paper,
 
     lam_t = argmax_simplex  a_t L(w_t, .) - (nu0 + nu A_{t-1}) D(., lam_{t-1}),
 
-and its extrapolation. Pure functions on a small state; no rows, no model.
+and the extrapolation. All functions are pure and use a small state; they need no rows or model.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class DualState:
-    """Group weights after ``t`` updates, with what the next update needs.
+    """Group weights after ``t`` updates, and what the next update needs.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class DualState:
 
     @classmethod
     def start(cls, weights: Array) -> DualState:
-        """``lam_0 = lam_{-1} = weights`` (the paper's are the prior), nothing stepped yet."""
+        """Return the state before any step; in the paper, ``weights`` are the prior."""
         point = SimplexPoint.of(np.array(weights, dtype=float))
         return cls(point, point.weights)
 
@@ -53,7 +53,7 @@ class DualState:
         return self.point.weights
 
     def moved(self, point: SimplexPoint, step: float = 0.0) -> DualState:
-        """The state after an update of size ``step`` that ended at ``point``."""
+        """Return the state after an update of size ``step`` to ``point``."""
         return DualState(point, self.weights, step, self.total + step, self.iteration + 1)
 
     @property
@@ -73,23 +73,23 @@ def dual_step(
     divergence: str | Divergence = "kl",
     present: Array | None = None,
 ) -> DualState:
-    """One dual update with step size ``step`` on the given losses.
+    """Make one dual update with step size ``step`` on the given losses.
 
     Parameters
     ----------
     state : DualState
     losses : array of shape (K,)
-        One loss per group; a constant added to all of them changes nothing.
+        One loss per group. Adding a constant to all of them changes nothing.
     step : float
         ``a_t > 0``.
     nu, nu0 : float
-        Regularisation, and the weight of the distance to the last iterate before any
-        step was taken. ``nu0 + nu`` must be positive.
+        Regularisation, and the initial weight of the distance to the last iterate.
+        ``nu0 + nu`` must be positive.
     prior : array of shape (K,)
     divergence : {"kl", "chi2"} or Divergence
     present : array of bool of shape (K,), optional
-        Groups whose losses are known. The others keep their weights, and the maximum is over
-        the rest. With none present, nothing moves.
+        Groups with known losses. The others keep their weights, and the maximum is over the
+        rest. If no group is present, the state stays the same.
 
     Examples
     --------
@@ -128,7 +128,7 @@ def proximal_weights(
     divergence: str | Divergence,
     present: Array | None = None,
 ) -> SimplexPoint:
-    """``argmax_lam lam.losses - nu phi(lam) - kappa D(lam, centre)``: the step, scale-free.
+    """Return ``argmax_lam lam.losses - nu phi(lam) - kappa D(lam, centre)``.
 
     Groups that are not ``present`` keep the weights of the centre.
     """
@@ -139,7 +139,7 @@ def proximal_weights(
         return d_f.respond(losses, prior, nu=nu, kappa=kappa, centre=centre)
     mass, share = centre.weights[present].sum(), prior[present].sum()
     part = SimplexPoint(centre.weights[present] / mass, centre.logs[present] - np.log(mass))
-    with np.errstate(over="ignore"):  # a loss beyond all others is as large as one can be
+    with np.errstate(over="ignore"):  # clipped below
         zoomed = np.clip(losses[present] * d_f.zoom(mass, share), -1e300, 1e300)
     moved = d_f.respond(zoomed, prior[present] / share, nu=nu, kappa=kappa, centre=part)
     weights, logs = centre.weights.copy(), centre.logs.copy()
@@ -148,13 +148,14 @@ def proximal_weights(
 
 
 def extrapolate(state: DualState, factor: float) -> Array:
-    """``lam_t + factor (lam_t - lam_{t-1})``; it sums to one and may leave the simplex."""
+    """Return ``lam_t + factor (lam_t - lam_{t-1})``; it sums to 1 but may leave the simplex."""
     return state.weights + factor * state.change
 
 
 def smooth(weights: Array, amount: float, present: Array | None = None) -> Array:
-    """``(1 - amount) weights + amount / K``; groups that are not ``present`` keep theirs, and the
-    others share what is left.
+    """Return ``(1 - amount) weights + amount / K``.
+
+    Groups that are not ``present`` keep their weights; the others share the rest.
 
     >>> import numpy as np
     >>> smooth(np.array([0.5, 0.5, 0.0]), 0.5, np.array([True, False, True])).tolist()
@@ -168,9 +169,9 @@ def smooth(weights: Array, amount: float, present: Array | None = None) -> Array
 
 
 def project(values: Array, floor: Array | float = 0.0, cap: Array | float = 1.0) -> Array:
-    """The nearest point of the simplex, with every weight between ``floor`` and ``cap``.
+    """Return the nearest point of the simplex with weights between ``floor`` and ``cap``.
 
-    ``values`` are finite; floors add up to at most one and caps to at least one.
+    ``values`` must be finite. Floors must add up to at most one, and caps to at least one.
 
     >>> import numpy as np
     >>> project(np.array([1.25, -0.25])).tolist()
@@ -180,7 +181,7 @@ def project(values: Array, floor: Array | float = 0.0, cap: Array | float = 1.0)
     """
     values = np.asarray(values, dtype=float)
     low, high = np.broadcast_to(floor, values.shape), np.broadcast_to(cap, values.shape)
-    # sum_i clip(values_i - level, low_i, high_i) falls with the level, by straight pieces.
+    # sum_i clip(values_i - level, low_i, high_i) is piecewise linear and falls with the level.
     kinks = np.unique(np.concatenate([values - low, values - high]))
     first, last = 0, len(kinks) - 1
     while last - first > 1:

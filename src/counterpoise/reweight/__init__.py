@@ -1,6 +1,6 @@
-"""The dual update for models that another optimizer trains: `Reweighter` and its rules.
+"""The dual update for models trained by another optimizer: `Reweighter` and its rules.
 
-It needs numpy alone and imports only `dual` and `common`.
+This room needs only numpy and imports only `dual` and `common`.
 """
 
 from counterpoise.reweight.reweighter import Reweighter, ReweightWarning, Update

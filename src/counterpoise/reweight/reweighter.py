@@ -1,8 +1,8 @@
-"""`Reweighter`: the dual update for any model that somebody else trains.
+"""`Reweighter`: the dual update for a model trained elsewhere.
 
-A loss per domain goes in, weights of the domains come out. What moves them is the solver's own
-dual step (`counterpoise.dual.step`), by one of several rules (`counterpoise.reweight.rules`).
-Numbers only: no model, no optimiser, no torch.
+It turns a loss per domain into weights of the domains, by the solver's own dual step
+(`counterpoise.dual.step`) and one of several rules (`counterpoise.reweight.rules`). It handles
+numbers only: no model, no optimiser, no torch.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ STATE_VERSION = 1
 
 
 class ReweightWarning(UserWarning):
-    """A domain gave no usable loss and was left out of an update; or updates will not come."""
+    """A domain was left out of an update because it had no usable loss, or updates are missing."""
 
 
 @dataclass(frozen=True)
 class Update:
-    """What the last update saw and did; one entry per domain, in order.
+    """Input and output of an update, with one entry per domain, in order.
 
-    ``losses`` are as given (NaN where there was none), ``excess`` is what the rule was shown.
+    ``losses`` are as given (NaN for a missing loss), and ``excess`` is the input of the rule.
     """
 
     step: int | None
@@ -53,55 +53,55 @@ class Update:
 
 
 class Reweighter:
-    """Weights of domains that follow their losses.
+    """Domain weights that follow the domains' losses.
 
     Parameters
     ----------
     domains : sequence of str or int
-        Names, in the order of every array.
+        Names of the domains, in the order of all arrays.
     rule : str or Rule, default "pd-kl"
-        ``"pd-kl"`` and ``"pd-chi2"`` are the paper's dual update; ``"static"``,
-        ``"temperature"``, ``"sheared"``, ``"doremi"``, ``"group-dro"`` and ``"odm"`` are what
-        others do. Rules with options of their own are objects: ``Temperature(3.0)``.
+        ``"pd-kl"`` and ``"pd-chi2"`` are the paper's dual update. ``"static"``,
+        ``"temperature"``, ``"sheared"``, ``"doremi"``, ``"group-dro"`` and ``"odm"`` are rules
+        from other work. To set a rule's own options, pass an object: ``Temperature(3.0)``.
     step : float or callable, default 1.0
-        Size of the dual step, or a function of the update's number 1, 2, ..., which is asked for
-        the next one as well.
+        Size of the dual step, or a function of the number of the update (1, 2, ...). The function
+        is also called for the following update.
     nu : float, default 0.0
         Strength of the pull towards the prior, in units of the loss (pd rules).
     extrapolation : float, default 1.0
-        How far beyond the new weights, along their last change, the proposed ones lie (pd rules).
-        With a callable ``step`` it is times ``a_t / a_{t+1}``, as in Algorithm 1.
+        How far to extrapolate the weights along their last change (pd rules). With a callable
+        ``step`` it is multiplied by ``a_t / a_{t+1}``, as in Algorithm 1.
     smoothing : float, default 1e-4
         Share of the uniform mixture in the weights (pd rules, sheared, doremi).
     prior : sequence or mapping, optional
-        Where ``nu`` pulls to; uniform when None. It sums to one.
+        Weights that ``nu`` pulls towards; uniform if None. They must sum to one.
     start : sequence or mapping, optional
-        The first weights; the prior when None.
+        The first weights; the prior if None.
     reference : sequence or mapping, optional
-        Loss that each domain can be expected to reach; it is subtracted.
+        Loss that each domain can be expected to reach. It is subtracted from the losses.
     clip : bool, optional
-        Whether an excess loss below zero counts as zero. None leaves it to the rule: True for
+        Whether a negative excess loss counts as zero. None leaves it to the rule: True for
         sheared and doremi, False for all others.
     ema : float, optional
-        Decay in [0, 1) of a running average of excess losses, which the rule then sees in their
-        place; for losses of single batches.
+        Decay in [0, 1) of a running average of the excess losses, which replaces them as input of
+        the rule. Use it for losses of single batches.
     floor, cap : float, sequence or mapping, optional
-        Least and largest weight of each domain.
+        Smallest and largest weight of each domain.
 
     Attributes
     ----------
     weights : array of shape (K,)
-        A probability vector, always.
+        The current weights, which sum to one.
     average_weights : array of shape (K,)
-        Mean of the weights after every update so far; what DoReMi hands on.
+        Mean of the weights over all updates so far; the final answer of DoReMi.
     updates : int
-        Number of updates made.
+        Number of updates.
     projections : int
-        How often extrapolated weights were negative and had to be projected.
+        Number of times that extrapolated weights were negative and were projected.
     missed : dict
-        How often each domain gave no usable loss.
+        Number of times that each domain had no usable loss.
     repeated : int
-        How often `update` was called for a global step that had already been counted.
+        Number of calls of `update` for a global step that was already counted.
     last : Update or None
 
     Examples
@@ -152,7 +152,7 @@ class Reweighter:
         self.reset()
 
     def reset(self) -> None:
-        """Forget all losses; weights are the first ones again."""
+        """Forget all losses and return to the first weights."""
         K = len(self.domains)
         self._state = self.rule.start(self.start, self.prior)
         self.weights = _frozen(self._bounded(self._state.dual.weights))
@@ -164,7 +164,7 @@ class Reweighter:
 
     @property
     def dual(self) -> DualState:
-        """``lam_t``, ``lam_{t-1}``, ``A_t`` and ``t``: before extrapolation and smoothing."""
+        """``lam_t``, ``lam_{t-1}``, ``A_t`` and ``t``, before extrapolation and smoothing."""
         return self._state.dual
 
     @property
@@ -172,7 +172,7 @@ class Reweighter:
         return self._sum_of_weights / self.updates if self.updates else self.weights
 
     def codes(self, names: Iterable[str | int]) -> Array:
-        """Positions of domains by name; an unknown name is an error."""
+        """Return the positions of domains by name; raise ValueError for an unknown name."""
         known = {name: i for i, name in enumerate(self.domains)}
         names = list(names)
         unknown = sorted({repr(n) for n in names if n not in known})
@@ -183,7 +183,7 @@ class Reweighter:
         return np.array([known[n] for n in names], dtype=np.int64)
 
     def as_dict(self) -> dict[Any, float]:
-        """Weights by name."""
+        """Return the weights by name."""
         return dict(zip(self.domains, self.weights.tolist(), strict=True))
 
     def update(
@@ -195,21 +195,22 @@ class Reweighter:
         reference: Any = None,
         absent_ok: bool = False,
     ) -> Array:
-        """Move the weights by one round of losses.
+        """Update the weights with one round of losses.
 
         Parameters
         ----------
         losses : sequence or mapping
-            Mean loss of each domain. NaN and infinite ones are left out, with a warning.
+            Mean loss of each domain. NaN and infinite losses are left out, with a warning.
         counts : sequence or mapping, optional
-            Tokens or examples behind each loss; a domain with none is left out, with a warning.
+            Tokens or examples behind each loss. A domain with none is left out, with a warning.
         step : int, optional
             Global training step. A step that is not after the last one counted (0 at first)
-            adds no update, so an evaluation at start-up or after a resume changes nothing.
+            makes no update, so an evaluation at start-up or after a resume changes nothing.
         reference : sequence or mapping, optional
-            Reference losses of this round only, in place of the Reweighter's.
+            Reference losses for this round only, instead of the Reweighter's.
         absent_ok : bool, default False
-            Domains without tokens are routine (small batches): counted, not warned about.
+            Whether domains without tokens are routine (small batches). They are then counted
+            without a warning.
 
         Returns
         -------
@@ -260,12 +261,14 @@ class Reweighter:
         return self.weights
 
     def begin_run(self, step: int = 0) -> None:
-        """Count global steps from ``step`` again, keeping all weights: the model is trained on by
-        a new run, whose steps start over."""
+        """Count global steps from ``step`` again, keeping all weights.
+
+        Call this when a new run continues the training of the model and counts its own steps.
+        """
         self.global_step = min(self.global_step, step)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything a resume needs, as plain numbers, lists and strings."""
+        """Return everything a resume needs, as plain numbers, lists and strings."""
         dual = self._state.dual
         return {
             "version": STATE_VERSION,
@@ -294,7 +297,7 @@ class Reweighter:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state_dict`; on an error nothing has changed.
+        """Restore a `state_dict`; after an error, nothing has changed.
 
         The rule and the domains must be the same; the domains' order may differ.
         """
@@ -312,7 +315,7 @@ class Reweighter:
         if (state["rule"], state["options"]) != (self.rule.name, repr(self.rule)):
             raise ValueError(
                 f"state is of rule {state['rule']!r}, {state['options']}; this Reweighter has "
-                f"{self.rule.name!r}, {self.rule!r}. Make one with the same rule, or start afresh "
+                f"{self.rule.name!r}, {self.rule!r}. Make one with the same rule, or start again "
                 "with start=old.weights"
             )
         if sorted(map(repr, state["domains"])) != sorted(map(repr, self.domains)):
@@ -343,7 +346,7 @@ class Reweighter:
         weights = numbers(state["weights"])
         for values in (weights, dual.weights, dual.previous):
             if not ((values >= 0).all() and abs(values.sum() - 1.0) < 1e-6):
-                raise ValueError(f"state is damaged: {values.tolist()!r} are no weights")
+                raise ValueError(f"state is damaged: {values.tolist()!r} are not valid weights")
         averages = numbers(state["averages"]["excess"], np.nan)
         sum_of_weights = numbers(state["averages"]["sum_of_weights"])
         missed = numbers(state["missed"]).astype(int).tolist()
@@ -373,7 +376,7 @@ class Reweighter:
         return Setting(size, self.nu, factor, self.smoothing, self.prior, self.weights)
 
     def _shown(self, excess: Array, present: Array) -> tuple[Array, Array]:
-        """What the rule sees of the excess losses, and the running averages after them."""
+        """Return the input of the rule, and the updated running averages."""
         averages = self._averages
         if self.ema is not None:
             new = np.isnan(averages)
@@ -424,7 +427,7 @@ class Reweighter:
             if bad.any() and not (absent_ok and bad is absent):
                 names = [self.domains[i] for i in np.flatnonzero(bad)]
                 warnings.warn(
-                    f"domain(s) {names!r} had {what} this round and are left out of the update",
+                    f"domain(s) {names!r} had {what} in this round and are left out of the update",
                     ReweightWarning,
                     stacklevel=4,
                 )
@@ -456,12 +459,12 @@ def _number(
 
 
 def _frozen(weights: Array) -> Array:
-    """A copy that nobody can change by accident."""
+    """Return a read-only copy."""
     out = np.array(weights, dtype=float)
     out.flags.writeable = False
     return out
 
 
 def _finite(values: Array) -> list[float | None]:
-    """A list for JSON, which knows no infinities."""
+    """Return a list for JSON, which has no infinities; they become None."""
     return [v if math.isfinite(v) else None for v in values.tolist()]

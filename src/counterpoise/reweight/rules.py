@@ -1,7 +1,7 @@
-"""Rules by which a `Reweighter` moves weights; every one of them calls the solver's dual step.
+"""Rules by which a `Reweighter` updates weights, all built on the solver's dual step.
 
-A rule is a small class. `advance` takes the state and this round's losses to the next state;
-`propose` says which weights follow from a state. Both are pure. To write one's own:
+A rule is a small class. `advance` computes the next state from the current state and this round's
+losses; `propose` computes the weights from a state. Both are pure. To write your own:
 
 >>> class Halfway(Rule):
 ...     '''Half of the way to the weights that exponential ascent would give.'''
@@ -26,13 +26,13 @@ from counterpoise.dual.step import DualState, dual_step, extrapolate, proximal_w
 
 Array = np.ndarray
 
-# The paper's listing takes log(lam + LIFT), so that a weight that has vanished can come back.
+# The paper's listing uses log(lam + LIFT), so that a vanished weight can recover.
 LIFT = 1e-6
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What one update is asked for: the Reweighter's options, with this round's step size."""
+    """Options of one update: those of the Reweighter, and this round's step size."""
 
     step: float
     nu: float
@@ -40,12 +40,12 @@ class Setting:
     smoothing: float
     prior: Array
     used: Array
-    """Weights that were in force when the losses arose."""
+    """Weights in use when the losses were measured."""
 
 
 @dataclass(frozen=True)
 class RuleState:
-    """The dual's state, and numbers per domain that only one rule keeps."""
+    """The state of the dual, and numbers per domain that a rule adds."""
 
     dual: DualState
     extra: Mapping[str, Array] = field(default_factory=dict)
@@ -55,15 +55,15 @@ class RuleState:
 
 
 class Rule:
-    """How weights follow losses.
+    """A rule by which weights follow losses.
 
     Attributes
     ----------
     name : str
     clips : bool
-        Whether negative excess losses count as zero unless ``clip`` says otherwise.
+        Whether negative excess losses count as zero, unless ``clip`` is set.
     smooths : bool
-        Whether the proposed weights are mixed with the uniform ones, by ``smoothing``.
+        Whether the proposed weights are mixed with uniform weights, by ``smoothing``.
     """
 
     name: str
@@ -71,34 +71,34 @@ class Rule:
     smooths = False
 
     def start(self, weights: Array, prior: Array) -> RuleState:
-        """The state before any loss has been seen."""
+        """Return the state before the first update."""
         return RuleState(DualState.start(weights))
 
     def advance(
         self, state: RuleState, losses: Array, present: Array, setting: Setting
     ) -> RuleState:
-        """The next state. Entries of ``losses`` where not ``present`` mean nothing."""
+        """Return the next state; ignore entries of ``losses`` that are not ``present``."""
         raise NotImplementedError(type(self).__name__)
 
     def propose(self, state: RuleState, setting: Setting) -> Array:
-        """Weights that sum to one; negative ones are projected away and counted."""
+        """Return weights that sum to one; negative weights are projected and counted."""
         return state.dual.weights
 
     def __repr__(self) -> str:
-        """With all options: a state is refused by a rule that shows others."""
+        """Show all options; `load_state_dict` compares them."""
         options = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
         return f"{type(self).__name__}({options})"
 
 
 def ascend(dual: DualState, losses: Array, present: Array, setting: Setting) -> DualState:
-    """Exponential ascent, ``lam' = lam exp(step losses)`` made to sum to one."""
+    """Make a step of exponential ascent: ``lam' = lam exp(step losses)``, normalised."""
     return dual_step(
         dual, losses, step=setting.step, nu=0.0, nu0=1.0, prior=setting.prior, present=present
     )
 
 
 class PrimalDual(Rule):
-    """The paper's dual update, extrapolated."""
+    """The paper's dual update with extrapolation."""
 
     smooths = True
     divergence: str
@@ -120,7 +120,7 @@ class PrimalDual(Rule):
         return state.moved(moved)
 
     def centred(self, dual: DualState, setting: Setting) -> DualState:
-        """The state as the step starts from it."""
+        """Return the state from which the step starts."""
         return dual
 
     def propose(self, state: RuleState, setting: Setting) -> Array:
@@ -135,20 +135,22 @@ class PrimalDualKL(PrimalDual):
 
     def centred(self, dual: DualState, setting: Setting) -> DualState:
         if setting.nu > 0:
-            return dual  # the prior pulls, and logarithms are kept
+            return dual  # the prior keeps weights positive
         return replace(dual, point=SimplexPoint(dual.weights, np.log(dual.weights + LIFT)))
 
 
 class PrimalDualChiSquare(PrimalDual):
-    """PD-chi2: with ``nu = 0``, ``lam + step/2 * prior * excess``, projected onto the simplex in
-    the norm of the prior."""
+    """PD-chi2: with ``nu = 0``, ``lam + step/2 * prior * excess`` projected onto the simplex.
+
+    The projection is in the norm of the prior.
+    """
 
     name = "pd-chi2"
     divergence = "chi2"
 
 
 class Static(Rule):
-    """Weights stay where they start."""
+    """Weights that stay at their start."""
 
     name = "static"
 
@@ -159,8 +161,11 @@ class Static(Rule):
 
 
 class Temperature(Static):
-    """Weights ``prior ** (1 / temperature)``, made to sum to one: between the prior (1) and
-    uniform (infinity). The prior is each domain's share of the corpus."""
+    """Weights proportional to ``prior ** (1 / temperature)``.
+
+    They lie between the prior (temperature 1) and uniform (infinity). The prior is each domain's
+    share of the corpus.
+    """
 
     name = "temperature"
 
@@ -181,8 +186,11 @@ class Temperature(Static):
 
 
 class Sheared(Rule):
-    """Exponential ascent on excess loss clipped at zero, smoothed weights kept: the dynamic batch
-    loading of Sheared LLaMA (which clips in its paper; ``clip=False`` is what its code does)."""
+    """The dynamic batch loading of Sheared LLaMA.
+
+    It makes exponential ascent on the excess losses, clipped at zero, and keeps smoothed weights.
+    The paper clips; its code does not (``clip=False``).
+    """
 
     name = "sheared"
     clips = True
@@ -198,18 +206,21 @@ class Sheared(Rule):
 
 
 class DoReMi(Sheared):
-    """DoReMi's ascent, every training step; its answer is `Reweighter.average_weights`.
+    """The ascent of DoReMi, at every training step.
 
-    Its authors smooth with ``smoothing=1e-3`` and clip each token's excess loss before averaging;
-    give such averages as ``losses`` and no ``reference`` to do as they do.
+    Its final answer is `Reweighter.average_weights`. Its authors use ``smoothing=1e-3`` and clip
+    each token's excess loss before averaging. To do the same, pass such averages as ``losses``,
+    without a ``reference``.
     """
 
     name = "doremi"
 
 
 class GroupDRO(Rule):
-    """Exponential ascent on the losses, nothing else: online group DRO. Its authors' step is 0.01
-    at every training step."""
+    """Online group DRO: exponential ascent on the losses.
+
+    Its authors use a step of 0.01 at every training step.
+    """
 
     name = "group-dro"
 
@@ -222,8 +233,8 @@ class GroupDRO(Rule):
 class OnlineDataMixing(Rule):
     """ODM: Exp3 with the loss as reward.
 
-    ``R_i <- decay R_i + (1 - decay) loss_i / p_i`` for domains that were seen; the others keep
-    their rewards. ``p = (1 - K e_t) softmax(e_{t-1} R) + e_t`` with
+    ``R_i <- decay R_i + (1 - decay) loss_i / p_i`` for domains with a loss; the others keep their
+    rewards. ``p = (1 - K e_t) softmax(e_{t-1} R) + e_t`` with
     ``e_t = min(1/K, sqrt(log K / (K t)))``.
     """
 
@@ -243,7 +254,7 @@ class OnlineDataMixing(Rule):
         dual, rewards = state.dual, state.extra["rewards"]
         K = len(rewards)
         used = np.maximum(setting.used, 1e-12)
-        with np.errstate(over="ignore"):  # capped below the largest number, whatever was lost
+        with np.errstate(over="ignore"):  # clipped below
             seen = self.decay * rewards + (1.0 - self.decay) * np.where(present, losses, 0.0) / used
         rewards = np.where(present, np.clip(seen, -1e300, 1e300), rewards)
         uniform = SimplexPoint.of(np.full(K, 1.0 / K))
@@ -266,7 +277,7 @@ class OnlineDataMixing(Rule):
 
     @staticmethod
     def exploration(K: int, t: int) -> float:
-        """``e_t``; one domain alone has nothing to explore."""
+        """Return ``e_t``; with a single domain, 1."""
         return min(1.0 / K, math.sqrt(math.log(K) / (K * t))) if K > 1 else 1.0
 
 
@@ -286,6 +297,6 @@ NAMED: dict[str, type[Rule]] = {
 
 
 def get_rule(rule: str | Rule) -> Rule:
-    """The rule a user means, by name or as an object."""
+    """Return the rule with this name, or the object itself."""
     own = ", or an object of a class derived from counterpoise.reweight.Rule"
     return chosen("rule", rule, Rule, NAMED, own)

@@ -1,4 +1,4 @@
 """Rows and their groups, in memory or elsewhere, and the engines that read them.
 
-It knows nothing of group weights and imports only `activations` and `common`.
+This room does not know about group weights. It imports only `activations` and `common`.
 """

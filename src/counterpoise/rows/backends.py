@@ -1,7 +1,7 @@
-"""Backends: the kinds of rows that can be fitted, and what opens an engine over each.
+"""Backends: the kinds of rows that can be fitted, and how to open an engine for each.
 
-A backend recognises its rows, opens an engine over them and predicts them; nothing else in the
-package asks what holds the rows. ``register`` adds one:
+A backend recognises its rows, opens an engine for them and predicts them. No other module depends
+on the type that holds the rows. ``register`` adds a backend:
 
 >>> class Boxed(Backend):
 ...     name = "boxed"
@@ -29,32 +29,32 @@ Progress = Callable[[int, int, int | None], None]
 
 
 class FittedNeuron(Protocol):
-    """What a backend needs of a fitted model to predict its rows."""
+    """The attributes of a fitted model that a backend needs for predictions."""
 
     coef_: Array
     intercept_: float
     activation_: Activation
 
     def scores(self, X: Any) -> Array:
-        """Predictions of rows in memory."""
+        """Predict rows in memory."""
 
     def check_width(self, X: Any) -> Any:
-        """``X``, if it has as many features as the fit had."""
+        """Return ``X`` after checking its number of features."""
 
 
 class Backend:
     """A kind of rows. Subclasses override what differs from arrays in memory."""
 
     name: str = "memory"
-    # Whether rows are arrays that scikit-learn checks; others check theirs as they open them.
+    # Whether scikit-learn checks the rows. Other backends check them when they open them.
     is_memory: bool = False
 
     def matches(self, X: object) -> bool:
-        """Whether this backend reads ``X``. Must not import anything."""
+        """Return whether this backend reads ``X``, without importing anything."""
         raise NotImplementedError(type(self).__name__)
 
     def in_place(self, X: Any) -> bool:
-        """Whether the rows stay where they are, instead of becoming an array in memory."""
+        """Return whether the rows stay where they are, instead of becoming an array in memory."""
         return True
 
     def open(
@@ -69,16 +69,16 @@ class Backend:
         return model.scores(model.check_width(X))
 
     def feature_names(self, X: Any, roles: Sequence[object]) -> Sequence[str] | None:
-        """Names of the features, if the rows have them; ``roles`` may name other columns."""
+        """Return the names of the features, if any; ``roles`` may name other columns."""
         return getattr(X, "feature_names", None)
 
     def to_host(self, values: Any) -> Any:
-        """Labels, groups or predictions of this kind as an array."""
+        """Return labels, groups or predictions of this kind as an array."""
         return values
 
 
 class MemoryBackend(Backend):
-    """Arrays and CSR matrices, and whatever nobody else reads."""
+    """Arrays, CSR matrices, and anything that no other backend reads."""
 
     is_memory = True
 
@@ -113,7 +113,7 @@ class SourceBackend(Backend):
         for name, value in (("y", y), ("groups", groups), ("sample_weight", sample_weight)):
             if value is not None:
                 raise ValueError(
-                    f"{name} was given beside a {type(X).__name__}, whose chunks carry their own; "
+                    f"{name} was given beside a {type(X).__name__}, whose chunks include it; "
                     f"leave {name} out"
                 )
         return ChunkedEngine(X, activation, intercept=intercept, centred=centred, progress=progress)
@@ -157,7 +157,7 @@ class DaskBackend(Backend):
 
 
 class TorchBackend(Backend):
-    """PyTorch tensors: read on their device or, on the CPU, as the arrays they are."""
+    """PyTorch tensors, read on their device; on the CPU they are read as arrays."""
 
     name = "torch"
 
@@ -197,7 +197,7 @@ _backends: list[Backend] = [SourceBackend(), DaskBackend(), TorchBackend()]
 
 
 def register(backend: Backend) -> Backend:
-    """Add a backend; it is asked before those that are known already."""
+    """Add a backend, which takes precedence over those already registered."""
     _backends.insert(0, backend)
     return backend
 
@@ -208,12 +208,12 @@ def unregister(backend: Backend) -> None:
 
 
 def backend_of(X: object) -> Backend:
-    """The backend that reads such rows."""
+    """Return the backend that reads these rows."""
     return next((backend for backend in _backends if backend.matches(X)), MEMORY)
 
 
 def to_host(values: Any) -> Any:
-    """Values of any backend as an array; anything else as it is."""
+    """Return values of any backend as an array, and anything else unchanged."""
     return backend_of(values).to_host(values)
 
 
@@ -230,8 +230,8 @@ def open_engine(
 ) -> SumEngine:
     """Open the engine for these rows.
 
-    ``centred`` engines give second moments about a centre of the features, ``engine.shift``.
-    ``progress`` is called for every chunk read, where there are chunks.
+    ``centred`` engines measure second moments about a centre of the features, ``engine.shift``.
+    ``progress`` is called after every chunk, if there are chunks.
     """
     return backend_of(X).open(
         X, y, groups, sample_weight, activation,
@@ -240,5 +240,5 @@ def open_engine(
 
 
 def _roots(X: object) -> set[str]:
-    """The packages that define the type of ``X`` and its bases."""
+    """Return the packages that define the type of ``X`` and its bases."""
     return {base.__module__.split(".")[0] for base in type(X).__mro__}

@@ -1,4 +1,4 @@
-"""What a first look at the rows shows."""
+"""The census: groups, sizes and centre of the rows."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Census:
-    """What one look at the rows tells: the groups, their total weights, and a centre.
+    """The groups, their total weights, and a centre of the rows, from a first pass.
 
-    ``shift`` (zero where centring is not wanted) and ``pivot`` are points near the features' and
-    the labels' means: moments about them keep digits. ``precision`` is the rounding of the
-    features as stored.
+    ``shift`` is near the mean of the features (zero without centring), and ``pivot`` near that of
+    the labels. Moments about them lose fewer digits. ``precision`` is the relative rounding of the
+    stored features.
     """
 
     labels: Array

@@ -1,4 +1,4 @@
-"""Kernels are compiled on first use, which takes seconds once; nobody should wait unawares."""
+"""Compilation of kernels on first use, with a message if it takes long."""
 
 from __future__ import annotations
 
@@ -14,20 +14,18 @@ from counterpoise.activations.base import Kernel
 
 logger = logging.getLogger("counterpoise")
 
-# Kernels read from the cache are there sooner than this.
+# Loading kernels from the cache takes less than this.
 PATIENCE_SECONDS = 0.5
-MESSAGE = (
-    "compiling, or loading what was compiled; the first time on a machine that takes some seconds"
-)
+MESSAGE = "compiling or loading kernels; the first time on a machine, this takes a few seconds"
 _ready: set[Hashable] = set()
-# Compiled kernels of activations, by the function they were compiled from.
+# Compiled kernels of activations, by their Python function.
 _kernels: dict[Kernel, Any] = {}
 
 
 def ready(key: Hashable, work: Callable[[int, int], Any]) -> None:
-    """Compile what ``work`` needs by calling it on no rows, and say so if that takes a while.
+    """Compile what ``work`` needs by calling it on no rows, with a message if it takes long.
 
-    ``key`` names the kernel and the types it is compiled for; the second call does nothing.
+    ``key`` names the kernel and its types; a second call with the same key does nothing.
     """
     if key in _ready:
         return
@@ -42,7 +40,7 @@ def ready(key: Hashable, work: Callable[[int, int], Any]) -> None:
 
 
 def kernel_address(activation: Activation) -> int | None:
-    """The address of an activation's compiled kernel: 0 for the identity, None if it has none."""
+    """Return the address of an activation's compiled kernel: 0 for the identity, None if none."""
     if activation.is_identity:
         return 0
     kernel = type(activation).kernel
@@ -62,7 +60,7 @@ def _compile(kernel: Kernel) -> Any:
     if kernel.__module__.startswith("counterpoise."):
         try:
             return cfunc(signature, cache=True, **options)(kernel)
-        except RuntimeError:  # neither the package nor the home folder can be written to
+        except RuntimeError:  # neither the package nor the home folder is writable
             pass
     return cfunc(signature, **options)(kernel)
 
@@ -74,7 +72,7 @@ def _say_once() -> None:
 
 
 def frozen(array: np.ndarray) -> np.ndarray:
-    """A view that cannot be written to: kernels compile once, whatever they are given."""
+    """Return a read-only view, so that kernels compile for one array type only."""
     view = array.view()
     view.flags.writeable = False
     return view

@@ -1,4 +1,4 @@
-"""GroupedData: rows sorted by group, checked once, never changed."""
+"""GroupedData: checked rows, sorted by group and never modified."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class GroupedData:
-    """Rows of one group after another.
+    """Rows sorted by group.
 
     Attributes
     ----------
@@ -21,9 +21,9 @@ class GroupedData:
     y : float64 array of shape (n,)
     labels : array of shape (K,)
         The sorted group labels; group ``i`` owns rows ``offsets[i] : offsets[i+1]``.
-    row_weights : float64 array of shape (n,), or empty when all rows count alike
+    row_weights : float64 array of shape (n,), or empty if all rows have equal weight
     intercept : bool
-        Whether a constant feature is understood after the last column.
+        Whether there is an implicit constant feature after the last column.
     """
 
     X: Any
@@ -50,9 +50,9 @@ class GroupedData:
         *,
         intercept: bool = True,
     ) -> GroupedData:
-        """Sort checked rows by group. Rows of zero weight are left out, as if not given.
+        """Sort checked rows by group, leaving out rows of zero weight.
 
-        ``X`` is copied only if its rows are not yet in group order or not C-ordered floats.
+        ``X`` is copied only if its rows are not in group order, or not C-ordered floats.
         """
         n = X.shape[0]
         if len(y) != n:
@@ -62,11 +62,11 @@ class GroupedData:
         keep: Array | None = None
         if weights is not None:
             largest = float(weights.max())
-            if not 1e-100 < largest < 1e100:  # sums of squares must not leave the range
+            if not 1e-100 < largest < 1e100:  # sums of squares must not overflow
                 weights = weights / max(largest, np.finfo(float).tiny)
             keep = np.flatnonzero(weights > 0)
             if keep.size == 0:
-                raise ValueError("sample_weight is zero for every row; nothing to fit")
+                raise ValueError("sample_weight is zero for every row; leave it out, or correct it")
             if keep.size == n:
                 keep = None
             else:
@@ -88,9 +88,9 @@ class GroupedData:
         intercept: bool,
         keep: Array | None = None,
     ) -> GroupedData:
-        """Checked rows, ``codes`` numbering their ``labels`` (none of which is without rows).
+        """Sort checked rows whose ``codes`` index ``labels``; every label must have rows.
 
-        With ``keep``, these rows of ``X`` and ``y``; codes and weights are theirs alone.
+        ``keep`` selects rows of ``X`` and ``y``; ``codes`` and ``weights`` hold only those.
         """
         from counterpoise.rows.sorting import sorted_order, take_rows
 
@@ -131,22 +131,22 @@ class GroupedData:
 
     @property
     def codes(self) -> Array:
-        """The number of every row's group."""
+        """Index of every row's group."""
         return np.repeat(np.arange(self.n_groups), np.diff(self.offsets))
 
     @property
     def n_coef(self) -> int:
-        """Features, and the intercept."""
+        """Number of coefficients, including the intercept."""
         return self.n_features + int(self.intercept)
 
     def weights_of(self, lo: int, hi: int) -> Array:
-        """Row weights of rows ``lo:hi``; ones when all rows count alike."""
+        """Return the weights of rows ``lo:hi``; ones if all rows have equal weight."""
         return self.row_weights[lo:hi] if self.row_weights.size else np.ones(hi - lo)
 
     def centre(self) -> tuple[Array, float]:
-        """A centre of the features and of the labels, from a spread of rows.
+        """Return a centre of the features and of the labels, from evenly spaced rows.
 
-        Zero features without an intercept (nothing could absorb the shift) and for sparse rows.
+        The features' centre is zero for sparse rows, and without an intercept to absorb a shift.
         """
         step = max(1, self.X.shape[0] // 4096)
         pivot = float(np.median(self.y[::step]))
@@ -156,7 +156,7 @@ class GroupedData:
 
 
 def encode_groups(groups: Any, n: int) -> tuple[Array, Array]:
-    """Sorted distinct labels and, for every row, the index of its own."""
+    """Return the sorted distinct labels, and the index of every row's label."""
     if groups is None:
         return np.array([0]), np.zeros(n, dtype=np.intp)
     values = as_labels(groups)
@@ -171,7 +171,7 @@ def encode_groups(groups: Any, n: int) -> tuple[Array, Array]:
         where = int(np.flatnonzero(missing)[0])
         raise ValueError(
             f"groups is missing at {int(missing.sum())} row(s), first at row {where}. "
-            "Give these rows a label of their own, or leave them out."
+            "Give these rows a label, or leave them out."
         )
     try:
         return _number(values)
@@ -179,12 +179,12 @@ def encode_groups(groups: Any, n: int) -> tuple[Array, Array]:
         kinds = sorted({type(v).__name__ for v in values.tolist()})
         raise TypeError(
             f"groups mixes labels that cannot be sorted together ({', '.join(kinds)}); "
-            "turn them into one kind, for example with str()"
+            "convert them to one type, for example with str()"
         ) from error
 
 
 def _number(values: Array) -> tuple[Array, Array]:
-    """``np.unique`` with its inverse, without sorting the rows where that can be avoided."""
+    """Return ``np.unique`` with its inverse, without sorting the rows if possible."""
     if values.dtype.kind in "iu" and values.size:
         low, high = int(values.min()), int(values.max())
         if high - low < 4 * len(values) + 1024 and abs(low) < 1 << 62:
@@ -204,12 +204,12 @@ def _number(values: Array) -> tuple[Array, Array]:
 
 
 def label_list(labels: Array) -> list[Any]:
-    """Labels as plain Python values; dates stay dates (as integers they would lose their unit)."""
+    """Return labels as plain Python values; dates keep their type, and so their unit."""
     return list(labels) if labels.dtype.kind in "mM" else labels.tolist()
 
 
 def check_sample_weight(sample_weight: Any, n: int) -> Array | None:
-    """One finite weight per row, none negative; None stays None."""
+    """Check for one finite weight >= 0 per row; None stays None."""
     if sample_weight is None:
         return None
     weights = np.asarray(sample_weight, dtype=float)
@@ -225,7 +225,7 @@ def check_sample_weight(sample_weight: Any, n: int) -> Array | None:
 
 
 def as_labels(groups: Any) -> Array:
-    """An array of labels; of a list, without turning numbers or missing values into text."""
+    """Return labels as an array; in a list, numbers and missing values do not become text."""
     values = np.asarray(groups)
     if isinstance(groups, (list, tuple)) and values.dtype.kind in "US":
         kinds = {str, np.str_} if values.dtype.kind == "U" else {bytes, np.bytes_}
@@ -241,7 +241,7 @@ def _missing(values: Array) -> Array:
     if values.dtype.kind in "mM":
         return np.isnat(values)
     if values.dtype.kind == "O":
-        # None, NaN, pandas.NA and NaT: a missing value is not equal to itself, or says so.
+        # None, NaN, pandas.NA and NaT.
         return np.array([_is_missing(v) for v in values.tolist()], dtype=bool)
     return np.zeros(values.shape, dtype=bool)
 

@@ -1,4 +1,4 @@
-"""A sample of rows by group: small enough to keep, and mergeable like a scan."""
+"""A sample of rows by group, small enough to keep, and mergeable like a scan."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from scipy import sparse
 
 Array = np.ndarray
 
-# Numbers that a sample may hold, and rows that it keeps of every group in any case.
+# Target size of a sample in numbers, and the rows to keep of every group even beyond it.
 BUDGET, LEAST = 1 << 18, 16
-# How many times the budget that may take.
+# Keeping these rows may exceed the budget by at most this factor.
 SOME_MORE = 8
 
 
@@ -20,19 +20,19 @@ SOME_MORE = 8
 class RowSample:
     """Rows drawn uniformly from every group.
 
-    Each row of the data draws a key, and the rows of the smallest keys are kept: so the sample
-    of two runs of rows is made from theirs.
+    Each row of the data gets a random key, and the rows with the smallest keys are kept. So the
+    samples of two runs of rows can be merged into one of both.
 
     Attributes
     ----------
-    X, y, weights : the rows; ``weights`` is None when all count alike
-    codes : array of shape (m,), numbering ``labels``
+    X, y, weights : the rows; ``weights`` is None if all rows have equal weight
+    codes : array of shape (m,), indices into ``labels``
     labels : array of shape (K,)
     counts : array of shape (K,)
-        Rows of every group in the data.
+        Number of rows of every group in the data.
     keys : array of shape (m,)
     budget : int
-        Numbers to hold, more or less.
+        Approximate size of the sample, in numbers.
     """
 
     X: Any
@@ -49,18 +49,18 @@ class RowSample:
         cls, X: Any, y: Array, codes: Array, labels: Array, weights: Array | None,
         *, seed: int = 0, budget: int = BUDGET,
     ) -> RowSample:  # fmt: skip
-        """Of rows whose ``codes`` number ``labels``, in any order."""
+        """Draw from rows in any order, whose ``codes`` index ``labels``."""
         counts = np.bincount(codes, minlength=len(labels))
         keys = np.random.default_rng(seed).random(len(codes))
         cap = _cap(budget, X.shape[1], len(labels))
         rows: Any = slice(None)
         if counts.max(initial=0) > cap:
-            # Most rows are left out at a glance; those left are more than enough.
+            # Discard most rows first; more than enough remain.
             likely = np.minimum(1.0, (cap + 6.0 * np.sqrt(cap) + 20.0) / np.maximum(counts, 1))
             rows = np.flatnonzero(keys < likely[codes])
             rows = rows[_smallest(keys[rows], codes[rows], cap)]
         return cls(
-            X=X[rows].copy(),  # rows of the user's own are his to change
+            X=X[rows].copy(),  # the user may change the originals
             y=y[rows].copy(),
             weights=None if weights is None else weights[rows].copy(),
             codes=codes[rows],
@@ -71,7 +71,7 @@ class RowSample:
         )
 
     def merge(self, other: RowSample, labels: Array) -> RowSample:
-        """The sample of both; ``labels`` are those of both."""
+        """Merge two samples; ``labels`` are the labels of both."""
         mine, theirs = (np.searchsorted(labels, part.labels) for part in (self, other))
         counts = np.zeros(len(labels), dtype=np.int64)
         np.add.at(counts, mine, self.counts)
@@ -96,15 +96,18 @@ class RowSample:
 
 
 def _cap(budget: int, n_features: int, n_groups: int) -> int:
-    """Rows kept of every group: an even share of the budget, or a few even where that takes some
-    more; with very many groups, one."""
+    """Return the number of rows to keep of every group.
+
+    This is an even share of the budget, raised to ``LEAST`` if that exceeds the budget only
+    moderately. It is at least one.
+    """
     share = budget // max(1, n_features * n_groups)
     return max(share, min(LEAST, SOME_MORE * share), 1)
 
 
 def _smallest(keys: Array, codes: Array, cap: int) -> Array:
-    """Rows with the ``cap`` smallest keys of their code, sorted by code."""
+    """Return the rows with the ``cap`` smallest keys of each code, sorted by code."""
     order = np.lexsort((keys, codes))
     sorted_codes = codes[order]
-    first = np.searchsorted(sorted_codes, sorted_codes)  # where the row's own code begins
+    first = np.searchsorted(sorted_codes, sorted_codes)  # first row with the same code
     return order[np.arange(len(order)) - first < cap]

@@ -1,7 +1,7 @@
-"""The first look at rows that do not all fit in memory: groups, totals, a centre.
+"""The first pass over rows that may not fit in memory: groups, totals and a centre.
 
-A :class:`Scan` of two runs of rows is the merger of theirs, in any grouping of the runs, so it
-can be made chunk by chunk or as a tree across machines.
+Scans of two runs of rows merge into the :class:`Scan` of both, in any grouping. So a scan can be
+made chunk by chunk, or as a tree across machines.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ LARGEST_WEIGHT = 1e100
 
 @dataclass(frozen=True)
 class Rows:
-    """Checked rows of one chunk: ``codes`` number the chunk's own sorted ``labels``.
+    """Checked rows of one chunk; ``codes`` index the chunk's own sorted ``labels``.
 
-    ``n_read`` counts rows of zero weight, too; ``grouped`` says whether there were labels.
+    ``n_read`` includes rows of zero weight; ``grouped`` is whether the chunk has labels.
     """
 
     X: Any
@@ -42,9 +42,9 @@ class Rows:
 def check_chunk(
     X: Any, y: Any, groups: Any, weights: Any, where: str, *, seen: bool = False
 ) -> Rows:
-    """Rows of a chunk as arrays of finite numbers; rows of zero weight are left out.
+    """Check a chunk and return arrays of finite numbers, without rows of zero weight.
 
-    Features ``seen`` before are taken to be finite still.
+    If the chunk was ``seen`` before, its features are not checked for finiteness again.
     """
     if sparse.issparse(X):
         X = X.tocsr()
@@ -108,7 +108,7 @@ class Scan:
 
     @classmethod
     def of(cls, rows: Rows) -> Scan:
-        """The scan of one chunk."""
+        """Scan one chunk."""
         n, d = rows.X.shape
         is_sparse, checksum = sparse.issparse(rows.X), _checksum(rows)
         return cls(
@@ -129,12 +129,14 @@ class Scan:
         )
 
     def merge(self, other: Scan) -> Scan:
-        """The scan of these rows and then the other's."""
+        """Merge with the scan of the rows that follow."""
         n_read = self.n_read + other.n_read
         if not self.n_rows or not other.n_rows:
             return replace(self if self.n_rows else other, n_read=n_read)
         if self.grouped != other.grouped:
-            raise ValueError("groups are given in some chunks and not in others; give all or none")
+            raise ValueError(
+                "groups are given in some chunks and not in others; give them in all or in none"
+            )
         if self.n_features != other.n_features:
             raise ValueError(
                 f"chunks differ in their number of features: {self.n_features} and "
@@ -177,7 +179,7 @@ class Scan:
 
 
 def _checksum(rows: Rows) -> int:
-    """Of every number in the chunk; groups are told by their labels and totals."""
+    """Return a checksum of all numbers in the chunk; labels and totals identify the groups."""
     X = (rows.X.data, rows.X.indices) if sparse.issparse(rows.X) else (rows.X,)
     arrays = [*X, rows.y, rows.codes, *([] if rows.weights is None else [rows.weights])]
     checksum = 0
@@ -188,7 +190,7 @@ def _checksum(rows: Rows) -> int:
 
 
 def _union(left: Array, right: Array) -> Array:
-    """Sorted labels of both; text and numbers do not mix."""
+    """Return the sorted labels of both; text and numbers do not mix."""
     text = [labels.dtype.kind in "US" for labels in (left, right)]
     try:
         if text[0] != text[1] and "O" not in (left.dtype.kind, right.dtype.kind):
@@ -197,6 +199,6 @@ def _union(left: Array, right: Array) -> Array:
     except TypeError:
         raise TypeError(
             f"groups of different chunks cannot be sorted together ({left.dtype} such as "
-            f"{left[0]!r}, and {right.dtype} such as {right[0]!r}); turn them into one kind, for "
+            f"{left[0]!r}, and {right.dtype} such as {right[0]!r}); convert them to one type, for "
             "example with str()"
         ) from None

@@ -1,4 +1,4 @@
-"""Sorting rows by group: one counting sort, one copy made by all threads."""
+"""Sorting of rows by group: a counting sort, and one copy by all threads."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from counterpoise.rows.threads import over_ranges
 
 Array = np.ndarray
 
-# Fewer numbers than this are not worth a compiled kernel.
+# With fewer numbers than this, a compiled kernel is not worthwhile.
 SMALL = 1 << 15
 
 
 def sorted_order(codes: Array, n_codes: int) -> tuple[Array | None, Array]:
-    """The stable order of rows by code (None if they are in order), and where codes begin."""
+    """Return the stable order of rows by code (None if sorted already), and the offsets."""
     if not (codes[1:] < codes[:-1]).any():
         return None, np.searchsorted(codes, np.arange(n_codes + 1))
     if codes.size < SMALL:
@@ -28,7 +28,7 @@ def sorted_order(codes: Array, n_codes: int) -> tuple[Array | None, Array]:
 
 
 def take_rows(X: Array, rows: Array) -> Array:
-    """``X[rows]``, C-ordered."""
+    """Return ``X[rows]`` in C order."""
     if X.size < SMALL or not X.flags.c_contiguous:
         return np.ascontiguousarray(X[rows])
     from counterpoise.rows import kernels

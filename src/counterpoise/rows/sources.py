@@ -1,6 +1,6 @@
-"""Rows that need not fit in memory: Parquet files, .npy files, or anything that gives chunks.
+"""Rows that need not fit in memory: Parquet files, .npy files, or any source of chunks.
 
-A source is iterated once per pass and must give the same chunks each time. Hand one to
+Every pass iterates over the source, which must give the same chunks each time. Pass one to
 ``GroupDRONeuron.fit`` in place of ``X``:
 
 >>> import numpy as np
@@ -29,15 +29,15 @@ Array = np.ndarray
 Chunk = tuple[Any, ...]
 PathLike = str | os.PathLike[str]
 
-# What one chunk of rows should take in memory, unless the user says how many rows: small enough
-# for a processor's last cache, and for memory that is used again instead of given back.
+# Default size of a chunk: small enough for a processor's last cache, and for the allocator to
+# reuse its memory.
 CHUNK_BYTES = 1 << 24
 
 
 class Source:
-    """Gives chunks ``(X, y, groups, sample_weight)``, the last two optional, each time anew."""
+    """An iterable of chunks ``(X, y, groups, sample_weight)``; the last two are optional."""
 
-    #: names of the features, where the source knows them
+    #: names of the features, if known
     feature_names: Sequence[str] | None = None
 
     def __iter__(self) -> Iterator[Chunk]:
@@ -45,12 +45,12 @@ class Source:
 
     @property
     def n_rows(self) -> int | None:
-        """Rows in all, if known without reading them."""
+        """Total number of rows, if known without reading them."""
         return None
 
 
 class Chunks(Source):
-    """Any iterable of chunks that can be iterated again, or a function that makes one.
+    """A source from a reusable iterable of chunks, or from a function that returns one.
 
     Parameters
     ----------
@@ -61,8 +61,8 @@ class Chunks(Source):
     def __init__(self, chunks: Iterable[Chunk] | Callable[[], Iterable[Chunk]]) -> None:
         if not callable(chunks) and iter(chunks) is chunks:
             raise TypeError(
-                f"chunks is a {type(chunks).__name__}, which can be read only once, and a fit "
-                "reads the rows many times; give a list, or the function that makes it"
+                f"chunks is a {type(chunks).__name__}, which can be read only once, but a fit "
+                "reads the rows many times; pass a list, or the function that makes it"
             )
         self._chunks = chunks
 
@@ -71,9 +71,9 @@ class Chunks(Source):
 
 
 class Npy(Source):
-    """Arrays in .npy files (or memory maps of them), read a run of rows at a time.
+    """A source from arrays in .npy files (or memory maps), read in runs of rows.
 
-    Files are read, not mapped: memory stays that of a few chunks.
+    Files are read rather than mapped, so only a few chunks are in memory at a time.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ class Npy(Source):
 
 
 class _Column:
-    """One array on disk or in memory, read by runs of its first axis."""
+    """An array on disk or in memory, read in runs along its first axis."""
 
     def __init__(self, array: Array, path: Path | None, start: int) -> None:
         self.array, self.path, self.start = array, path, start
@@ -147,7 +147,7 @@ class _Column:
         if not isinstance(array, np.memmap):
             raise ValueError(f"{name}: {str(path)!r} holds several arrays; save each as .npy")
         if not array.flags.c_contiguous:
-            return cls(array, None, 0)  # columns one after the other: rows only through the map
+            return cls(array, None, 0)  # Fortran order: rows can only be read through the map
         return cls(array, path, int(array.offset))
 
     def read(self, lo: int, hi: int) -> Array:
@@ -160,7 +160,7 @@ class _Column:
                     got = file.readinto(view)
                     if not got:
                         raise ValueError(
-                            f"{str(self.path)!r} ended early: it was cut while it was read"
+                            f"{str(self.path)!r} ended early: it was truncated during the fit"
                         )
                     view = view[got:]
             return out
@@ -170,24 +170,24 @@ class _Column:
 
 
 def _let_go(array: Array) -> None:
-    """Drop the pages of a read-only memory map from this process; they stay in the file."""
+    """Release the pages of a read-only memory map; the file keeps them."""
     base = getattr(array, "_mmap", None)
     if base is not None and getattr(array, "mode", None) == "r" and hasattr(base, "madvise"):
         base.madvise(mmap.MADV_DONTNEED)
 
 
 class Parquet(Source):
-    """Columns of Parquet files, read a batch of rows at a time.
+    """A source from columns of Parquet files, read in batches of rows.
 
     Parameters
     ----------
     path : path of a file or of a folder of ``*.parquet`` files, or a list of paths
     y : str
-        The column of labels.
+        Column of the labels.
     groups : str, optional
-        The column of groups.
+        Column of the groups.
     features : list of str, optional
-        The feature columns; by default all others, which must be numbers or booleans.
+        Feature columns; by default all others, which must hold numbers or booleans.
     sample_weight : str, optional
     chunk_rows : int, optional
         Rows per chunk; by default 16 MB of them.
@@ -213,7 +213,7 @@ class Parquet(Source):
         names = schemas[0].names
         self.feature_names = [c for c in names if c not in own] if features is None else [*features]
         if not self.feature_names:
-            raise ValueError("there is no feature column; name them with features=[...]")
+            raise ValueError("there is no feature column; list them with features=[...]")
         for path, schema in zip(self.paths, schemas, strict=True):
             for column in [*own, *self.feature_names]:
                 if column not in schema.names:
@@ -261,12 +261,12 @@ def _parquet() -> Any:
 
 
 def open_parquet(path: Path) -> Any:
-    """A file to be read batch by batch; by default Arrow would fetch all of it at the first."""
+    """Open a file to read in batches; by default, Arrow would load all of it first."""
     return _parquet().ParquetFile(path, pre_buffer=False)
 
 
 def parquet_files(path: PathLike | Sequence[PathLike]) -> list[Path]:
-    """The files themselves, and those in the folders."""
+    """List the given files, and the files in the given folders."""
     given = [path] if isinstance(path, (str, os.PathLike)) else list(path)
     files: list[Path] = []
     for item in map(Path, given):
@@ -282,7 +282,7 @@ def parquet_files(path: PathLike | Sequence[PathLike]) -> list[Path]:
 
 
 def parquet_schema(path: Path) -> Any:
-    """The names and types of a file's columns; what is no Parquet file is named."""
+    """Read the names and types of a file's columns; an error names a file of another format."""
     pq = _parquet()
     import pyarrow as pa
 
@@ -309,7 +309,7 @@ def _feature_dtype(names: Sequence[str], schema: Any) -> type:
 def _numbers(column: Any, name: str) -> Array:
     if column.null_count:
         raise ValueError(
-            f"column {name!r} has missing values; impute or leave out these rows, or the column"
+            f"column {name!r} has missing values; impute them, or leave out the rows or the column"
         )
     values = column.to_numpy(zero_copy_only=False)
     if values.dtype.kind not in "fiub":
@@ -318,7 +318,7 @@ def _numbers(column: Any, name: str) -> Array:
 
 
 def _labels(column: Any) -> Array:
-    """Group labels as an array; missing ones stay missing (and are refused later)."""
+    """Return group labels as an array; missing labels are kept, and rejected later."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(column.type):

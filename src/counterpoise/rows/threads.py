@@ -1,7 +1,7 @@
 """A small thread pool for kernels that release the interpreter lock.
 
-Work is cut into the same pieces whatever the number of threads, and partial sums are
-added in order, so results do not depend on it.
+Work is split into the same pieces for any number of threads, and partial sums are added in order.
+So results do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def n_threads() -> int:
-    """Cores this process may use, or fewer if ``OMP_NUM_THREADS`` says so (joblib sets it)."""
+    """Return the cores available to this process, limited by ``OMP_NUM_THREADS``."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     try:
         asked = int(os.environ.get("OMP_NUM_THREADS", "").split(",")[0])
@@ -37,9 +37,9 @@ def _pool(pid: int, threads: int) -> ThreadPoolExecutor:
 
 
 def over_ranges(work: Callable[[int, int], T], n_items: int) -> list[T]:
-    """``work(lo, hi)`` on contiguous ranges that cover ``range(n_items)``, one per thread.
+    """Call ``work(lo, hi)`` on contiguous ranges that cover ``range(n_items)``, one per thread.
 
-    The calling thread does the first range itself.
+    The calling thread takes the first range.
     """
     threads = min(n_threads(), n_items)
     if threads <= 1:
@@ -50,7 +50,7 @@ def over_ranges(work: Callable[[int, int], T], n_items: int) -> list[T]:
     try:
         return [work(0, cuts[1]), *(f.result() for f in futures)]
     finally:
-        for future in futures:  # whatever happened, no work goes on behind the caller's back
+        for future in futures:  # even after an error, wait until all threads are done
             future.exception()
 
 
@@ -60,10 +60,10 @@ def _controller() -> ThreadpoolController:
 
 
 class _SingleThreadedBlas:
-    """Counts who is inside: the first to enter sets the limit, the last to leave lifts it.
+    """A reentrant limit: the first to enter sets it, and the last to leave lifts it.
 
-    Limits are per process, and some libraries let only the thread that set one lift it. So one
-    thread of its own does both; overlapping fits from any threads leave BLAS as it was.
+    Limits are per process, and in some libraries only the thread that set a limit can lift it. So
+    a dedicated thread does both, and overlapping fits from any threads restore BLAS correctly.
     """
 
     def __init__(self) -> None:
@@ -100,5 +100,5 @@ _blas = _SingleThreadedBlas()
 
 
 def single_threaded_blas() -> AbstractContextManager[None]:
-    """Within this context BLAS uses one thread, so its sums have one order."""
+    """Return a context in which BLAS uses one thread, so that its sums have a fixed order."""
     return _blas

@@ -1,7 +1,7 @@
 """Algorithm 1 of the paper: the primal-dual loop, in its line order.
 
-One read of the rows per iteration: losses and surrogate gradients at ``w_t`` serve the dual
-step, the slack account, the risk, and the next primal step.
+Each iteration reads the rows once: the dual step, the slack account, the risk and the next primal
+step all use the losses and surrogate gradients at ``w_t``.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from counterpoise.solver.slack import SlackAccount
 Array = np.ndarray
 logger = logging.getLogger("counterpoise")
 
-# Sums of step sizes grow geometrically; before they overflow, all are divided by this.
+# Sums of step sizes grow geometrically. Before they overflow, all are divided by this.
 RESCALE = 1e150
-# What runs ahead of the primal step: the weights (the paper), the whole gradient (its
+# What is extrapolated before the primal step: the weights (the paper), the whole gradient (its
 # predecessor), or nothing.
 EXTRAPOLATIONS = ("dual", "primal", "none")
-# An extrapolated gradient overshoots where the weights alone would not: on a quadratic of curvature
-# L, steps up to 2/(3L) are stable in place of 2/L. So curvatures count this much.
+# An extrapolated gradient overshoots more than extrapolated weights: on a quadratic of curvature
+# L, steps are stable up to 2/(3L) instead of 2/L. Curvatures are multiplied by these factors.
 CAUTION = {"dual": 1.0, "primal": 2.0, "none": 1.0}
-# Iterations without progress after which the loop has converged, and by how many tolerances the
-# risk may still swing meanwhile.
+# The loop has converged after this many iterations without progress, if the risk then oscillates
+# by at most this many tolerances.
 PATIENCE, CALM = 8, 100.0
 
 
 class Progress(NamedTuple):
-    """What a callback sees after every iteration."""
+    """Progress of a run, passed to the callback after every iteration."""
 
     iteration: int
     risk: float
@@ -49,12 +49,12 @@ class Progress(NamedTuple):
 
 @dataclass
 class PrimalDualResult:
-    """Where Algorithm 1 ended and what it kept of the way.
+    """The result of a run of Algorithm 1.
 
-    ``u`` is the last iterate (the one the theorem is about), ``best`` the one of lowest risk, and
-    ``result`` the one that Algorithm 1 returns: the last if the schedule runs ``as_printed``, else
-    the best. ``milestones`` are iterates 0, 1, 3, 7, ... with the group weights one step later, and
-    the last iterate with its own.
+    ``u`` is the last iterate, which the theorem bounds; ``best`` is the iterate with the lowest
+    risk. ``result`` is the last if the schedule runs ``as_printed``, else the best.
+    ``milestones`` pair iterates 0, 1, 3, 7, ... with the group weights one step later, and the
+    last iterate with its own weights.
     """
 
     u: Array
@@ -95,15 +95,16 @@ def primal_dual(
     extrapolation: str = "dual",
     callback: Callable[[Progress], None] | None = None,
 ) -> PrimalDualResult:
-    """Run Algorithm 1 from ``start``, and from group ``weights`` (the prior if None).
+    """Run Algorithm 1 from ``start`` and from group ``weights`` (the prior if None).
 
-    A schedule that runs ``as_printed`` makes exactly ``max_iter`` iterations; otherwise the loop
-    ends when the best risk has improved by less than ``tol`` (relative; ``floor`` is the size below
-    which risks count as zero) for ``patience`` iterations; with ``tol = 0``, never early. Where
-    no polish follows, the risk must be ``steady``: a risk that still swings has not converged.
+    A schedule that runs ``as_printed`` makes exactly ``max_iter`` iterations. Otherwise the loop
+    ends when the best risk has improved by less than ``tol`` for ``patience`` iterations; with
+    ``tol = 0`` it never ends early. ``tol`` is relative, and risks below ``floor`` count as zero.
+    If no polish follows, the risk must also be ``steady``: while it oscillates, it has not
+    converged.
 
-    ``extrapolation`` is the paper's "dual", or for comparison "primal" or "none". The account is
-    of the paper's proof: without dual extrapolation it stays empty, its slack NaN.
+    ``extrapolation`` is "dual" as in the paper, or "primal" or "none" for comparison. The slack
+    account follows the paper's proof; without dual extrapolation its slack is NaN.
     """
     if extrapolation not in EXTRAPOLATIONS:
         raise ValueError(
@@ -203,12 +204,12 @@ def primal_dual(
 
 
 def spread(grad_KD: Array) -> float:
-    """``G = max_i ||v_i - mean_j v_j||``."""
+    """Return ``G = max_i ||v_i - mean_j v_j||``."""
     return float(np.sqrt(np.sum((grad_KD - grad_KD.mean(axis=0)) ** 2, axis=1).max()))
 
 
 def _bend(dw: Array, change_KD: Array) -> float:
-    """How fast the surrogate gradient of any group turned along ``dw``."""
+    """Return the largest change of any group's surrogate gradient per length of ``dw``."""
     moved = float(np.linalg.norm(dw))
     return float(np.linalg.norm(change_KD, axis=1).max()) / moved if moved > 0 else 0.0
 

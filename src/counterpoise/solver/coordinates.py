@@ -1,8 +1,8 @@
-"""Coordinates in which the solver works, and the way back to the user's.
+"""The solver's coordinates, and the maps to and from the user's.
 
-The solver sees ``u`` with ``(coef, intercept about the shift) = basis @ u``; whitening makes
-the average second moment of the features the identity, scaling only its diagonal. The ball
-``||coef|| <= radius`` is always meant in the user's coordinates.
+The solver works with ``u``, where ``(coef, intercept about the shift) = basis @ u``. Whitening
+makes the average second moment of the features the identity; scaling only makes its diagonal one.
+The ball ``||coef|| <= radius`` always refers to the user's coordinates.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from scipy.optimize import brentq
 
 Array = np.ndarray
 
-# Directions whose share of the features' variance is below this are lost in the rounding of a
-# second moment, and left out unless rows can be read again in better coordinates.
+# Directions with a smaller share of the features' variance are lost in the rounding of a second
+# moment. They are dropped unless the rows can be read again in better coordinates.
 RANK_TOLERANCE = 1e-13
-# Coordinates from a second moment with shares below this carry its rounding, squared.
+# With smaller shares than this, rounding of the second moment affects the coordinates.
 STIFF = 1e-7
 
 
@@ -25,11 +25,10 @@ STIFF = 1e-7
 class Coordinates:
     """A linear change of coordinates; ``basis`` is a matrix (p, r) or a diagonal (p,).
 
-    ``dropped`` counts directions that were left out although no column there is constant.
-    ``stiff`` coordinates stretch some directions so far that matrices should be summed over mapped
-    rows. ``noise``, if not None, asks for :meth:`refined` coordinates: directions in which the
-    features vary by less than this share of their ``scale`` are rounding; ``mean`` is then that
-    of the shifted features.
+    ``dropped`` counts the directions that were left out, except constant columns. ``stiff``
+    coordinates stretch some directions so much that matrices should be summed over mapped rows.
+    If ``noise`` is not None, the coordinates should be :meth:`refined`: variation below this share
+    of the features' ``scale`` is rounding, and ``mean`` is the mean of the shifted features.
     """
 
     basis: Array
@@ -60,7 +59,7 @@ class Coordinates:
         return self.basis.shape[-1]
 
     def to_user(self, u: Array) -> Array:
-        """Coefficients (intercept last) of one point, or of a stack of them."""
+        """Map one point, or a stack of points, to the user's coefficients, intercept last."""
         w = u * self.basis if self.basis.ndim == 1 else u @ self.basis.T
         if self.intercept:
             d = len(self.shift)
@@ -69,7 +68,7 @@ class Coordinates:
         return w
 
     def from_user(self, w: Array) -> Array:
-        """The ``u`` whose coefficients are ``w``, or come closest."""
+        """Return the ``u`` whose coefficients are ``w``, or closest to it."""
         if self.intercept:
             d = len(self.shift)
             w = w.copy()
@@ -80,11 +79,11 @@ class Coordinates:
         return np.linalg.lstsq(self.basis, w, rcond=1e-15)[0]
 
     def refined(self, second_moment: Array) -> tuple[Coordinates, Array]:
-        """Whitened again, by the second moment of rows mapped to these coordinates; and the change
-        of coordinates made.
+        """Whiten again, by the second moment of rows mapped to these coordinates.
 
-        Such a moment has lost no digits to the condition of the features (as in a repeated
-        Cholesky QR), so it can tell small directions from rounding.
+        Such a moment loses no digits to ill-conditioned features (as in a repeated Cholesky QR),
+        so it can distinguish small directions from rounding. Return the new coordinates and the
+        change of coordinates.
         """
         r = self.size - int(self.intercept)
         mean = second_moment[:r, r] if self.intercept else np.zeros(r)
@@ -99,11 +98,11 @@ class Coordinates:
             step[:r, :-1], step[r, :-1], step[r, -1] = change, -mean @ change, 1.0
             change = step
         basis = self.basis @ change
-        if null.shape[1]:  # coefficients keep to the row space of the features
+        if null.shape[1]:  # keep coefficients in the row space of the features
             null = np.linalg.qr(null / np.linalg.norm(null, axis=0))[0]
             outside = null @ (null.T @ basis[:d])
             basis[:d] -= outside
-            if self.intercept and self.mean is not None:  # scores there are constant, not zero
+            if self.intercept and self.mean is not None:  # constant scores there, not zero
                 basis[d] += self.mean @ outside
         stretch = np.linalg.svd(basis[:d] * (1.0 if self.scale is None else self.scale[:, None]),
                                 compute_uv=False)[: int(keep.sum())]  # fmt: skip
@@ -117,7 +116,7 @@ class Coordinates:
         return better, change
 
     def pull(self, grad: Array) -> Array:
-        """Gradients in user coordinates to gradients in ``u``."""
+        """Map gradients in user coordinates to gradients in ``u``."""
         if self.intercept:
             d = len(self.shift)
             grad = grad.copy()
@@ -125,27 +124,27 @@ class Coordinates:
         return grad * self.basis if self.basis.ndim == 1 else grad @ self.basis
 
     def pull_curvature(self, hess: Array) -> Array:
-        """Matrices in shifted user coordinates to matrices in ``u``."""
+        """Map matrices in shifted user coordinates to matrices in ``u``."""
         if self.basis.ndim == 1:
             return hess * np.outer(self.basis, self.basis)
         return self.basis.T @ hess @ self.basis
 
     def coef(self, u: Array) -> Array:
-        """The coefficients of the point ``u``, without the intercept."""
+        """Return the coefficients of the point ``u``, without the intercept."""
         d = len(self.shift)
         return (u * self.basis)[:d] if self.basis.ndim == 1 else self.basis[:d] @ u
 
     def coef_norm(self, u: Array) -> float:
-        """``||coef||`` of the point ``u``."""
+        """Return ``||coef||`` of the point ``u``."""
         return float(np.linalg.norm(self.coef(u)))
 
     def coef_gram(self) -> Array:
-        """``C^T C`` with ``coef = C u``."""
+        """Return ``C^T C`` where ``coef = C u``."""
         vectors, values = self._ball
         return np.diag(values**2) if vectors is None else (vectors * values**2) @ vectors.T
 
     def project(self, u: Array) -> Array:
-        """The nearest ``u`` (in solver coordinates) with ``||coef|| <= radius``."""
+        """Return the nearest ``u`` (in solver coordinates) with ``||coef|| <= radius``."""
         if self.radius is None or self.coef_norm(u) <= self.radius:
             return u
         radius = self.radius
@@ -166,14 +165,14 @@ class Coordinates:
             v = v / (1.0 + theta * ratio**2)
         u = v if vectors is None else vectors @ v
         norm = self.coef_norm(u)
-        if norm > radius:  # rounding of the above; every coordinate but the intercept's shrinks
+        if norm > radius:  # correct for rounding: shrink every coordinate but the intercept's
             u = u.copy()
             u[: len(u) - int(self.intercept)] *= radius / norm * (1 - 2**-52)
         return u
 
 
 def unscaled(n_features: int, intercept: bool, radius: float | None) -> Coordinates:
-    """The user's own coordinates."""
+    """Return the user's own coordinates."""
     return Coordinates(
         np.ones(n_features + int(intercept)), np.zeros(n_features), intercept, radius
     )
@@ -182,7 +181,7 @@ def unscaled(n_features: int, intercept: bool, radius: float | None) -> Coordina
 def scaled(
     second_moment: Array, shift: Array, intercept: bool, radius: float | None
 ) -> Coordinates:
-    """Every feature divided by the root of its mean square; ``second_moment`` is a diagonal."""
+    """Divide every feature by its root mean square; ``second_moment`` is a diagonal."""
     dead = _dead(second_moment, shift)
     basis = np.where(dead, 0.0, 1.0 / _sizes(second_moment, shift))
     return Coordinates(basis, shift, intercept, radius)
@@ -195,13 +194,12 @@ def whitened(
     radius: float | None,
     precision: float | None = None,
 ) -> Coordinates:
-    """Coordinates in which ``second_moment`` (p, p) is the identity on its range.
+    """Return coordinates in which ``second_moment`` (p, p) is the identity on its range.
 
-    With an intercept the features are centred at their mean first, so that the result does not
-    depend on the shift. Directions in which the features do not vary (constant or duplicate
-    columns, fewer rows than features) are left out: coefficients have no component there.
-    Given the ``precision`` of the features, directions that a second look can judge are kept,
-    for :meth:`Coordinates.refined`.
+    With an intercept, the features are centred first, so that the result does not depend on the
+    shift. Directions in which the features do not vary (constant or duplicate columns, fewer rows
+    than features) are left out, and coefficients have no component there. Given the
+    ``precision`` of the features, small directions are kept for :meth:`Coordinates.refined`.
     """
     d = len(shift)
     mean = second_moment[:d, d] if intercept else np.zeros(d)
@@ -229,8 +227,8 @@ def whitened(
     vectors = vectors[:, keep]
     basis = (vectors / np.sqrt(values[keep])) / size[:, None]
     if vectors.shape[1] < d:
-        # Keep to the row space of the features: what is outside changes no score, but would
-        # count in the norm of the coefficients.
+        # Stay in the row space of the features: a component outside changes no score, but adds
+        # to the norm of the coefficients.
         rows = np.linalg.qr(size[:, None] * vectors)[0]
         basis = rows @ (rows.T @ basis)
     if intercept:
@@ -244,12 +242,12 @@ def whitened(
 
 
 def _noise(precision: float, centre: Array, size: Array) -> float:
-    """The share of the features' size that rounding at ``precision`` makes up, with a margin."""
+    """Return the share of the features' size that is rounding, with a safety margin."""
     return precision * max(4e4, 64.0 * float((np.abs(centre) / size).max(initial=0.0)))
 
 
 def _dead(squares: Array, shift: Array) -> Array:
-    """Columns that are constant up to rounding (nothing left after the shift)."""
+    """Mark columns that are constant up to rounding: they vanish after the shift."""
     floor = np.zeros_like(squares)
     floor[: len(shift)] = (64 * np.finfo(float).eps * shift) ** 2
     return squares <= floor

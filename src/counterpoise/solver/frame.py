@@ -1,4 +1,4 @@
-"""The solver's coordinates and the second moments they come from; the average fit in them."""
+"""The solver's coordinates, the second moments behind them, and the average fit."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from counterpoise.solver.quadratics import QuadraticEngine
 
 Array = np.ndarray
 
-# Most times that coordinates of ill-conditioned features are measured again.
+# Maximum number of times that coordinates of ill-conditioned features are refined.
 REFINEMENTS = 3
 
 
 @dataclass(frozen=True)
 class Frame:
-    """Coordinates, and the second moments measured to build them.
+    """Coordinates, and the second moments that define them.
 
-    In solver coordinates, ``moment`` is the largest eigenvalue of any group's second moment,
-    ``mean_moment`` the mean eigenvalue of their ``average``; ``matrices`` holds twice the groups'
-    second moments. Both matrices are None where they would not fit in memory.
+    In solver coordinates, ``moment`` is the largest eigenvalue of any group's second moment, and
+    ``mean_moment`` is the mean eigenvalue of their ``average``. ``matrices`` holds twice the
+    groups' second moments. ``average`` and ``matrices`` are None if they would not fit in memory.
     """
 
     coordinates: coords.Coordinates
@@ -39,7 +39,7 @@ class Frame:
     def measure(
         cls, engine: SumEngine, prior: Array, precondition: str | None, radius: float | None
     ) -> Frame:
-        """Read the rows once (and a few times more when matrices would not fit)."""
+        """Measure in one pass, or in a few more if matrices do not fit in memory."""
         p, intercept = engine.n_coef, engine.census.intercept
         if precondition == "auto":
             precondition = "whiten" if p <= SECOND_ORDER_LIMIT else "scale"
@@ -87,9 +87,9 @@ class Frame:
 
 
 def largest_moment(engine: SumEngine, frame: coords.Coordinates, rounds: int = 12) -> float:
-    """Largest eigenvalue of any group's second moment, by power iteration on all at once.
+    """Estimate the largest eigenvalue of any group's second moment by power iteration.
 
-    Power iteration ends below the truth, so a tenth is added.
+    Power iteration underestimates it, so a tenth is added.
     """
     directions = np.random.default_rng(0).normal(size=(engine.n_groups, frame.size))
     values = np.zeros(engine.n_groups)
@@ -102,10 +102,10 @@ def largest_moment(engine: SumEngine, frame: coords.Coordinates, rounds: int = 1
 
 
 def quadratics(engine: SumEngine, frame: Frame, origin: Array | None = None) -> QuadraticEngine:
-    """The group losses of the identity activation as functions of solver coordinates.
+    """Return the group losses of the identity activation as quadratics in solver coordinates.
 
-    One read, at ``origin``: near the fit, so that losses much smaller than the labels' squares
-    are not found as differences of these.
+    Takes one pass, at ``origin``. An origin near the fit avoids cancellation where losses are much
+    smaller than the squares of the labels.
     """
     assert frame.matrices is not None
     at = np.zeros(frame.coordinates.size) if origin is None else origin
@@ -120,11 +120,11 @@ def average_fit(
     beta: float,
     start: Array | None = None,
 ) -> tuple[Array, float]:
-    """The neuron of the prior-weighted average loss, by surrogate gradient steps, and its loss.
+    """Fit a neuron to the prior-weighted average loss by surrogate gradient steps.
 
-    This is the limit of large ``nu``; a loss within a thousandth is enough here. Steps are taken
-    in the metric of the average second moment, so that coordinates do not matter; where that
-    matrix is too large, plain steps with momentum.
+    This is the limit of large ``nu``, and a loss within a thousandth suffices. Steps use the
+    metric of the average second moment, so the result does not depend on the coordinates. If that
+    matrix is too large, they are plain steps with momentum. Return the neuron and its loss.
     """
     coordinates = frame.coordinates
     momentum = frame.average is None
@@ -139,7 +139,7 @@ def average_fit(
         loss, grad = evaluate(look)
         value = float(prior @ loss)
         idle = 0 if value < (1.0 - 1e-3) * best_loss else idle + 1
-        age = age + 1 if value < best_loss else 0  # momentum starts anew when it overshoots
+        age = age + 1 if value < best_loss else 0  # restart the momentum when it overshoots
         if value < best_loss:
             best, best_loss = look, value
         if idle >= patience or value == 0.0:
@@ -154,7 +154,7 @@ def average_fit(
 
 
 def label_scale(engine: SumEngine, prior: Array) -> float:
-    """Mean squared deviation of the labels (about zero without an intercept), never zero."""
+    """Return the labels' mean squared deviation (from zero without an intercept), never 0."""
     centre = float(prior @ engine.label_means()) if engine.census.intercept else 0.0
     square = float(prior @ engine.label_squares(centre))
     whole = float(prior @ engine.label_squares())

@@ -1,8 +1,8 @@
-"""Exact min-max over quadratics: ``min_u R(loss_1(u), ..., loss_K(u))`` with quadratic losses.
+"""Exact min-max over quadratics: ``min_u R(loss_1(u), ..., loss_K(u))``.
 
-This is the whole problem for the identity activation and the model problem of every
-polishing step. Newton steps on the risk, smoothed by a proximal term on the group weights
-that fades (the proximal point method on the dual), so that ``nu = 0`` needs no special case.
+This is the whole problem for the identity activation, and the model problem of every polishing
+step. Newton steps minimise the risk, smoothed by a fading proximal term on the group weights (the
+proximal point method on the dual). So ``nu = 0`` needs no special case.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from counterpoise.solver.quadratics import QuadraticEngine
 Array = np.ndarray
 
 
-# The pull on the weights, as a share of what separates the groups, and how fast it fades: faster
-# costs more Newton steps each time, slower more times.
+# The first proximal weight, as a share of the spread of the losses, and the factor by which it
+# fades. Fading faster takes more Newton steps per stage; fading slower takes more stages.
 PULL, FADE = 0.03, 0.2
 
 
 class MinmaxResult(NamedTuple):
-    """Minimiser, its risk under the model, the weights, and what separates it from optimal.
+    """The minimiser, its risk under the model, the weights, and the optimality gap.
 
-    ``value - gap`` is a lower bound on the minimum (damping included); ``multiplier`` is that
-    of the ball constraint ``(||coef||^2 - radius^2) / 2 <= 0``.
+    ``value - gap`` is a lower bound on the minimum (including damping). ``multiplier`` belongs to
+    the ball constraint ``(||coef||^2 - radius^2) / 2 <= 0``.
     """
 
     u: Array
@@ -52,7 +52,8 @@ def minimise_quadratics(
 ) -> MinmaxResult:
     """Minimise the risk of ``model`` over steps ``x`` from ``origin``.
 
-    ``damping / 2 ||x||^2`` is added, and ``origin + x`` kept in the ball of ``coordinates``.
+    The objective includes ``damping / 2 ||x||^2``, and ``origin + x`` stays in the ball of
+    ``coordinates``.
     """
     size = model.n_coef
 
@@ -83,12 +84,12 @@ def minimise_quadratics(
         multiplier = brentq(excess, low, high, xtol=1e-14 * high, rtol=1e-12, maxiter=100)
         more = 4e-14 * high
         while excess(multiplier) > 1e-9 and multiplier < high:
-            # A jump (flat losses): its far side is inside the ball.
+            # The norm jumps where losses are flat; beyond the jump it is inside the ball.
             multiplier, more = min(multiplier + more, high), 4.0 * more
     result = at(multiplier)
     x = coordinates.project(origin + result.u) - origin
     value = objective.risk(model.evaluate(x).loss_K) + 0.5 * damping * float(x @ x)
-    # Without the constant of the multiplier's term, which is not positive inside the ball.
+    # Remove the constant of the multiplier's term, which is not positive inside the ball.
     room = coordinates.coef_norm(origin) ** 2 - radius**2
     bound = result.value - result.gap + 0.5 * multiplier * room
     return result._replace(u=x, value=value, gap=max(value - bound, 0.0))
@@ -102,14 +103,14 @@ def _newton(
     tol: float,
     centre: SimplexPoint | None,
 ) -> MinmaxResult:
-    """Minimise ``R(losses(x)) + x.extra.x / 2 + slope.x`` without constraint."""
+    """Minimise ``R(losses(x)) + x.extra.x / 2 + slope.x`` without constraints."""
     x = np.zeros(model.n_coef)
     loss = model.loss_K
     centre = centre or SimplexPoint.of(objective.prior)
     scale = max(float(np.abs(loss).max()), 1e-200)
     spread = float(np.ptp(objective.excess(loss)))
-    # A strong enough divergence smooths the risk by itself; else start with a fading pull.
-    # Where losses are tied already, it must still be felt above their rounding.
+    # A strong divergence smooths the risk by itself. Otherwise start with a fading proximal term;
+    # even where losses are tied, it must exceed their rounding.
     smooth = objective.nu > 0.1 * spread or objective.n_groups == 1
     kappa = 0.0 if smooth else max(PULL * spread, 1e-4 * scale)
     best_x, best_value = x, np.inf
@@ -131,7 +132,7 @@ def _newton(
             best_point, best_bound = point, bound
         if kappa == 0.0 or best_value - best_bound <= tol * scale or idle > 4:
             break
-        # The pull fades, and stays small beside what still separates the groups.
+        # The proximal term fades, and stays small relative to the spread of the losses.
         centre = point
         kappa = max(min(FADE * kappa, 0.1 * spread), 1e-7 * spread, 1e-10 * scale)
         if kappa < 1e-3 * objective.nu:
@@ -149,7 +150,7 @@ def _smooth_newton(
     centre: SimplexPoint,
     tol: float,
 ) -> tuple[Array, Array, SimplexPoint, float]:
-    """Damped Newton at a fixed ``kappa``; the last entry bounds what is left to gain."""
+    """Run damped Newton at a fixed ``kappa``; the last result bounds the remaining gain."""
 
     def height(loss: Array, point: SimplexPoint, x: Array, bend: Array) -> float:
         return objective.proximal_value(loss, point, kappa, centre) + float(
@@ -181,7 +182,7 @@ def _smooth_newton(
         if t == 0:
             break
         x, (loss, grad), point, bend, value = trial, new, new_point, new_bend, new_value
-    else:  # steps ran out: the last point has not been looked at
+    else:  # out of steps: evaluate the last point
         gradient = point.weights @ grad + bend + slope
         curved = model.mixture(point.weights) + extra
     left = 0.5 * max(float(gradient @ solve_semidefinite(curved, gradient)), decrease, 0.0)
@@ -189,10 +190,10 @@ def _smooth_newton(
 
 
 def solve_semidefinite(matrix: Array, vector: Array, *, flat: float = 1e-12) -> Array:
-    """Solve with a positive semidefinite matrix; nothing is moved in its flat directions.
+    """Solve a positive semidefinite system; the solution has no component in flat directions.
 
-    The matrix is brought to unit diagonal first, so that units do not decide what is flat: an
-    eigenvalue below the share ``flat`` of the largest.
+    The matrix is first scaled to unit diagonal, so that units do not matter. A direction is flat
+    if its eigenvalue is below ``flat`` times the largest.
     """
     if not vector.size:
         return vector

@@ -1,4 +1,4 @@
-"""The options of a fit, written once, and their checks."""
+"""The options of a fit, and their checks."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ PerGroup = Array | Mapping[Any, float]
 
 @dataclass(frozen=True, kw_only=True)
 class FitOptions:
-    """What a fit can be asked for besides ``nu``; :class:`counterpoise.GroupDRONeuron` explains
-    each option."""
+    """Options of a fit, except ``nu``; see :class:`counterpoise.GroupDRONeuron` for each."""
 
     activation: str | Activation = "relu"
     divergence: str | Divergence = "kl"
@@ -41,7 +40,7 @@ class FitOptions:
 
     @classmethod
     def of(cls, estimator: object, **changes: Any) -> FitOptions:
-        """The options that an estimator has as attributes, with these changed."""
+        """Collect the options that an estimator has as attributes, with some changed."""
         found = {**changes}
         for field in fields(cls):
             if field.name not in changes and hasattr(estimator, field.name):
@@ -50,7 +49,7 @@ class FitOptions:
         return cls(**found)
 
     def check(self) -> None:
-        """Raise ValueError for numbers out of range and unknown words."""
+        """Raise ValueError for numbers out of range and unknown names."""
         for name in ("radius", "truncate"):
             value = getattr(self, name)
             if value is not None and not (is_number(value) and value > 0 and math.isfinite(value)):
@@ -69,24 +68,24 @@ class FitOptions:
 
 
 def per_group(values: Any, labels: Array, name: str) -> Array | None:
-    """An array in the order of ``labels``, from an array or a mapping label -> value."""
+    """Return an array in the order of ``labels``, from an array or a mapping label -> value."""
     if values is None:
         return None
     return by_name(values, label_list(labels), name, "group", "in the data")
 
 
 def named_prior(name: str, totals: Array) -> Array:
-    """The prior that a word stands for; ``totals`` are the groups' weights."""
+    """Return the prior of this name; ``totals`` are the total row weights of the groups."""
     if name != "rows":
         raise ValueError(
-            f"prior={name!r} is not known; use 'rows' (groups count as their rows do), an array, a "
+            f"prior={name!r} is not known; use 'rows' (weights by number of rows), an array, a "
             "mapping group -> weight, or None for equal weights"
         )
     return totals / totals.sum()
 
 
 def check_nu_option(nu: Any) -> None:
-    """A number that is not negative, or "auto"."""
+    """Raise ValueError unless ``nu`` is a number >= 0 or "auto"."""
     if not isinstance(nu, str):
         check_nu(nu)
     elif nu != "auto":
@@ -94,8 +93,10 @@ def check_nu_option(nu: Any) -> None:
 
 
 def check_rows(X: Any, y: Any, asker: str = "solve") -> tuple[Any, Array]:
-    """Rows and labels as arrays (or CSR) of finite numbers, float32 left as it is; errors name
-    who asks."""
+    """Check rows and labels, and return arrays (or CSR) of finite numbers.
+
+    float32 stays float32. Errors name the ``asker``.
+    """
     from sklearn.utils.validation import check_X_y
 
     return check_X_y(

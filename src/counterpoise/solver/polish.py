@@ -1,10 +1,9 @@
-"""Polish: descent on the risk itself, from where Algorithm 1 ended.
+"""Polish: descent on the risk itself, from the result of Algorithm 1.
 
 The surrogate gradient gets past bad stationary points, but its fixed point does not minimise
-the risk. From there each step solves a model exactly: every group's loss is replaced by its
-Gauss-Newton quadratic (exact for piecewise linear activations as long as no row changes its
-piece) and the min-max over these quadratics is solved by :mod:`counterpoise.solver.minmax`. Only
-decreases of the risk are accepted.
+the risk. Each polishing step replaces every group's loss by its Gauss-Newton quadratic (exact for
+piecewise linear activations as long as no row changes its piece) and solves the min-max over these
+quadratics with :mod:`counterpoise.solver.minmax`. Only steps that lower the risk are accepted.
 """
 
 from __future__ import annotations
@@ -24,21 +23,21 @@ from counterpoise.solver.quadratics import QuadraticEngine
 Array = np.ndarray
 logger = logging.getLogger("counterpoise")
 
-# Above this many coefficients a matrix of their squares is too dear: first-order descent.
+# With more coefficients than this, second-order matrices are too expensive.
 SECOND_ORDER_LIMIT = 512
-# Group matrices kept at once: at most this many groups and this many numbers.
+# Group matrices are kept for at most this many groups and this many numbers.
 MATRIX_GROUPS, MATRIX_NUMBERS = 512, 1 << 25
 # A kink makes the risk rugged on the scale of single rows. Descending first with the kink
-# rounded, over these shares of the scores' size, passes over minima that only few rows make.
+# rounded, over these shares of the scores' size, skips minima that only a few rows create.
 ROUNDING: tuple[float, ...] = (0.5, 0.2)
 ROUNDED_TOL, ROUNDED_STEPS = 1e-5, 15
-# Curvatures are measured anew after a step that gained less than this share of its promise.
+# Curvatures are measured again after a step that gained less than this share of its prediction.
 KEEP_GAIN = 0.5
 
 
 @dataclass(frozen=True)
 class PolishResult:
-    """The point reached, its losses and gradients, weights, and whether the tolerance was met."""
+    """The final point, its losses and gradients, the weights, and whether it converged."""
 
     u: Array
     eval: GroupEval
@@ -50,7 +49,7 @@ class PolishResult:
 
 
 def keeps_group_matrices(n_groups: int, size: int) -> bool:
-    """Whether a (D, D) matrix for every group fits the budget."""
+    """Return whether a (D, D) matrix for every group fits the memory budget."""
     return n_groups <= MATRIX_GROUPS and n_groups * size * size <= MATRIX_NUMBERS
 
 
@@ -69,13 +68,13 @@ def polish(
 ) -> PolishResult:
     """Minimise the risk locally from ``u``.
 
-    ``weights`` is where the search for group weights starts; ``ev`` the losses and true gradients
-    at ``u`` if known; ``hess`` a first guess of the groups' curvatures, or the curvatures for
-    good if ``fixed`` (identity activation).
+    ``weights`` are the first group weights. ``ev`` holds the losses and true gradients at ``u``,
+    if known. ``hess`` is a first guess of the groups' curvatures, or their exact values if
+    ``fixed`` (identity activation).
     """
     ev = ev or problem.evaluate(u, surrogate=False)
     risk = problem.risk(ev.loss_K)
-    if problem.size == 0 or ev.loss_K.max() <= floor:  # nothing to choose, or nothing left to gain
+    if problem.size == 0 or ev.loss_K.max() <= floor:  # nothing to optimise or to gain
         return PolishResult(u, ev, weights, risk, 0, True)
     descend = _first_order if problem.size > SECOND_ORDER_LIMIT else _second_order
     first, point, guess = u, weights, hess
@@ -87,12 +86,12 @@ def polish(
                             floor=floor, max_iter=ROUNDED_STEPS, hess=hess,
                             fixed=False)  # fmt: skip
             first, point, hess = rough.u, rough.point, rough.hess
-    if not fixed and hess is guess:  # no claim of convergence rests on a guess
+    if not fixed and hess is guess:  # convergence must not rest on a guess
         hess = None
     start = None if first is not u else ev
     result = descend(problem, first, start, point, tol=tol, floor=floor, max_iter=max_iter,
                      hess=hess, fixed=fixed)  # fmt: skip
-    if result.risk > risk:  # rounding led astray: descend from where we stood
+    if result.risk > risk:  # the rounded problems led to a worse minimum: descend from u
         result = descend(problem, u, ev, weights, tol=tol, floor=floor, max_iter=max_iter,
                          hess=guess if fixed else None, fixed=fixed)  # fmt: skip
     return result
@@ -110,23 +109,20 @@ def _second_order(
     hess: Array | None,
     fixed: bool,
 ) -> PolishResult:
-    """Min-max over Gauss-Newton quadratics, damped until the step keeps its promise."""
+    """Solve min-max problems over Gauss-Newton quadratics, damped until a step lowers the risk."""
     objective = problem.objective
     ev = ev or problem.evaluate(u, surrogate=False)
     per_group = keeps_group_matrices(objective.n_groups, problem.size)
     risk = problem.risk(ev.loss_K)
     damping = 0.0
-    # Matrices cost several passes, so they are kept while steps made with them pay.
+    # Matrices cost several passes, so they are kept while their steps lower the risk.
     fresh = fixed
     converged = False
     n_iter = 0
     for n_iter in range(1, max_iter + 1):
         if hess is None:
             fresh = True
-            if per_group:
-                hess = problem.curvature(u, None)
-            else:
-                hess = problem.curvature(u, point.weights)[None]
+            hess = _curvatures(problem, u, point, per_group)
         model = QuadraticEngine(ev.loss_K, ev.grad_KD, hess)
         inner = minimise_quadratics(
             model,
@@ -164,14 +160,21 @@ def _second_order(
             damping = max(4.0 * damping, 0.3 * unit)
             if not per_group:
                 point, hess = inner.point, None
-            if damping > 1e8 * unit:  # no step, however short, goes down: a kink of the risk
+            if damping > 1e8 * unit:  # no step lowers the risk, however short: a kink
                 converged = True
                 break
     return PolishResult(u, ev, point, risk, n_iter, converged, hess)
 
 
+def _curvatures(problem: Problem, u: Array, point: SimplexPoint, per_group: bool) -> Array:
+    """Measure a matrix for every group, or the one of their mixture."""
+    if per_group:
+        return problem.curvature(u, None)
+    return problem.curvature(u, point.weights)[None]
+
+
 def _interior(point: SimplexPoint, prior: Array) -> SimplexPoint:
-    """The weights moved a little towards the prior, so that no group is out of reach."""
+    """Move the weights slightly towards the prior, so that every group can regain weight."""
     return SimplexPoint.of(0.99 * point.weights + 0.01 * prior)
 
 
@@ -187,7 +190,7 @@ def _first_order(
     hess: Array | None,
     fixed: bool,
 ) -> PolishResult:
-    """Quasi-Newton descent on the risk, the maximum of ``nu = 0`` smoothed ever less."""
+    """Descend on the risk by quasi-Newton steps, smoothing the maximum less and less."""
     ev = ev or problem.evaluate(u, surrogate=False)
     risk = problem.risk(ev.loss_K)
     size = max(problem.objective.size(risk), floor)
@@ -201,8 +204,8 @@ def _first_order(
         gain = risk - problem.risk(candidate.loss_K)
         if gain > 0:
             u, ev, risk = problem.project(result.x), candidate, risk - gain
-        # The weights that prove most: L at them, less what their gradient leaves to gain (in
-        # these coordinates curvatures are about two).
+        # Keep the weights with the best lower bound: L minus the gain that their gradient
+        # leaves (curvatures are about two in these coordinates).
         weights = objective.respond(candidate.loss_K)
         slope = weights.weights @ candidate.grad_KD
         proved = problem.objective.lagrangian(candidate.loss_K, weights.weights)
@@ -216,7 +219,7 @@ def _first_order(
 
 
 def _descend(problem: Problem, u: Array, tol: float, size: float, max_iter: int):  # type: ignore[no-untyped-def]
-    """L-BFGS, or projected gradient steps of spectral length when there is a ball."""
+    """Run L-BFGS, or spectral projected gradient steps if there is a ball."""
 
     def value_and_gradient(x: Array) -> tuple[float, Array]:
         ev = problem.evaluate(x, surrogate=False)
@@ -237,7 +240,7 @@ class _Descent:
 
 
 def _spectral_projected(value_and_gradient, project, x, tol, max_iter):  # type: ignore[no-untyped-def]
-    """Nonmonotone projected gradient with Barzilai-Borwein steps (Birgin et al., 2000)."""
+    """Run the spectral projected gradient method (Birgin et al., 2000)."""
     value, grad = value_and_gradient(x)
     best, best_value = x, value
     recent = [value]

@@ -1,4 +1,4 @@
-"""Problem: an engine, coordinates and an objective, as the solver sees them."""
+"""Problem: an engine, coordinates and an objective, for the solver."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ class Problem:
 
     @property
     def has_kink(self) -> bool:
-        """Whether the neuron's slope jumps, so that :meth:`rounded` has something to round."""
+        """Whether the activation has a kink that :meth:`rounded` can smooth."""
         return isinstance(self.engine, SumEngine) and self.engine.activation.has_kink
 
     def score_size(self, u: Array) -> float:
-        """The size of the linear scores at ``u``, read off the neuron's own output: one read."""
+        """Estimate the size of the linear scores at ``u`` from the outputs, in one pass."""
         assert isinstance(self.engine, SumEngine)
         squares = self.engine.mean_outputs(self.coordinates.to_user(u))
         return float(np.sqrt(2.0 * self.objective.prior @ squares))
 
     def rounded(self, width: float) -> Problem:
-        """The problem with the activation's kink rounded on ``[-width, width]``."""
+        """Return the problem with the activation's kink rounded on ``[-width, width]``."""
         assert isinstance(self.engine, SumEngine)
         sigma = self.engine.activation.rounded(width)
         return replace(self, engine=self.engine.variant(activation=sigma))
@@ -66,7 +66,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class QuadraticProblem(Problem):
-    """The same once group losses are quadratics already written in ``u``: no rows are read."""
+    """A problem whose group losses are quadratics in ``u``; it reads no rows."""
 
     engine: QuadraticEngine
 

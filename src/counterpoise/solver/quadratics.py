@@ -1,4 +1,4 @@
-"""Group losses that are quadratic functions, known by their coefficients: no rows to read."""
+"""Quadratic group losses, given by their coefficients; they need no rows."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class QuadraticEngine:
     """``loss_i(origin + x) = loss_i + grad_i.x + x^T H_i x / 2``.
 
     For the identity activation this *is* the problem, once each group's second moments are
-    known; elsewhere it is the model of one polishing step. ``hess`` has shape (K, D, D), or
-    (1, D, D) when all groups share one matrix.
+    known. For other activations it is the model of one polishing step. ``hess`` has shape
+    (K, D, D), or (1, D, D) if all groups share one matrix.
     """
 
     def __init__(
@@ -25,7 +25,7 @@ class QuadraticEngine:
         self.passes = 0  # there are no rows
 
     def evaluate(self, w: Array, *, surrogate: bool = False) -> GroupEval:
-        """Exact for both gradients: with a unit slope they are the same."""
+        """Return exact losses and gradients; with unit slope, true and surrogate ones agree."""
         step = w - self.origin
         bend = self.hess @ step
         loss = self.loss_K + (self.grad_KD + 0.5 * bend) @ step
@@ -35,7 +35,7 @@ class QuadraticEngine:
         return self.hess if weights_K is None else self.mixture(weights_K)
 
     def mixture(self, weights_K: Array) -> Array:
-        """``sum_i lam_i H_i``."""
+        """Return ``sum_i lam_i H_i``."""
         if len(self.hess) == 1:
             return self.hess[0] * weights_K.sum()
         size = self.n_coef

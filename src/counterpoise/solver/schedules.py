@@ -1,4 +1,4 @@
-"""Step sizes: measurements in, ``a_t`` out. A schedule is a frozen set of constants."""
+"""Schedules: the step sizes ``a_t`` of Algorithm 1 as functions of measurements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from counterpoise.common.arguments import chosen
 
 
 class ProblemScale(NamedTuple):
-    """What is known of a problem before the first step.
+    """Constants of a problem that are known before the first step.
 
     Attributes
     ----------
@@ -21,7 +21,7 @@ class ProblemScale(NamedTuple):
         Lipschitz constant of the activation.
     n_groups : int
     radius : float
-        ``W``, the size of the ball the theory speaks of.
+        ``W``, the radius of the ball in the theory.
     nu : float
     moment : float
         Largest eigenvalue of any group's second moment, in the solver's coordinates.
@@ -30,7 +30,7 @@ class ProblemScale(NamedTuple):
     label_scale : float
         Mean squared deviation of the labels.
     modulus : float
-        Strong convexity of the divergence: two for chi-squared, one for Kullback-Leibler.
+        Strong convexity of the divergence: 2 for chi-squared, 1 for Kullback-Leibler.
     """
 
     beta: float
@@ -44,9 +44,12 @@ class ProblemScale(NamedTuple):
 
 
 class Measurement(NamedTuple):
-    """What is known before step ``t``: ``A_{t-1}``, ``a_{t-1}``, the gradients' spread
-    ``G_t = max_i ||v_i - mean_j v_j||``, and the curvature met so far (zero before the first
-    step). ``unit`` is what one has become under rescaling."""
+    """Measurements before step ``t``.
+
+    ``total`` is ``A_{t-1}``, ``previous`` is ``a_{t-1}``, and ``spread`` is
+    ``G_t = max_i ||v_i - mean_j v_j||``. ``curvature`` is the largest so far, zero before the
+    first step. ``unit`` is the value that 1 has after rescaling.
+    """
 
     iteration: int
     total: float
@@ -64,34 +67,34 @@ def _positive(owner: str, **values: object) -> None:
 
 
 class Schedule(ABC):
-    """Step sizes of Algorithm 1, and what they need from a run. Subclass it to bring your own."""
+    """Step sizes of Algorithm 1. Subclass it to define your own."""
 
     # Whether Algorithm 1 runs as printed: from zero, for exactly ``max_iter`` iterations, in the
-    # user's coordinates unless told otherwise, and its last iterate is the result.
+    # user's coordinates unless ``precondition`` is set, with its last iterate as the result.
     as_printed: ClassVar[bool] = False
 
     @abstractmethod
     def sharpness(self, scale: ProblemScale) -> float:
-        """``c1``, the sharpness that the steps assume."""
+        """Return ``c1``, the sharpness that the steps assume."""
 
     @abstractmethod
     def starting_weight(self, scale: ProblemScale) -> float:
-        """``nu0``, the weight of the distance to the starting weights."""
+        """Return ``nu0``, the weight of the distance to the starting weights."""
 
     @abstractmethod
     def step(self, scale: ProblemScale, c1: float, nu0: float, now: Measurement) -> float:
-        """``a_t``, in the unit that ``now`` names; it must not shrink from step to step."""
+        """Return ``a_t`` in units of ``now.unit``; it must not shrink from step to step."""
 
     def check(self, beta: float, radius: float) -> None:
         """Raise ValueError if the constants do not fit a ball of this radius."""
         return
 
     def least_radius(self, beta: float) -> float | None:
-        """The smallest ball the constants allow where the user gives none; None needs no ball."""
+        """Return the smallest radius to use if the user gives none; None for no ball."""
         return None
 
     def truncation(self, beta: float, radius: float) -> float | None:
-        """The level to clip labels at where the user gives none; None leaves labels alone."""
+        """Return the level for clipping labels if the user gives none; None for no clipping."""
         return None
 
 
@@ -100,24 +103,25 @@ class AdaptiveSteps(Schedule):
     """Step sizes from measured curvature and gradient spread; the default.
 
     ``a_t = max(a_{t-1}, min((1 + c1 A/2) / (L - c1/2),
-    sqrt(m (nu0 + nu A)(1 + c1 A/2)) / G_t))`` with ``A = A_{t-1}`` and ``m`` the divergence's
-    strong convexity: as large as the curvature of the losses and the motion of the weights allow,
-    and never shrinking. ``L`` is at most
-    ``2 beta^2 max_i eig_max(mean_i x x^T)``; an activation that is flat on half of the rows has
-    half of that, so once steps have been made ``L`` is 1.2 times the largest
-    ``||v_i(w_t) - v_i(w_{t-1})|| / ||w_t - w_{t-1}||`` met, raised by a quarter after every step
-    that did not pay for its errors. What each step costs the proof is measured along the way
-    (see :class:`counterpoise.Certificate`).
+    sqrt(m (nu0 + nu A)(1 + c1 A/2)) / G_t))`` with ``A = A_{t-1}`` and ``m`` the strong convexity
+    of the divergence. Steps are as large as the curvature of the losses and the motion of the
+    weights allow, and never shrink.
+
+    ``L`` is at most ``2 beta^2 max_i eig_max(mean_i x x^T)``. An activation that is flat on half
+    of the rows has half of that curvature. So, after the first step, ``L`` is 1.2 times the
+    largest ``||v_i(w_t) - v_i(w_{t-1})|| / ||w_t - w_{t-1}||`` so far, increased by a quarter
+    after every step that did not pay for its errors. The run measures the cost of each step to
+    the proof (see :class:`counterpoise.Certificate`).
 
     Parameters
     ----------
     c1 : float or None
-        Sharpness assumed, in the solver's coordinates. None takes ``0.2`` of the mean
+        Assumed sharpness, in the solver's coordinates. None takes ``0.2`` times the mean
         eigenvalue of the features' second moment. The iterates hardly depend on it, but a much
-        larger one lets the steps outgrow the progress.
+        larger value makes the steps grow faster than the progress.
     nu0 : float or None
-        Weight of the distance to the starting weights. None takes ``0.2`` of the labels'
-        mean squared deviation, in units of squared coefficients.
+        Weight of the distance to the starting weights. None takes ``0.2`` times the labels' mean
+        squared deviation, in units of squared coefficients.
     """
 
     c1: float | None = None
@@ -163,8 +167,8 @@ class AdaptiveSteps(Schedule):
 class PaperSteps(Schedule):
     """The step sizes printed in Algorithm 1, from worst-case constants.
 
-    They prove the theorem and are far too small for data: with ``beta = B = 1`` and
-    ``c1 = 0.1`` they grow by a factor ``1 + 6e-7`` a step.
+    They prove the theorem but are far too small in practice: with ``beta = B = 1`` and
+    ``c1 = 0.1``, they grow by a factor of ``1 + 6e-7`` per step.
 
     Parameters
     ----------
@@ -198,11 +202,11 @@ class PaperSteps(Schedule):
         self.log_term(beta, radius)
 
     def least_radius(self, beta: float) -> float:
-        """The ball for which ``log(beta B W / epsilon)`` is one."""
+        """Return the radius for which ``log(beta B W / epsilon)`` is one."""
         return math.e * self.epsilon / (beta * self.B)
 
     def log_term(self, beta: float, radius: float) -> float:
-        """``log(beta B W / epsilon)``, which must be positive for the theory to speak."""
+        """Return ``log(beta B W / epsilon)``, which the theory requires to be positive."""
         ratio = beta * self.B * radius / self.epsilon
         if ratio <= 1.0:
             raise ValueError(
@@ -213,11 +217,11 @@ class PaperSteps(Schedule):
         return math.log(ratio)
 
     def truncation(self, beta: float, radius: float) -> float:
-        """The label level ``M`` of the paper's truncation fact."""
+        """Return the level ``M`` at which the paper truncates labels."""
         return self.C_M * radius * self.B * beta * self.log_term(beta, radius)
 
     def constants(self, scale: ProblemScale, c1: float) -> tuple[float, float]:
-        """``C_4`` and ``C'_W`` of the paper."""
+        """Return ``C_4`` and ``C'_W`` of the paper."""
         beta, radius, B = scale.beta, scale.radius, self.B
         c4 = 27.0 * c1 + 2163.0 * beta**4 * B**2 / c1
         inner = 6.0 * beta**2 + self.C_M**2 * B * self.log_term(beta, radius) ** 2
@@ -226,7 +230,7 @@ class PaperSteps(Schedule):
     def step(self, scale: ProblemScale, c1: float, nu0: float, now: Measurement) -> float:
         c4, cw = self.constants(scale, c1)
         t = now.iteration
-        # In logarithms: the dual factor may pass what a double can hold long before it counts.
+        # In logarithms: the dual factor may overflow long before it matters.
         primal = (t - 1) * math.log1p(c1 / (8.0 * c4)) - math.log(4.0 * c4)
         growth = math.log1p(math.sqrt(c1 * scale.nu) / (4.0 * math.sqrt(2.0) * cw))
         dual = (t - 1) * growth + math.log(math.sqrt(nu0) / (4.0 * cw))
@@ -238,7 +242,7 @@ NAMED: dict[str, Callable[[], Schedule]] = {"adaptive": AdaptiveSteps, "paper": 
 
 
 def get_schedule(schedule: str | Schedule) -> Schedule:
-    """The schedule a user means, by name or as an object."""
+    """Return the schedule with this name, or the object itself."""
     own = ", or an AdaptiveSteps(...), PaperSteps(...) or other Schedule object"
     found: Schedule = chosen("schedule", schedule, Schedule, NAMED, own)
     return found

@@ -1,4 +1,4 @@
-"""Stage 1 of a fit: what the user left open is decided, and the problem is set up."""
+"""Stage 1 of a fit: choose what the user left open, and set up the problem."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ Array = np.ndarray
 
 # Risks below this share of the labels' mean square are rounding.
 RISK_FLOOR = 1e-14
-# Where weights are fixed nothing pulls them; in step sizes this share of the labels' scale does.
+# Fixed weights (nu = inf) use this multiple of the labels' scale as nu in step sizes.
 STRONG = 1e12
 
 
 @dataclass(frozen=True)
 class Setup:
-    """A problem with nothing left open.
+    """A fully specified problem.
 
     Attributes
     ----------
     problem : Problem
-        The problem over the rows, labels as fitted (clipped, if so asked).
+        The problem over the rows, with labels clipped if requested.
     working : Problem
-        What Algorithm 1 works on: the same, or quadratics where these are the whole problem.
+        The problem that Algorithm 1 runs on: the same, or its quadratics for a linear model.
     scale : ProblemScale
         Constants for step sizes.
     nu : float
     truncation : float or None
-        The level that labels are clipped at.
+        The level at which labels are clipped.
     average : array or None
-        The neuron of the average loss in solver coordinates, where it was needed.
+        The neuron of the average loss in solver coordinates, if it was needed.
     """
 
     problem: Problem
@@ -76,9 +76,9 @@ def set_up(
     truncate: float | None,
     start: Array | None = None,
 ) -> Setup:
-    """Choose ``nu="auto"`` and the schedule's constants, and clip labels.
+    """Resolve ``nu="auto"`` and the schedule's constants, and clip labels.
 
-    ``start`` is where the search for the average fit begins; zero if None.
+    ``start`` is the first point of the average fit; zero if None.
     """
     beta = engine.activation.beta
     if truncate is not None:
@@ -103,7 +103,7 @@ def set_up(
             engine = engine.variant(truncate=truncate)
             model = quadratics(engine, frame) if linear else None
     if model is not None and average is None:
-        # Nearer the fit, if losses there are small beside those at zero.
+        # Move the origin near the fit if losses there are much smaller than at zero.
         near = -solve_semidefinite(model.mixture(prior), prior @ model.grad_KD)
         if prior @ model.evaluate(near).loss_K < 0.1 * (prior @ model.loss_K):
             model = quadratics(engine, frame, near)
@@ -131,7 +131,7 @@ def set_up(
 def _evaluator(
     engine: SumEngine, frame: Frame, model: QuadraticEngine | None
 ) -> Callable[[Array], GroupEval]:
-    """Losses and surrogate gradients in solver coordinates, without reads if there is a model."""
+    """Return losses and surrogate gradients in solver coordinates; a model needs no pass."""
     if model is not None:
         return model.evaluate
     coordinates = frame.coordinates

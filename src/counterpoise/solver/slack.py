@@ -1,4 +1,4 @@
-"""The slack account: what each step of Algorithm 1 costs the proof, measured.
+"""The slack account: the measured cost of each step of Algorithm 1 to the proof.
 
 Write ``rho_t = 1 + c1 A_t / 2``, ``dw = w_t - w_{t-1}``, ``dlam = lam_t - lam_{t-1}`` and ``V``
 for the matrix of surrogate gradients. The proof of the gap's upper bound splits each step into
@@ -8,10 +8,9 @@ terms that telescope and
           - rho_t/2 ||dw||^2 - (nu0 + nu A_{t-1}) D(lam_t, lam_{t-1})
     Q_t = a_t ||dlam (V(w_t) - V(w_{t-1}))||^2
 
-The paper chooses step sizes so small that worst-case constants pay for both. Here they are
-computed. With any sharpness ``c`` between iterates and target, ``E_t + Q_t / (2 c)`` (for
-``c = c1``) is the step's slack; if the running sum is not positive, the theorem's bound holds
-for this very run.
+The paper chooses step sizes so small that worst-case constants pay for both. Here both are
+computed. With sharpness ``c = c1`` between iterates and target, the slack of a step is
+``E_t + Q_t / (2 c)``. If the running sum is not positive, the theorem's bound holds for this run.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class SlackAccount:
 
     @property
     def slack(self) -> float:
-        """The running sum of slacks at ``c = c1``."""
+        """Running sum of slacks at ``c = c1``."""
         return self.direct + self.coupling / (2.0 * self.c1)
 
     @property
@@ -68,7 +67,7 @@ class SlackAccount:
         dual: DualState,
         dual_next: DualState,
     ) -> None:
-        """Book iteration ``t``: states before and after it."""
+        """Enter iteration ``t``, from the states before and after it."""
         a, dlam = dual_next.step, dual_next.change
         rise = float(dual_next.weights @ (after.loss_K - before.loss_K))
         slope = float((weights_bar + dlam) @ (before.grad_KD @ dw))
@@ -76,7 +75,7 @@ class SlackAccount:
         pull = self.nu0 * unit + self.nu * dual.total
         error = rise - slope
         if abs(error) <= DUST * float(dual_next.weights @ np.abs(after.loss_K)):
-            error = 0.0  # the losses' own rounding, which a huge step would blow up
+            error = 0.0  # rounding of the losses, which a huge step would amplify
         self.direct += a * error - 0.5 * rho * float(dw @ dw) - pull * distance
         turn = dlam @ (after.grad_KD - before.grad_KD)
         self.coupling += a * float(turn @ turn)
@@ -86,7 +85,7 @@ class SlackAccount:
 
     @staticmethod
     def in_first_unit(value: float, unit: float) -> float:
-        """A figure of a rescaled run in the unit it began with; the largest double if beyond."""
+        """Convert a figure of a rescaled run to the original unit, clipped to finite doubles."""
         if value == 0.0 or unit == 1.0:
             return value
         largest = float(np.finfo(float).max)
@@ -94,7 +93,7 @@ class SlackAccount:
         return float(np.clip(whole, -largest, largest))
 
     def rescale(self, factor: float) -> None:
-        """Divide every figure, as the bound allows: it is homogeneous in them."""
+        """Divide every figure by ``factor``; the bound is homogeneous in them."""
         self.direct /= factor
         self.coupling /= factor
         self.boundary /= factor

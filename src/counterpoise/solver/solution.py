@@ -1,4 +1,4 @@
-"""What a fit found, and from where another may start."""
+"""The result of a fit, and the start for another."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Start:
-    """Where an earlier fit, or one on fewer rows, ended: user's coefficients, intercept last.
+    """The end of an earlier fit, or of one to fewer rows, to start from.
+
+    Coefficients are the user's, intercept last.
 
     Attributes
     ----------
-    coef : the coefficients returned
+    coef : the returned coefficients
     weights : array of shape (K,), the group weights
-    surrogate : the best point of Algorithm 1, if known
+    surrogate : the best iterate of Algorithm 1, if known
     average : the neuron of the average loss, if known
     """
 
@@ -32,7 +34,7 @@ class Start:
 
     @staticmethod
     def check(start: object, n_coef: int, n_groups: int) -> None:
-        """Raise if this is no start for a problem with so many coefficients and groups."""
+        """Raise an error if ``start`` does not fit a problem of this size."""
         if not isinstance(start, Start):
             raise TypeError(f"start must be a Start (solution.start); got {type(start).__name__}")
         shapes = {
@@ -58,16 +60,16 @@ class Start:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What every fit of a neuron ends with.
+    """The result of any fit of a neuron.
 
     Attributes
     ----------
     coef, intercept : the neuron ``sigma(coef.x + intercept)``
-    losses : array of shape (K,), mean squared loss of every group (of truncated labels, if any)
+    losses : array of shape (K,), mean squared error of every group (for clipped labels, if any)
     weights : array of shape (K,), the group weights
     risk : float
-    n_iter : iterations
-    n_passes : reads of the rows, measurements included
+    n_iter : number of iterations
+    n_passes : passes over the rows, including preparation
     converged : bool
     status : a sentence
     history : arrays of equal length, one entry per iteration
@@ -89,23 +91,23 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Solution(Outcome):
-    """Everything that ``solve`` found.
+    """The result of ``solve``.
 
     Attributes
     ----------
     coef, intercept : the neuron ``sigma(coef.x + intercept)``
-    losses : array of shape (K,), mean squared loss of every group (of truncated labels, if any)
+    losses : array of shape (K,), mean squared error of every group (for clipped labels, if any)
     weights : array of shape (K,), the group weights
     risk : float
-    n_iter : iterations of Algorithm 1
-    n_passes : reads of the rows, measurements, polish and certificate included
+    n_iter : number of iterations of Algorithm 1
+    n_passes : passes over the rows, including preparation, polish and certificate
     converged : bool
     status : a sentence
     history : arrays of equal length, one entry per iteration; "slack" is the running sum
     labels : array of shape (K,), the group labels
     nu, radius, truncation : the values used
     certificate : Certificate
-    start : Start, for a like problem to start from
+    start : Start, for a similar problem
     sample : RowSample or None, some rows of every group, for a diagnosis
     """
 

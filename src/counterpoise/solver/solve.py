@@ -31,9 +31,9 @@ from counterpoise.solver.solver import Solver
 
 Array = np.ndarray
 
-# Keyword arguments that say how rows are read, not what is fitted.
+# Keyword arguments that affect how rows are read, not what is fitted.
 OPENING = ("checkpoint", "progress", "check_input")
-# A path's nu, as multiples of the average fit's loss: from nearly the average to the worst group.
+# Default values of nu on a path, as multiples of the average fit's loss.
 PATH = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.0)
 
 
@@ -56,11 +56,11 @@ def solve(
         As in :meth:`GroupDRONeuron.fit`.
     nu : float >= 0, inf or "auto"
     start : Start, optional
-        Where to start: ``solution.start`` of a like problem.
+        The ``solution.start`` of a similar problem.
     callback : callable, optional
         Called with a :class:`Progress` after every iteration of Algorithm 1 on all rows.
     **options :
-        Those of :class:`FitOptions`, and ``checkpoint``, ``progress`` and ``check_input`` of
+        Options of :class:`FitOptions`, and ``checkpoint``, ``progress`` and ``check_input`` of
         :func:`open_solver`.
     """
     check_nu_option(nu)
@@ -79,16 +79,16 @@ def solve_path(
     nus: Sequence[float] | None = None,
     **options: Any,
 ) -> list[Solution]:
-    """Solutions for several ``nu``, each started from the one before.
+    """Solve for several ``nu``, each from the solution before.
 
-    The rows are sorted and their moments measured once; ``nu`` is worked through from large to
-    small, whatever the order given. By default from ten times the average fit's loss (nearly the
-    plain average over groups) to 0 (the worst group).
+    The rows are sorted and their moments measured once. Values of ``nu`` are solved from large to
+    small, in whatever order they are given. The default path leads from ten times the average
+    fit's loss (nearly the plain average over groups) to 0 (the worst group).
 
     Returns
     -------
     list of Solution
-        In the order of ``nus``; ``n_passes`` are those each took itself.
+        In the order of ``nus``; ``n_passes`` counts the passes of each solution alone.
 
     Examples
     --------
@@ -157,7 +157,7 @@ def open_solver(
 
 @contextmanager
 def running(solver: Solver) -> Iterator[None]:
-    """BLAS on one thread; a checkpoint that is kept if the fit does not end."""
+    """Run BLAS on one thread, and keep the checkpoint if the fit is interrupted."""
     journal = solver.engine.journal if isinstance(solver.engine, JournaledEngine) else None
     finished = False
     try:
@@ -170,7 +170,7 @@ def running(solver: Solver) -> Iterator[None]:
 
 
 def _split(options: dict[str, Any]) -> dict[str, Any]:
-    """Keyword arguments of `open_solver`, the options of the fit put together."""
+    """Split keyword arguments into those of `open_solver` and the options of the fit."""
     opening = {name: options.pop(name) for name in OPENING if name in options}
     given = options.pop("options", FitOptions())
     return {"options": replace(given, **options), **opening}

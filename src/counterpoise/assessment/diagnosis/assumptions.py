@@ -1,7 +1,7 @@
-"""The paper's assumptions as numbers: tails, margin, sharpness, rows and passes. Pure.
+"""The paper's assumptions as numbers: tails, margin, sharpness, rows and passes.
 
 Notation of the paper: ``P(|u.x| >= r) <= exp(-r / B)`` for unit ``u`` and ``r >= 1``;
-``E[x x^T 1{w.x >= gamma ||w||}] >= zeta I`` for every ``w``; from these the sharpness
+``E[x x^T 1{w.x >= gamma ||w||}] >= zeta I`` for every ``w``. These give the sharpness
 ``c0 = gamma zeta alpha / (6 B log(20 B / zeta^2))`` and ``c1 = c0^2 / (24 B)``.
 """
 
@@ -17,22 +17,22 @@ from counterpoise.solver.schedules import Measurement, PaperSteps, ProblemScale,
 
 Array = np.ndarray
 
-# Rows that must lie beyond a point before its probability is believed.
+# A tail probability is estimated only from at least this many rows.
 ENOUGH = 5
-# The part of the rows that counts as the tail, and how many must be in it to judge its shape.
+# The share of the rows that counts as the tail, and the number needed to judge its shape.
 TAIL_SHARE, TAIL_ROWS = 0.05, 10
 GAMMAS = np.array([0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0])
-# How far out the tail bound is first asked for; the paper's choice is 1.
+# Distances from which the tail bound must hold; the paper has 1.
 REACHES = (1.0, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
-# Most iterations of the adaptive schedule to play through.
+# Maximum number of iterations of the adaptive schedule to simulate.
 MOST_PASSES = 20_000
 
 
 def tail_parameters(projections: Array, reach: float = 1.0) -> Array:
-    """The smallest ``B`` with ``P(|p| >= r) <= exp(-r / B)`` for ``r >= reach``, per column.
+    """Estimate the smallest ``B`` with ``P(|p| >= r) <= exp(-r / B)`` for ``r >= reach``.
 
-    Read off the order statistics, the outermost few left out: their probability is a guess.
-    Infinite where all rows are that far out.
+    There is one value per column, from the order statistics without the outermost few, whose
+    probabilities are uncertain. It is infinite if all rows lie beyond ``reach``.
 
     >>> import numpy as np
     >>> exact = -np.log((np.arange(100_000) + 0.5) / 100_000)  # an exponential law
@@ -43,14 +43,14 @@ def tail_parameters(projections: Array, reach: float = 1.0) -> Array:
 
 
 def tail_table(projections: Array, reaches: Sequence[float]) -> Array:
-    """:func:`tail_parameters` for several reaches: shape (reaches, columns)."""
+    """Compute :func:`tail_parameters` for several reaches: (reaches, columns)."""
     n = len(projections)
     sizes = -np.sort(-np.abs(projections), axis=0)
     share = np.arange(1, n + 1) / n
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = sizes / -np.log(share)[:, None]
     ratio[: max(ENOUGH, n // 1000) - 1] = 0.0
-    # The largest ratio among the first rows, as many as lie beyond the reach.
+    # The largest ratio among the rows that lie beyond the reach.
     largest = np.maximum.accumulate(ratio, axis=0)
     out = np.empty((len(reaches), projections.shape[1]))
     for row, reach in zip(out, reaches, strict=True):
@@ -64,10 +64,10 @@ def tail_table(projections: Array, reaches: Sequence[float]) -> Array:
 
 
 class TailShape(NamedTuple):
-    """How the excesses over a high quantile compare with an exponential law.
+    """Excesses over a high quantile, compared with an exponential distribution.
 
     ``ratio`` is their variance over their squared mean: one for exponential tails, less for
-    lighter, more for heavier ones; ``score`` how many standard errors the ratio is above one.
+    lighter and more for heavier ones. ``score`` is the number of standard errors above one.
     """
 
     ratio: Array
@@ -75,7 +75,7 @@ class TailShape(NamedTuple):
 
 
 def tail_shapes(projections: Array) -> TailShape:
-    """The shape of the tail of every column; NaN where there are too few rows, or values."""
+    """Measure the tail of every column; NaN with too few rows or too few distinct values."""
     n, m = projections.shape
     k = int(TAIL_SHARE * n)
     nothing = np.full(m, np.nan)
@@ -84,28 +84,29 @@ def tail_shapes(projections: Array) -> TailShape:
     sizes = np.partition(np.abs(projections), n - k - 1, axis=0)[n - k - 1 :]
     excess = sizes[1:] - sizes[0]
     mean = excess.mean(axis=0)
-    # A column of few values (a dummy) has steps, not a tail.
+    # A column with few distinct values, such as an indicator, has no tail.
     smooth = np.array([len(np.unique(column)) > k // 2 for column in excess.T]) & (mean > 0)
     ratio = nothing.copy()
     ratio[smooth] = excess[:, smooth].var(axis=0, ddof=1) / mean[smooth] ** 2
     # Greenwood's statistic: for exponential excesses its variance is 4 / k, and its logarithm is
-    # nearer normal than itself.
+    # closer to normal.
     return TailShape(ratio, np.sqrt(k) / 2.0 * np.log(ratio))
 
 
 def margins(Z: Array, directions: Array, gammas: Array = GAMMAS) -> Array:
-    """``zeta`` for every ``gamma``: the smallest eigenvalue of
-    ``mean x x^T 1{w.x >= gamma}`` met for any of the unit ``directions`` ``w`` and ``-w``.
+    """Compute ``zeta`` for every ``gamma``, over some directions.
 
-    An upper bound of the paper's, which is over all directions.
+    This is the smallest eigenvalue of ``mean x x^T 1{w.x >= gamma}`` for any of the unit
+    ``directions`` ``w`` and ``-w``. It is an upper bound on the paper's, which is over all
+    directions.
     """
     n, p = Z.shape
     if p == 0:
         return np.zeros(len(gammas))
     smallest = np.full(len(gammas), np.inf)
-    order = np.argsort(-gammas)  # the far rows are in all, the near ones join
+    order = np.argsort(-gammas)  # from large to small, so that rows are only ever added
     for w in np.concatenate([directions, -directions]):
-        # the row joins at the first gamma, from the largest down, that its score reaches
+        # A row is added at the first gamma that its score reaches.
         joins = np.searchsorted(-gammas[order], -(Z @ w), side="left")
         matrices = np.empty((len(gammas), p, p))
         for j in range(len(gammas)):
@@ -119,8 +120,7 @@ def margins(Z: Array, directions: Array, gammas: Array = GAMMAS) -> Array:
 
 
 def whole_margin(Z: Array, active: Array | None = None) -> float:
-    """The smallest eigenvalue of ``mean x x^T``, over ``active`` rows if given (the others count
-    as zero)."""
+    """Compute the smallest eigenvalue of ``mean x x^T``; inactive rows count as zero."""
     rows = Z if active is None else Z[active]
     if len(rows) < Z.shape[1] or not Z.shape[1]:
         return 0.0
@@ -128,7 +128,7 @@ def whole_margin(Z: Array, active: Array | None = None) -> float:
 
 
 class Sharpness(NamedTuple):
-    """The constants behind ``c0``, and those that follow from it; ``B`` is for ``r >= reach``."""
+    """Sharpness constants and the figures behind them; ``B`` is for ``r >= reach``."""
 
     B: float
     reach: float
@@ -139,7 +139,7 @@ class Sharpness(NamedTuple):
 
 
 def first_tail(B: Array) -> tuple[float, float]:
-    """The tail parameter of the shortest reach that has one, and that reach."""
+    """Return the tail parameter at the shortest reach where it is finite, and that reach."""
     for reach, b in zip(REACHES, B, strict=False):
         if b < math.inf:
             return float(b), reach
@@ -147,10 +147,10 @@ def first_tail(B: Array) -> tuple[float, float]:
 
 
 def sharpness_from(B: Array, zetas: Array, alpha: float, gammas: Array = GAMMAS) -> Sharpness:
-    """The largest ``c0`` that any ``gamma`` and reach of the tail bound give.
+    """Find the largest ``c0`` over all ``gamma`` and all reaches of the tail bound.
 
     ``B[j]`` is the tail parameter for ``r >= REACHES[j]``. Features divided by ``s`` satisfy the
-    assumptions with ``B/s``, ``gamma/s`` and ``zeta/s^2``; in the old coordinates that makes
+    assumptions with ``B/s``, ``gamma/s`` and ``zeta/s^2``. In the original coordinates this gives
     ``c0 = gamma zeta alpha / (6 B log(20 B s^3 / zeta^2))`` and ``c1 = c0^2 / (24 B s)``.
     """
     best = Sharpness(*first_tail(B), float(gammas[0]), float(zetas[0]), 0.0, 0.0)
@@ -168,28 +168,31 @@ def sharpness_from(B: Array, zetas: Array, alpha: float, gammas: Array = GAMMAS)
 
 
 def rows_needed(n_coef: int, n_groups: int, radius: float, epsilon: float, delta: float) -> float:
-    """Rows per group that the theorem asks for, ``W^4/eps^2 (d log(d W^2/eps) + log(K/delta))``,
-    its unnamed constants taken as one and ``eps`` in the unit of the loss."""
+    """Compute the rows per group that the theorem requires.
+
+    This is ``W^4/eps^2 (d log(d W^2/eps) + log(K/delta))`` with unspecified constants set to one
+    and ``eps`` in units of the loss.
+    """
     size = radius**2 / epsilon
     log = max(1.0, math.log(max(n_coef, 1) * max(size, 1e-300)))
     return size**2 * (n_coef * log + math.log(n_groups / delta))
 
 
 def truncation_level(beta: float, B: float, radius: float, epsilon: float) -> float:
-    """``M = W B beta log((beta B W)^2 / eps)``: outputs beyond it add less than ``eps`` to a loss.
+    """Compute ``M = W B beta log((beta B W)^2 / eps)``.
 
-    The paper prints ``log(beta B W / eps)``, which is the same in its units but would change with
-    those of the labels.
+    Outputs beyond it add less than ``eps`` to a loss. The paper prints ``log(beta B W / eps)``,
+    which is the same in its units but depends on the units of the labels.
     """
     size = beta * B * radius
     return size * max(1.0, math.log(max(size**2 / epsilon, 1e-300))) if size > 0 else 0.0
 
 
 def paper_passes(steps: PaperSteps, scale: ProblemScale, distance: float) -> float:
-    """Iterations until the printed steps have forgotten a start ``distance`` away.
+    """Predict the iterations of the printed schedule from a start at this ``distance``.
 
-    The theorem's left side needs ``(1 + c1 A/2)/4 eps >= D0``; the steps are the smaller of two
-    sequences, so as many are needed as the slower one takes to add up to ``A``.
+    The theorem needs ``(1 + c1 A/2)/4 eps >= D0``. Each step is the smaller of two sequences, so
+    the count is that of the slower one to add up to ``A``.
     """
     total = _needed_total(steps.c1, steps.epsilon, distance)
     if total <= 0:
@@ -206,8 +209,10 @@ def paper_passes(steps: PaperSteps, scale: ProblemScale, distance: float) -> flo
 def adaptive_passes(
     steps: Schedule, scale: ProblemScale, spread: float, epsilon: float, distance: float
 ) -> float:
-    """The same for measured steps, were the gradients' spread what it is at the start; infinite
-    beyond what is played through."""
+    """Predict the iterations of measured steps, assuming a constant gradient spread.
+
+    The result is infinite beyond ``MOST_PASSES``.
+    """
     c1, nu0 = steps.sharpness(scale), steps.starting_weight(scale)
     needed = _needed_total(c1, epsilon, distance)
     total = step = 0.0
@@ -220,12 +225,12 @@ def adaptive_passes(
 
 
 def _needed_total(c1: float, epsilon: float, distance: float) -> float:
-    """``A`` with ``4 D0 / (1 + c1 A / 2) = eps``, where ``D0 = distance^2 / 2``."""
+    """Solve ``4 D0 / (1 + c1 A / 2) = eps`` for ``A``, where ``D0 = distance^2 / 2``."""
     return 2.0 / c1 * (2.0 * distance**2 / epsilon - 1.0)
 
 
 def _geometric(total: float, first: float, growth: float) -> float:
-    """Terms of ``first (1 + growth)^t`` that add up to ``total``."""
+    """Return the number of terms ``first (1 + growth)^t`` that add up to ``total``."""
     if growth <= 0:
         return total / first
     return math.log1p(total * growth / first) / math.log1p(growth)

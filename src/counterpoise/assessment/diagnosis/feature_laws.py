@@ -1,4 +1,4 @@
-"""The law of the features, group by group: tails and margin along a set of directions."""
+"""Distribution of the features by group: tails and margin along a set of directions."""
 
 from __future__ import annotations
 
@@ -18,17 +18,16 @@ from counterpoise.solver.polish import SECOND_ORDER_LIMIT
 
 Array = np.ndarray
 
-# Directions to look along: features at most, and random ones.
+# Number of directions to check: at most this many features, and this many random ones.
 FEATURES, RANDOM = 64, 16
-# Multiplications that the margin may take in all.
+# Budget for computing the margin, in multiplications.
 MARGIN_WORK = 1.5e10
-# What a group's calls along one direction cost, in multiplications.
+# Overhead of a group along one direction, in multiplications.
 CALLS = 2e5
 
 
 class GroupLaw(NamedTuple):
-    """What one group's features look like; ``zeta_fit`` is the margin at the fit's own active
-    rows."""
+    """Tails and margin of one group; ``zeta_fit`` is the margin on the fit's active rows."""
 
     sharpness: theory.Sharpness
     zeta_fit: float
@@ -38,10 +37,10 @@ class GroupLaw(NamedTuple):
 
 @dataclass(frozen=True)
 class FeatureLaws:
-    """Of every group, in coordinates where the pooled second moment is one (whitened), where
-    features have mean square one (scaled), or in the user's own.
+    """Tails and margins of every group.
 
-    ``size`` is the number of coordinates.
+    The coordinates make the pooled second moment the identity (whitened), or give features a mean
+    square of one (scaled), or are the user's own. ``size`` is their number.
     """
 
     groups: list[GroupLaw]
@@ -49,7 +48,7 @@ class FeatureLaws:
     frame: coords.Coordinates
 
     def norm(self, coef: Array) -> float:
-        """The norm of a neuron's coefficients in these coordinates."""
+        """Return the norm of a neuron's coefficients in these coordinates."""
         return float(np.linalg.norm(self.frame.from_user(coef)))
 
     @classmethod
@@ -64,7 +63,7 @@ class FeatureLaws:
         names: Sequence[str] | None = None,
         seed: int = 0,
     ) -> FeatureLaws:
-        """Along features, at random, and at the fit, whose linear scores are ``scores``."""
+        """Measure along features and random directions; ``scores`` are those of the fit."""
         Z, frame = _coordinates(sample, intercept, precondition)
         rng = np.random.default_rng(seed)
         known = [f"feature {j}" for j in range(len(frame.shift))] if names is None else list(names)
@@ -72,7 +71,7 @@ class FeatureLaws:
         reaches = theory.REACHES if precondition is not None else theory.REACHES[:1]
         whole = Z.shape[1] <= SECOND_ORDER_LIMIT
         groups = []
-        # Every direction costs a second moment of the rows, some eigenvalues, and calls for these.
+        # A direction costs a second moment of the rows, some eigenvalues, and the overhead.
         p, K = Z.shape[1], len(sample.labels)
         cost = len(Z) * p**2 + K * (60.0 * p**3 + CALLS)
         count = int(np.clip(MARGIN_WORK / max(2.0 * cost, 1.0), 2, len(directions)))
@@ -85,7 +84,7 @@ class FeatureLaws:
             shape = theory.tail_shapes(projections)
             zetas, at_fit = np.zeros(len(theory.GAMMAS)), 0.0
             if whole and activation.is_identity:
-                # Nothing is ever inactive: the loss is as sharp as the second moment says.
+                # No row is ever inactive, so the second moment gives the sharpness.
                 at_fit = theory.whole_margin(rows)
                 sharp = theory.Sharpness(*theory.first_tail(B), 0.0, at_fit, at_fit, at_fit)
             else:
@@ -108,9 +107,9 @@ class FeatureLaws:
 def _coordinates(
     sample: RowSample, intercept: bool, precondition: str | None
 ) -> tuple[Array, coords.Coordinates]:
-    """Rows about their mean (zero without an intercept) in the coordinates a solver would take."""
+    """Map rows to solver coordinates, centred if there is an intercept."""
     X = sample.X.toarray() if sparse.issparse(sample.X) else np.asarray(sample.X, dtype=float)
-    # Groups count alike, however many of their rows were drawn.
+    # Groups have equal weight, however many of their rows were drawn.
     weights = np.ones(len(X)) if sample.weights is None else sample.weights
     share = weights / np.bincount(sample.codes, weights)[sample.codes] / len(sample.labels)
     centre = share @ X if intercept else np.zeros(X.shape[1])
@@ -127,13 +126,15 @@ def _coordinates(
 def _directions(
     Z: Array, frame: coords.Coordinates, names: list[str], rng: np.random.Generator
 ) -> tuple[Array, list[str]]:
-    """Unit vectors along features that vary (those with the farthest rows, if many) and at
-    random."""
+    """Return unit vectors along features that vary, and random ones.
+
+    Of many features, those with the most extreme rows are kept.
+    """
     p, units = Z.shape[1], None
     if frame.basis.ndim == 1:
         there = np.flatnonzero(frame.basis)
     else:
-        units = frame.from_user(np.eye(len(names))).T  # the score x_j, as a direction
+        units = frame.from_user(np.eye(len(names))).T  # feature j as a direction
         sizes = np.linalg.norm(units, axis=1)
         there = np.flatnonzero(sizes > 0)
         units = units[there] / sizes[there, None]

@@ -1,4 +1,4 @@
-"""Noise floors: what a neuron of its own would leave of every group's loss."""
+"""Noise floors: the loss of a neuron fitted to one group alone."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from counterpoise.solver.solver import Solver
 
 Array = np.ndarray
 
-# A fit of its own says nothing about noise in a group with fewer rows than this per coefficient.
+# With fewer rows per coefficient than this, a group's own fit does not show its noise.
 ROWS_PER_COEFFICIENT = 2.0
-# Groups that are fitted one by one, at most.
+# Maximum number of groups that are fitted one by one.
 MOST_FITS = 200
-# Floors are estimates: no more digits are needed of the fits behind them.
+# Floors are estimates, so rough fits suffice.
 FLOOR_TOL = 1e-3
 
 
 def noise_floors(solver: Solver) -> Array:
-    """The loss that a neuron fitted to the group alone leaves, freed of the fit's optimism; of
-    clipped labels, if the fit clips them.
+    """Estimate the loss of a neuron fitted to each group alone, corrected for optimism.
 
-    ``loss n / (n - p)`` with ``p`` coefficients; NaN for groups too small to tell, and without
-    coefficients it is the labels' own mean square. Exact for the identity activation where group
-    matrices fit in memory; else groups (of rows in memory; of many, the largest) are fitted.
+    The estimate is ``loss n / (n - p)`` with ``p`` coefficients; NaN for groups that are too
+    small. Labels are clipped as in the fit. For the identity activation, it is exact if group
+    matrices fit in memory. Otherwise groups are fitted one by one, at most the largest
+    ``MOST_FITS`` and only if their rows are in memory.
     """
     engine, frame = solver.engine, solver.frame
     if solver.options.truncate is not None:
@@ -48,13 +48,15 @@ def noise_floors(solver: Solver) -> Array:
 
 
 def large_enough(sizes: Array, n_coef: int) -> Array:
-    """Which groups can tell their own noise."""
+    """Mark the groups that are large enough for a noise floor."""
     return sizes >= max(ROWS_PER_COEFFICIENT * n_coef, n_coef + 1)
 
 
 def filled(floors: Array, losses: Array) -> Array | None:
-    """Floors for all groups: where none is known, the loss times the usual share of it that is
-    noise. None if no floor is known at all."""
+    """Fill in missing floors with the loss times the median share of noise.
+
+    Return None if no floor is known.
+    """
     known = np.isfinite(floors) & (losses > 0)
     if not known.any():
         return None
@@ -63,7 +65,7 @@ def filled(floors: Array, losses: Array) -> Array | None:
 
 
 def effective_sizes(solver: Solver) -> Array:
-    """Rows of every group; with unequal weights, how many equal ones they are worth."""
+    """Return the number of rows in every group; with unequal weights, the effective size."""
     engine = solver.engine
     if isinstance(engine, MemoryEngine):
         data = engine.data

@@ -1,4 +1,4 @@
-"""Divergences on the simplex. A new one is one file here, and one line in ``NAMED``."""
+"""Divergences on the simplex. A new one needs a file here and a line in ``NAMED``."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ NAMED: dict[str, type[Divergence]] = {"kl": KL, "chi2": ChiSquare, "cvar": CVaR}
 
 
 def get_divergence(divergence: str | Divergence) -> Divergence:
-    """The divergence a user means, by name or as an object."""
+    """Return the divergence with this name, or the object itself."""
     found: Divergence = chosen("divergence", divergence, Divergence, NAMED, " or a Divergence")
     return found
 
 
 def from_config(config: Mapping[str, Any]) -> Divergence:
-    """The divergence that :meth:`Divergence.config` describes."""
+    """Return the divergence that :meth:`Divergence.config` describes."""
     options = {key: item for key, item in config.items() if key != "name" and item is not None}
     return NAMED[str(config["name"])](**options)
 
 
 def check_prior(prior: Array | None, n_groups: int) -> Array:
-    """A probability vector of positive entries; uniform when none is given."""
+    """Return the prior as a positive probability vector; uniform if None."""
     if prior is None:
         return np.full(n_groups, 1.0 / n_groups)
     p = np.asarray(prior, dtype=float)
@@ -57,7 +57,7 @@ def check_prior(prior: Array | None, n_groups: int) -> Array:
         bad = int(np.flatnonzero(~(np.isfinite(p) & (p > 0)))[0])
         raise ValueError(
             f"prior must be positive and finite; entry {bad} is {p[bad]!r}. "
-            "Leave the rows of a group out to give it no weight."
+            "To give a group no weight, leave out its rows."
         )
     if abs(p.sum() - 1.0) > 1e-6:
         raise ValueError(f"prior must sum to 1; it sums to {p.sum():.6g}. Divide it by its sum.")
@@ -65,7 +65,7 @@ def check_prior(prior: Array | None, n_groups: int) -> Array:
 
 
 def check_nu(nu: float) -> float:
-    """A number that is not negative; infinity is one."""
+    """Return ``nu`` as a float >= 0, possibly infinite."""
     if isinstance(nu, bool) or not isinstance(nu, (int, float, np.integer, np.floating)):
         raise ValueError(f"nu must be a number >= 0, in units of the loss; got {nu!r}")
     if not nu >= 0:
@@ -81,18 +81,18 @@ def risk(
     divergence: str | Divergence = "kl",
     prior: Array | None = None,
 ) -> float:
-    """The risk ``R = max_lam sum_i lam_i losses_i - nu d_f(lam, prior)`` over the simplex.
+    """Compute the risk ``R = max_lam sum_i lam_i losses_i - nu d_f(lam, prior)``.
 
     Parameters
     ----------
     losses : array of shape (K,)
         One loss per group.
     nu : float
-        Strength of the pull towards the prior, in units of the loss. Zero gives the
-        largest loss; infinity the prior-weighted mean.
+        Strength of the pull towards the prior, in units of the loss. Zero gives the largest
+        loss; infinity gives the prior-weighted mean.
     divergence : {"kl", "chi2"} or Divergence
     prior : array of shape (K,), optional
-        Uniform when None.
+        Uniform if None.
 
     Examples
     --------

@@ -1,8 +1,8 @@
-"""Divergences on the simplex: how far group weights stand from the prior, and best responses.
+"""The base class of divergences between group weights and the prior.
 
-A divergence is ``d_f(weights, prior)`` of the paper, in closed form: its value ``phi``, the Bregman
-distance ``D`` of ``phi``, the weights that maximise a regularised linear function, and how those
-weights react to the losses.
+A divergence is ``d_f(weights, prior)`` of the paper. It provides, in closed form, its value
+``phi``, the Bregman distance ``D`` of ``phi``, the weights that maximise a regularised linear
+function, and the sensitivity of those weights to the losses.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ Array = np.ndarray
 class SimplexPoint(NamedTuple):
     """Group weights and their logarithms.
 
-    The logarithms are kept beside the weights because a weight of ``1e-400`` is zero as
-    a number and still a group that can come back.
+    Both are kept because a weight of ``1e-400`` underflows to zero, although the group can still
+    regain weight.
     """
 
     weights: Array
@@ -35,68 +35,73 @@ Centre = SimplexPoint | None
 
 
 class Divergence:
-    """What the solver and the reweighter ask of a divergence ``phi``.
+    """The interface of a divergence ``phi`` for the solver and the reweighter.
 
-    Subclass it to bring your own: ``value``, ``bregman``, ``corner_distances``, ``respond`` and
-    ``sensitivity`` are needed, ``zoom`` only where some groups' losses are unknown.
+    To define your own, subclass it and implement ``value``, ``bregman``, ``corner_distances``,
+    ``respond`` and ``sensitivity``. ``zoom`` is needed only if some losses can be unknown.
     """
 
     name: str
     modulus = 2.0
-    """``D(lam, mu) >= modulus/2 ||lam - mu||_1^2``: how strongly convex ``phi`` is."""
+    """Strong convexity of ``phi``: ``D(lam, mu) >= modulus/2 ||lam - mu||_1^2``."""
 
     def value(self, weights: Array, prior: Array) -> float:
-        """``phi(weights) = d_f(weights, prior)``."""
+        """Return ``phi(weights) = d_f(weights, prior)``."""
         raise NotImplementedError(type(self).__name__)
 
     def bregman(self, point: SimplexPoint, centre: SimplexPoint, prior: Array) -> float:
-        """``D(point, centre)``, the Bregman distance of ``phi``."""
+        """Return ``D(point, centre)``, the Bregman distance of ``phi``."""
         raise NotImplementedError(type(self).__name__)
 
     def corners(self, prior: Array) -> Array:
-        """``phi`` at every corner of the simplex, infinite where a corner is not allowed; the
-        largest is its maximum."""
+        """Return ``phi`` at every corner of the simplex; infinite if a corner is not allowed.
+
+        The largest of these is the maximum of ``phi``.
+        """
         return self.corner_distances(prior, prior)
 
     def corner_distances(self, centre: Array, prior: Array) -> Array:
-        """``D(e_i, centre)`` for every corner ``e_i``; the largest bounds ``D(., centre)``."""
+        """Return ``D(e_i, centre)`` for every corner ``e_i``; their maximum bounds ``D``."""
         raise NotImplementedError(type(self).__name__)
 
     def respond(
         self, losses: Array, prior: Array, *, nu: float, kappa: float = 0.0, centre: Centre = None
     ) -> SimplexPoint:
-        """``argmax_lam  lam.losses - nu phi(lam) - kappa D(lam, centre)`` over the simplex.
+        """Return ``argmax_lam  lam.losses - nu phi(lam) - kappa D(lam, centre)``.
 
-        Needs ``nu + kappa > 0``.
+        Requires ``nu + kappa > 0``.
         """
         raise NotImplementedError(type(self).__name__)
 
     def zoom(self, mass: float, share: float) -> float:
-        """By how much losses count more when groups of weight ``mass`` and prior ``share``, both
-        made to sum to one, share that mass alone: then the best response is the same."""
+        """Return the factor for losses when only some groups move.
+
+        These groups have total weight ``mass`` and total prior ``share``. With both normalised to
+        one and losses multiplied by the factor, the best response stays the same.
+        """
         raise NotImplementedError(
-            f"{type(self).__name__} cannot move the weights of some groups alone; give every group "
-            "a loss, or use KL"
+            f"{type(self).__name__} cannot update only some of the groups; give every group a "
+            "loss, or use KL"
         )
 
     def sensitivity(self, point: SimplexPoint, prior: Array) -> tuple[Array, float]:
-        """``(s, f)`` with ``d respond / d losses = f/(nu+kappa) (diag(s) - s s^T / sum(s))``."""
+        """Return ``s, f`` in ``d respond/d losses = f/(nu+kappa) (diag(s) - s s^T/sum(s))``."""
         raise NotImplementedError(type(self).__name__)
 
     def risk(self, losses: Array, prior: Array, nu: float) -> float:
-        """``max_lam lam.losses - nu phi(lam)``."""
+        """Return ``max_lam lam.losses - nu phi(lam)``."""
         if nu == 0:
             return float(self.top(losses, prior).weights @ losses)
         top, weights = float(losses.max()), self.respond(losses, prior, nu=nu).weights
         return top - float(weights @ (top - losses)) - nu * self.value(weights, prior)
 
     def top(self, losses: Array, prior: Array) -> SimplexPoint:
-        """Weights that maximise ``lam.losses`` alone; ties share as the prior does."""
+        """Return the weights that maximise ``lam.losses``; ties share by the prior."""
         on_top = np.where(losses == losses.max(), prior, 0.0)
         return SimplexPoint.of(on_top / on_top.sum())
 
     def config(self) -> dict[str, object] | None:
-        """What `from_config` needs to make it again; None if only Python code can."""
+        """Return the input of `from_config`; None if only Python code can define it."""
         return None
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Chi-squared."""
+"""The chi-squared divergence."""
 
 from __future__ import annotations
 
@@ -53,22 +53,22 @@ class ChiSquare(Divergence):
             return top
         middle = float(prior @ losses)
         if middle - float(losses.min()) <= 2.0 * nu:
-            # Every group keeps weight: mean plus variance / (4 nu), free of nu times rounding.
+            # Every group keeps some weight. This form avoids rounding errors multiplied by nu.
             return middle + 0.25 * float(prior @ (losses - middle) ** 2) / nu
         return super().risk(losses, prior, nu)
 
 
 def _water_fill(scores: Array, prior: Array, total: float) -> Array:
-    """Weights ``prior_i (height - depth_i)_+ / total`` that sum to one.
+    """Return weights ``prior_i (height - depth_i)_+ / total`` that sum to one.
 
-    ``depth = max(scores) - scores``; working downwards from the maximum keeps full
-    relative accuracy however small ``total`` is.
+    ``depth = max(scores) - scores``. Working down from the maximum keeps full relative accuracy,
+    however small ``total`` is.
     """
     depth = scores.max() - scores
     order = np.argsort(depth, kind="stable")
     d, p = depth[order], prior[order]
     mass = np.cumsum(p)
-    # Water needed to reach each depth; only sums of what is not negative, so none cancels.
+    # Water needed to reach each depth: sums of non-negative terms, so nothing cancels.
     needed = np.concatenate([[0.0], np.cumsum(mass[:-1] * np.diff(d))])
     last = int(np.nonzero(needed < total)[0][-1])
     above = (total - needed[last]) / mass[last]

@@ -11,10 +11,10 @@ Array = np.ndarray
 
 
 class CVaR(KL):
-    """Kullback-Leibler with no weight above ``prior_i / alpha``.
+    """Kullback-Leibler with weights of at most ``prior_i / alpha``.
 
-    With ``nu = 0`` the risk is the conditional value at risk over groups: the mean loss of the
-    worst share ``alpha`` of them (Rockafellar and Uryasev, 2000), between the average
+    With ``nu = 0`` the risk is the conditional value at risk over groups, the mean loss of the
+    worst share ``alpha`` of them (Rockafellar and Uryasev, 2000). It lies between the average
     (``alpha = 1``) and the worst group (``alpha <= min(prior)``).
 
     >>> import numpy as np
@@ -50,7 +50,7 @@ class CVaR(KL):
         caps = self._caps(prior)
         if (free.weights <= caps).all():
             return free
-        # lam_i = min(cap_i, exp(log_i + level)): those at their caps have the largest log_i - cap.
+        # lam_i = min(cap_i, exp(log_i + level)): groups at their caps have the largest excess.
         excess = free.logs - np.log(caps)
         order = np.argsort(-excess, kind="stable")
         logs, cap = free.logs[order], caps[order]
@@ -59,7 +59,7 @@ class CVaR(KL):
         with np.errstate(divide="ignore", invalid="ignore"):
             level = np.log(np.maximum(left, 0.0)) - rest
         fits = (left > 0) & (level + excess[order] <= 0)
-        # Rounding aside, the caps add up to one or more, so some number of them fits.
+        # Up to rounding, the caps add up to at least one, so some number of them fits.
         first = int(np.argmax(fits)) if fits.any() else len(cap) - 1
         out = np.where(np.arange(len(cap)) < first, np.log(cap), logs + level[first])
         result = np.empty_like(out)
@@ -68,7 +68,9 @@ class CVaR(KL):
         return SimplexPoint(weights / weights.sum(), result)
 
     def zoom(self, mass: float, share: float) -> float:
-        raise NotImplementedError("caps of a part of the groups are not scaled; use KL")
+        raise NotImplementedError(
+            "CVaR cannot update only some of the groups; give every group a loss, or use KL"
+        )
 
     def sensitivity(self, point: SimplexPoint, prior: Array) -> tuple[Array, float]:
         free = np.where(point.weights < self._caps(prior) * (1.0 - 1e-9), point.weights, 0.0)
@@ -84,7 +86,7 @@ class CVaR(KL):
         levels, ties = np.unique(-losses, return_inverse=True)
         mass = np.bincount(ties, weights=prior, minlength=len(levels)) / self.alpha
         above = np.concatenate([[0.0], np.cumsum(mass)[:-1]])
-        taken = np.clip(1.0 - above, 0.0, mass) / mass  # of each level's caps, what is filled
+        taken = np.clip(1.0 - above, 0.0, mass) / mass  # share of each level's caps in use
         weights = self._caps(prior) * taken[ties]
         return SimplexPoint.of(weights / weights.sum())
 

@@ -1,4 +1,4 @@
-"""Weights that stay at the prior."""
+"""The divergence that keeps the weights at the prior."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Array = np.ndarray
 
 
 class Fixed(Divergence):
-    """Weights that never leave the prior: the plain average, what both become as ``nu`` grows.
+    """The limit of infinite ``nu``: the weights stay at the prior, for the plain average.
 
     >>> import numpy as np
     >>> Fixed().risk(np.array([1.0, 3.0]), np.array([0.25, 0.75]), nu=1.0)

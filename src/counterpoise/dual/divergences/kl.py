@@ -1,4 +1,4 @@
-"""Kullback-Leibler."""
+"""The Kullback-Leibler divergence."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class KL(Divergence):
         return self.bregman(SimplexPoint.of(weights), SimplexPoint.of(prior), prior)
 
     def bregman(self, point: SimplexPoint, centre: SimplexPoint, prior: Array) -> float:
-        # Each term mu - lam + lam d, with d = log(lam/mu), is >= 0; where lam is close to mu it
-        # is lam (e^-d - 1 + d), which does not cancel.
+        # Each term mu - lam + lam d, with d = log(lam/mu), is >= 0. Where lam is close to mu, the
+        # equal form lam (e^-d - 1 + d) does not cancel.
         lam, mu = point.weights, centre.weights
         d = np.zeros_like(lam)
         np.subtract(point.logs, centre.logs, out=d, where=lam > 0)
@@ -68,9 +68,9 @@ class KL(Divergence):
         if nu == 0:
             return top
         low = float(losses.min())
-        middle = low + float(prior @ (losses - low))  # equal losses are their own mean, exactly
+        middle = low + float(prior @ (losses - low))  # exact if all losses are equal
         if top - low <= nu:
-            # Small spread: log1p and expm1 keep the digits that log(1 + tiny) would lose.
+            # For a small spread, log1p and expm1 keep digits that log(1 + tiny) would lose.
             return middle + nu * float(np.log1p(prior @ np.expm1((losses - middle) / nu)))
         with np.errstate(over="ignore"):
             return top + nu * float(np.log(prior @ np.exp((losses - top) / nu)))
