@@ -32,6 +32,7 @@ exclude_patterns = ["_build", "gallery", "auto_gallery/**.ipynb", "auto_gallery/
 root_doc = "index"
 default_role = "code"
 nitpicky = True
+nitpick_ignore = [("py:class", "sklearn.pipeline.Pipeline")]  # its pages are not fetched
 
 myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "dollarmath", "amsmath"]
 myst_heading_anchors = 3

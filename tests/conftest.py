@@ -21,11 +21,9 @@ def pytest_collection_modifyitems(items):
     The order is else as found.
     """
     for item in items:
-        for name in SHARED:
-            if name in getattr(item, "fixturenames", ()) and not item.get_closest_marker(
-                "xdist_group"
-            ):
-                item.add_marker(pytest.mark.xdist_group(name))
+        shared = [name for name in SHARED if name in getattr(item, "fixturenames", ())]
+        if shared and not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(shared[0]))
 
     def rank(item):
         return next((i for i, mark in enumerate(LONG) if item.get_closest_marker(mark)), len(LONG))

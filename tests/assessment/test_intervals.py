@@ -31,6 +31,7 @@ def test_coverage_of_skewed_losses(law, n):
     assert np.mean(low > mean) < 0.05
 
 
+@pytest.mark.slow
 def test_the_worst_group_is_covered_though_it_was_looked_for():
     rng = np.random.default_rng(1)
     K, n, repeats, missed_low, missed_high = 20, 40, 400, 0, 0

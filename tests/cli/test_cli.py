@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 from counterpoise import __version__
 from counterpoise.cli.main import main
 
@@ -21,6 +23,7 @@ def test_help_and_version(capsys):
         assert main(["lm", name, "--help"]) == 0
 
 
+@pytest.mark.slow
 def test_help_imports_no_torch():
     code = (
         "import sys; from counterpoise.cli.main import main; main(['lm', '--help']); "

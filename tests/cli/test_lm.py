@@ -36,6 +36,7 @@ def config(tmp_path):
     return path
 
 
+@pytest.mark.slow
 def test_a_run_from_the_command_line(config, tmp_path, capsys):
     out = tmp_path / "run"
     command = ["-q", "lm", "train", str(config), "--out", str(out), "--set", "train.seed=3"]

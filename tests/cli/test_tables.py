@@ -105,6 +105,7 @@ def test_json_says_the_same(data, capsys):
     assert shown["record"]["data"]["target"] == "y"
 
 
+@pytest.mark.slow
 def test_cross_validated(data, capsys):
     shown = run(capsys, *fit_args("--cv", "--folds", "3", "--out", "fit"))
     pipeline, record = load_fit("fit")
@@ -425,6 +426,7 @@ def test_completion_scripts(shell, capsys):
     assert "_COUNTERPOISE_COMPLETE" in run(capsys, "completion", shell).out
 
 
+@pytest.mark.slow
 def test_completion_completes(monkeypatch):
     command = [sys.executable, "-m", "counterpoise"]
     env = {"_COUNTERPOISE_COMPLETE": "bash_complete", "COMP_WORDS": "counterpoise fr", "PATH": ""}

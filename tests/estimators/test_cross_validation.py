@@ -94,6 +94,7 @@ def test_heavy_tailed_labels_do_no_harm():
     assert np.mean(ratios) < 1.02
 
 
+@pytest.mark.slow
 def test_results_are_consistent_with_each_other():
     X, y, g = shifted()
     model = GroupDRONeuronCV("identity", cv=4, repeats=2).fit(X, y, groups=g)
@@ -238,6 +239,7 @@ def test_references_of_truncated_labels_are_floors_of_truncated_labels():
     assert raw[1] > 5 * clipped[1]
 
 
+@pytest.mark.slow
 def test_without_known_floors_there_are_no_reference_candidates():
     rng = np.random.default_rng(0)
     X, g = rng.normal(size=(120, 4)), np.repeat(np.arange(30), 4)
@@ -263,6 +265,7 @@ def test_the_chosen_estimator_knows_the_features_and_takes_its_params_again():
     np.testing.assert_array_equal(again.coef_, model.coef_)
 
 
+@pytest.mark.slow
 def test_a_striking_fold_is_mentioned():
     X, y, g = shifted()
     y = y.copy()

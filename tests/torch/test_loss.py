@@ -361,6 +361,7 @@ def test_means_of_means_would_differ():
     assert apart > 1e-3
 
 
+@pytest.mark.distributed
 def test_shares_over_two_processes(ranks):
     scale = torch.tensor([1 / 3]) / torch.tensor([0.5, 0.3, 0.2])
     expected = (torch.arange(1.0, 9.0) * scale[torch.tensor([0, 1, 2, 0] * 2)]).mean()
@@ -369,6 +370,7 @@ def test_shares_over_two_processes(ranks):
         close(found["shares"]["value"], expected, 1e-6)
 
 
+@pytest.mark.distributed
 def test_every_rank_shows_the_loss_of_all(ranks):
     means = [(1 + 11) / 2, (2 + 3 + 12) / 3, 13.0]
     for found in ranks:
@@ -376,6 +378,7 @@ def test_every_rank_shows_the_loss_of_all(ranks):
         assert found["shown"]["eval"] == pytest.approx(np.mean(means), rel=1e-6)
 
 
+@pytest.mark.distributed
 def test_ranks_raise_together_and_go_on(ranks):
     for found in ranks:
         weights, order, stray, fine, same = found["faults"]["said"]
@@ -387,6 +390,7 @@ def test_ranks_raise_together_and_go_on(ranks):
         assert found["faults"]["counts"].tolist() == [2.0, 4.0, 0.0]
 
 
+@pytest.mark.distributed
 def test_one_all_reduce_per_batch_and_a_rank_without_rows(ranks):
     for found in ranks:
         assert found["empty"]["calls"] == [[2 * (3 + 1) + 2]]

@@ -142,11 +142,11 @@ def assess_encoded(
             f"assess reads arrays, data frames and sources; got {type(X).__name__}. Compute a "
             "sample of the rows, or read them as counterpoise.Chunks"
         )
-    wanted = _Wanted(folds, level, random_state, diagnosis)
+    settings = _Settings(folds, level, random_state, diagnosis)
     if isinstance(X, Source):
-        found = _on_source(neuron, X, feature_names, wanted)
+        found = _on_source(neuron, X, feature_names, settings)
     else:
-        found = _in_memory(neuron, X, y, groups, sample_weight, feature_names, wanted)
+        found = _in_memory(neuron, X, y, groups, sample_weight, feature_names, settings)
     if data is None:
         data = _facts(X, y, groups, sample_weight, feature_names, found.rows)
     return FitRecord(
@@ -170,7 +170,7 @@ def assess_encoded(
 
 
 @dataclass(frozen=True)
-class _Wanted:
+class _Settings:
     folds: int | None
     level: float
     random_state: int
@@ -178,7 +178,7 @@ class _Wanted:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Assessment:
     plain: Any
     rows: int
     risks: Array
@@ -195,8 +195,8 @@ def _in_memory(
     groups: Any,
     sample_weight: Any,
     names: Sequence[str] | None,
-    wanted: _Wanted,
-) -> _Found:
+    settings: _Settings,
+) -> _Assessment:
     if y is None:
         raise ValueError("y must hold the labels of the rows; got None")
     check_consistent_length(X, y, groups, sample_weight)
@@ -208,7 +208,7 @@ def _in_memory(
     _check_groups(neuron, labels)
     plain, notes = _plain_fit(neuron, X, y, groups, sample_weight)
     comparison = residuals = found = None
-    if wanted.folds is not None:
+    if settings.folds is not None:
         comparison = neuron.held_out_comparison()
         if comparison is None and int(np.bincount(codes).max()) < 2:
             notes.append("no group has two rows, so no risk could be measured on held-out rows")
@@ -216,7 +216,7 @@ def _in_memory(
             with collecting_convergence() as missed:
                 comparison = compare_by_folds(
                     neuron, X, y, groups, sample_weight,
-                    folds=wanted.folds, level=wanted.level, random_state=wanted.random_state,
+                    folds=settings.folds, level=settings.level, random_state=settings.random_state,
                 )  # fmt: skip
             if missed:
                 notes.append(f"{len(missed)} fits to folds did not converge: {missed[0]}")
@@ -224,17 +224,19 @@ def _in_memory(
     risks = neuron.group_risks_
     if _clips_labels(neuron):
         risks = risks_with_given_labels(neuron, X, y, groups, sample_weight)
-    if wanted.diagnosis:
+    if settings.diagnosis:
         found = _diagnose(neuron, (X, y, groups, sample_weight), names)
-    return _Found(plain, len(y), risks, comparison, residuals, found, notes)
+    return _Assessment(plain, len(y), risks, comparison, residuals, found, notes)
 
 
-def _on_source(neuron: Any, source: Any, names: Sequence[str] | None, wanted: _Wanted) -> _Found:
+def _on_source(
+    neuron: Any, source: Any, names: Sequence[str] | None, settings: _Settings
+) -> _Assessment:
     plain, notes = _plain_fit(neuron, source)
     comparison = residuals = found = None
     risks = neuron.group_risks_
-    if wanted.folds is not None or _clips_labels(neuron):
-        comparison = compare_on_rows(plain, neuron, source, source.n_rows, wanted.level)
+    if settings.folds is not None or _clips_labels(neuron):
+        comparison = compare_on_rows(plain, neuron, source, source.n_rows, settings.level)
         risks = comparison.ours.values
     sample = neuron.kept_sample()
     if sample is None:
@@ -242,15 +244,16 @@ def _on_source(neuron: Any, source: Any, names: Sequence[str] | None, wanted: _W
             source, None, None, None, get_activation(neuron.activation),
             intercept=bool(neuron.fit_intercept), centred=False,
         ).sample()  # fmt: skip
-    if wanted.folds is not None:
+    if settings.folds is not None:
         chunk = Chunks([(sample.X, sample.y)])
         residuals = residuals_by_group(plain, neuron, chunk, sample.y, sample.labels[sample.codes])
-    if wanted.diagnosis:
+    if settings.diagnosis:
         found = _diagnose(neuron, (source, None, None, None), names)
-    if wanted.folds is not None or wanted.diagnosis:
-        notes.append(f"residuals and diagnosis are from {len(sample.y):,} rows drawn at random")
-    kept = comparison if wanted.folds is not None else None
-    return _Found(plain, int(sample.counts.sum()), risks, kept, residuals, found, notes)
+    rows, drawn = int(sample.counts.sum()), len(sample.y)
+    if drawn < rows and (settings.folds is not None or settings.diagnosis):
+        notes.append(f"residuals and diagnosis are from {drawn:,} rows drawn at random")
+    kept = comparison if settings.folds is not None else None
+    return _Assessment(plain, rows, risks, kept, residuals, found, notes)
 
 
 def _plain_fit(

@@ -134,7 +134,7 @@ class FitRecord:
 
     @property
     def neuron(self) -> Any:
-        """The fitted neuron: the model, or the last step of a pipeline."""
+        """The fitted neuron, which is the model or the last step of a pipeline."""
         return self.model.steps[-1][1] if hasattr(self.model, "steps") else self.model
 
     @property
@@ -144,7 +144,7 @@ class FitRecord:
 
     @property
     def answer(self) -> str:
-        """The outcome on one line: errors of the plain average and of the fit, in label units."""
+        """The outcome on one line, as errors of the plain average and of the fit in label units."""
         found, (before, after) = self.comparison, self._worst()
         what = "Worst group's error" if len(self.risks) > 1 else "Error"
         out = f"{what}: {_error(before)} -> {_error(after)} ({_moved(before, after)})"

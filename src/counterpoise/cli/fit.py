@@ -29,8 +29,8 @@ NOT_CONVERGED = 5
 @click.command()
 @table_options
 @model_options
-@click.option("--nu", type=Strength(), help="How far the fit may move from the average: 0 is the "
-              "worst group alone, inf the average.  [default: auto]")  # fmt: skip
+@click.option("--nu", type=Strength(), help="Strength of the pull to the average: 0 is the worst "
+              "group alone, inf the average.  [default: auto]")  # fmt: skip
 @click.option("--cv", is_flag=True, help="Choose nu, truncation and references on held-out rows.")
 @click.option("--out", type=click.Path(file_okay=False), help="Folder to store the model in.")
 @click.option("--folds", type=click.IntRange(2), default=5, show_default=True,

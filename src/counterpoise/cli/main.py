@@ -51,35 +51,24 @@ class Family(click.Group):
             formatter.write_dl([(name, about) for name, (_, about) in self.modules.items()])
 
 
+# A command is the function of that name in the module of that name.
+COMMANDS = {
+    "fit": "Fit a table, and compare with least squares.",
+    "predict": "Predict a table with a stored model.",
+    "report": "Report on a fit or a training run as HTML.",
+    "diagnose": "Check whether worst-group training suits the data.",
+    "frontier": "Show what robustness costs and gains.",
+    "compare": "Compare with least squares and other methods.",
+    "show": "Describe a stored model.",
+    "export": "Write a stored model as ONNX.",
+    "lm": "Language models: prepare data, train, compare.",
+    "completion": "Print shell completion for bash, zsh or fish.",
+}
+
+
 @click.group(
     cls=Family,
-    modules={
-        "fit": (
-            "counterpoise.cli.fit",
-            "Fit a table, and compare with least squares.",
-        ),
-        "predict": ("counterpoise.cli.use", "Predict a table with a stored model."),
-        "report": (
-            "counterpoise.cli.use",
-            "Report on a fit or a training run as HTML.",
-        ),
-        "diagnose": (
-            "counterpoise.cli.explore",
-            "Check if worst-group training suits the data.",
-        ),
-        "frontier": (
-            "counterpoise.cli.explore",
-            "Show what robustness costs and gains.",
-        ),
-        "compare": ("counterpoise.cli.explore", "Compare with least squares and other methods."),
-        "show": ("counterpoise.cli.use", "Describe a stored model."),
-        "export": ("counterpoise.cli.use", "Write a stored model as ONNX."),
-        "lm": ("counterpoise.cli.lm", "Language models: prepare data, train, compare."),
-        "completion": (
-            "counterpoise.cli.completion",
-            "Print shell completion for bash, zsh or fish.",
-        ),
-    },
+    modules={name: (f"counterpoise.cli.{name}", about) for name, about in COMMANDS.items()},
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 success; 1 error; 2 wrong usage; 3 unusable data; 4 unusable stored "
     "model; 5 fit stored but not converged; 75 stopped, can be resumed; 130 interrupted.",

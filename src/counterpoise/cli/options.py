@@ -7,19 +7,23 @@ A new option for reading or encoding tables is one entry in this file: it is pas
 from __future__ import annotations
 
 import math
+import os
 import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from counterpoise.activations import NAMED as ACTIVATIONS
+from counterpoise.dual.divergences import NAMED as DIVERGENCES
+
 if TYPE_CHECKING:
+    from counterpoise.tabular.encoded_rows import EncodedRows
     from counterpoise.tabular.learning import LearnedLayout
     from counterpoise.tabular.table import Table
-
-ACTIVATIONS = ("identity", "relu", "leaky_relu", "softplus", "elu", "huber_relu")
 
 
 class Strength(click.ParamType):  # type: ignore[type-arg]
@@ -127,11 +131,11 @@ def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
 # How the neuron is fitted.
 model_options = OptionGroup()
 model_options.add(
-    "--activation", "-a", type=click.Choice(ACTIVATIONS), default="identity", show_default=True,
-    help="Activation of the neuron; identity is a linear model.",
+    "--activation", "-a", type=click.Choice(list(ACTIVATIONS)), default="identity",
+    show_default=True, help="Activation of the neuron; identity is a linear model.",
 )  # fmt: skip
 model_options.add(
-    "--divergence", type=click.Choice(["kl", "chi2"]), default="kl", show_default=True,
+    "--divergence", type=click.Choice(list(DIVERGENCES)), default="kl", show_default=True,
     help="Penalty on group weights far from the prior.",
 )  # fmt: skip
 
@@ -168,6 +172,30 @@ class TableRequest:
         )
         stage(None)
         return table, learned
+
+    def rows_in_memory(self) -> EncodedRows:
+        """The rows as cross-validation needs them; a sample if they do not fit in memory."""
+        from counterpoise.tabular import fits_in_memory, read_rows, sample_rows
+        from counterpoise.tabular.fit import CHOOSING_ROWS
+
+        table, learned = self.read()
+        if fits_in_memory(table, learned.layout):
+            return read_rows(table, learned.layout)
+        click.echo(
+            f"Using {CHOOSING_ROWS:,} rows drawn at random, because the table does not fit in "
+            "memory.",
+            err=True,
+        )
+        return sample_rows(table, learned.layout, CHOOSING_ROWS, 0)
+
+
+def check_parent(option: str, path: str) -> None:
+    """Check that a file can be written before the work begins."""
+    folder = Path(path).parent
+    if not folder.is_dir():
+        raise click.UsageError(f"{option}: there is no folder {str(folder)!r}; make it first")
+    if not os.access(folder, os.W_OK):
+        raise click.UsageError(f"{option}: the folder {str(folder)!r} cannot be written to")
 
 
 def command_line(ctx: click.Context) -> str:

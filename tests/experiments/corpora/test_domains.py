@@ -122,6 +122,7 @@ def test_a_patch_release_of_python_leaves_its_domain(out, monkeypatch):
         make_domains(out, ["python"])
 
 
+@pytest.mark.slow
 def test_pieces_are_tidy_and_none_is_too_short(out):
     """Also of a chapter with a crumb at its end, and of one of blanks between two words."""
     line = PROSE.format(1).strip()

@@ -39,6 +39,7 @@ WORDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DRAW)
 def test_figures_hold_their_names_and_the_command(name, tmp_path):
     path = tmp_path / "images" / f"{name}.svg"
@@ -87,6 +88,7 @@ def test_labels_do_not_cover_each_other_nor_leave_the_figure():
     assert all(box.x1 <= fig.bbox.x1 and box.y0 > ax.get_window_extent().y0 - 5 for box in boxes)
 
 
+@pytest.mark.slow
 def test_one_seed_and_many_runs_are_drawn_without_intervals(tmp_path):
     domains = ("web", "code")
     many = study({f"run {i}": 0.01 * i for i in range(10)}, seeds=1, evaluations=2, domains=domains)
@@ -125,6 +127,7 @@ def test_what_cannot_be_drawn_is_refused(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_results_need_neither_torch_nor_matplotlib():
     code = (
         "import sys, counterpoise.lm.compare.figures; print([m for m in ('torch', 'pandas', "
@@ -140,6 +143,7 @@ def test_panels_with_none_below_them_show_their_numbers():
     assert [bool(ax.get_xlabel()) for ax in axes] == [False] * 4 + [True] * 3
 
 
+@pytest.mark.slow
 def test_a_forest_of_several_baselines_names_them(tmp_path):
     other = paired_differences(STUDY, "uniform", "average", runs=["dro"])
     figures.draw_forest({"A": FOREST, "B": other}, tmp_path / "a.svg")

@@ -92,6 +92,7 @@ def test_pickled_tokens_are_small_and_open_again(done):
     assert tokens.read(0, 5).tolist() == first[:5].tolist(), "what is read is a copy"
 
 
+@pytest.mark.slow
 def test_preparing_imports_no_torch(tmp_path):
     write(tmp_path / "a.jsonl", ["a"])
     code = (

@@ -160,7 +160,7 @@ def test_a_checkpoint_is_compared_with_what_is_said_of_it(tmp_path):
     with pytest.raises(ValueError, match=r"train\.length=64 is longer than the 16 tokens"):
         check_run(settings(model={"checkpoint": "there"}, train={"length": 64}))
     markov_corpus(Path("corpus"), dict.fromkeys("xyz", 2000), vocab_size=33, splits=SPLITS)
-    with pytest.raises(ValueError, match="knows 32 tokens, the corpus has 33"):
+    with pytest.raises(ValueError, match="knows 32 tokens, but the corpus has 33"):
         check_run(same)
 
 
@@ -242,7 +242,7 @@ def test_ranks_and_devices_that_do_not_fit(capsys):
         assert main(["lm", "train", "c.toml", "--dry-run", *options]) == 1
         assert message in capsys.readouterr().err
     assert main(["lm", "train", "c.toml", "--ranks", "2"]) == 2
-    assert "go with --dry-run" in capsys.readouterr().err
+    assert "need --dry-run" in capsys.readouterr().err
 
 
 def test_a_folder_of_another_run_is_refused(capsys):

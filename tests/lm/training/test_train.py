@@ -314,6 +314,7 @@ def test_checkpoints_stay_when_others_are_asked_for_later(corpus, tmp_path, monk
     assert left == ["05", "10", "12", "24"]
 
 
+@pytest.mark.slow
 def test_workers_survive_a_signal_to_all_processes(corpus, tmp_path):
     """As a cluster sends it: to every process of the group."""
     chosen = settings(corpus, train={"workers": 1, "tokens": 16 * 8 * 4000})

@@ -101,7 +101,7 @@ class Divergence:
         return SimplexPoint.of(on_top / on_top.sum())
 
     def config(self) -> dict[str, object] | None:
-        """Return the input of :func:`from_config`; None if only Python code can define it."""
+        """Return the input of `from_config`; None if only Python code can define it."""
         return None
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""``counterpoise predict | show | report | export``: use a stored model."""
+"""``counterpoise predict``: predict the rows of a table with a stored model."""
 
 from __future__ import annotations
 
@@ -12,13 +12,9 @@ import click
 import numpy as np
 
 from counterpoise.cli.options import as_json, file_options, names
-from counterpoise.cli.printing import show_json, wrapped
+from counterpoise.cli.printing import show_json
 
 PREDICTION = "prediction"
-# Most features and groups that are printed; JSON has all.
-SHOWN = 30
-# Files in the folder of a language-model run or of a comparison of runs.
-LM_FILES = ("evaluations.jsonl", "study.json", "results/study.json")
 
 
 @click.command()
@@ -148,116 +144,3 @@ def _score(fitted: Any, table: Any, unseen: str, as_json: bool) -> None:
     click.echo(f"\naverage over rows: {number(average)}")
     if left_out:
         click.echo(f"{left_out:,} of {table.n_rows:,} rows have a missing value and were left out")
-
-
-@click.command()
-@click.argument("model", type=click.Path())
-@as_json
-def show(model: str, as_json: bool) -> None:
-    """Describe a stored model: its data, coefficients, groups and certificate.
-
-    \b
-    counterpoise show fit
-    counterpoise show fit --json
-    """
-    from counterpoise.common.text import clipped, number, text_table
-    from counterpoise.storage.models import load, load_record
-
-    loaded, record = load(model), load_record(model)
-    fitted = loaded.steps[-1][1] if hasattr(loaded, "steps") else loaded
-    if fitted is loaded:
-        names = getattr(fitted, "feature_names_in_", [f"x{j}" for j in range(len(fitted.coef_))])
-    else:
-        names = loaded[:-1].get_feature_names_out()
-    if as_json:
-        show_json(
-            {
-                "class": type(fitted).__name__,
-                "activation": fitted.activation_.name,
-                "nu": getattr(fitted, "nu_", None),
-                "intercept": fitted.intercept_,
-                "coefficients": dict(zip(map(str, names), fitted.coef_, strict=True)),
-                "groups": dict(zip(map(str, fitted.groups_), fitted.group_weights_, strict=True)),
-                "status": fitted.status_,
-                "certificate": str(getattr(fitted, "certificate_", "")) or None,
-                "record": record,
-            }
-        )
-        return
-    lines = [f"{type(fitted).__name__}, activation {fitted.activation_.name}. {fitted.status_}"]
-    if record is not None:
-        data = record.data
-        lines += [
-            f"Fitted to {data.path or 'rows in memory'} ({data.rows:,} rows; target "
-            f"{data.target or 'y'}, group {' x '.join(data.group) or 'none'}) on {record.made}, "
-            f"with counterpoise {record.versions.get('counterpoise', '?')}"
-            + (f":\n  {record.command}" if record.command else "."),
-        ]
-    order = np.argsort(-np.abs(fitted.coef_))[:SHOWN]
-    rows = [[clipped(str(names[j])), number(fitted.coef_[j])] for j in order]
-    lines += ["", text_table(["feature", "coefficient"], [["(intercept)",
-              number(fitted.intercept_)], *rows])]  # fmt: skip
-    if len(names) > SHOWN:
-        lines.append(f"... and {len(names) - SHOWN} smaller coefficients")
-    heavy = np.argsort(-fitted.group_weights_)[:SHOWN]
-    rows = [
-        [clipped(str(fitted.groups_[k])), number(fitted.group_risks_[k]),
-         f"{fitted.group_weights_[k]:.3f}"] for k in heavy
-    ]  # fmt: skip
-    lines += ["", text_table(["group", "risk", "weight"], rows)]
-    if len(fitted.groups_) > SHOWN:
-        lines.append(f"... and {len(fitted.groups_) - SHOWN} groups with less weight")
-    if hasattr(fitted, "verdict_"):
-        lines += ["", wrapped(fitted.verdict_)]
-    if hasattr(fitted, "certificate_"):
-        lines += ["", wrapped(f"Certificate. {fitted.certificate_}")]
-    click.echo("\n".join(lines))
-
-
-@click.command()
-@click.argument("folder", type=click.Path())
-@click.option("--out", type=click.Path(dir_okay=False), help="[default: FOLDER/report.html]")
-def report(folder: str, out: str | None) -> None:
-    """Write an HTML report on a fit or a language-model run: one file that opens anywhere.
-
-    FOLDER was written by `counterpoise fit --out` or `counterpoise lm train --out`.
-
-    \b
-    counterpoise report fit
-    counterpoise report out/one-run --out run.html
-    """
-    path = Path(folder)
-    if not path.is_dir():
-        raise FileNotFoundError(
-            f"there is no folder {folder!r}; give one that counterpoise fit --out, lm train or "
-            "lm compare wrote"
-        )
-    if (path / "model.json").is_file():
-        from counterpoise.report import write_report
-    elif any((path / name).is_file() for name in LM_FILES):
-        from counterpoise.lm.report import write_report
-    else:
-        raise FileNotFoundError(
-            f"{folder!r} holds neither a fit (model.json), nor a training run "
-            "(evaluations.jsonl), nor a comparison (study.json); give the folder of one"
-        )
-    click.echo(str(write_report(folder, out)))
-
-
-@click.command()
-@click.argument("model", type=click.Path())
-@click.argument("out", type=click.Path(dir_okay=False))
-@click.option("--single", is_flag=True, help="Use single precision instead of double.")
-def export(model: str, out: str, single: bool) -> None:
-    """Write a stored model as ONNX, for serving.
-
-    The graph takes encoded features as X (see `counterpoise show`) and returns predictions.
-
-    \b
-    counterpoise export fit model.onnx
-    """
-    from counterpoise.storage.models import load
-    from counterpoise.storage.onnx import to_onnx
-
-    to_onnx(load(model), out, dtype="float32" if single else "float64")
-    click.echo(out)

@@ -1,8 +1,7 @@
-"""``counterpoise diagnose | frontier | compare``: look at the data before choosing a method."""
+"""``counterpoise compare``: group DRO, least squares and other methods on held-out rows."""
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,132 +10,14 @@ from typing import Any
 import click
 import numpy as np
 
-from counterpoise.cli.options import TableRequest, as_json, model_options, table_options
+from counterpoise.cli.options import (
+    TableRequest,
+    as_json,
+    check_parent,
+    model_options,
+    table_options,
+)
 from counterpoise.cli.printing import as_text, show_json, wrapped
-
-
-@click.command()
-@table_options
-@click.option("--activation", "-a", default="identity", show_default=True,
-              help="Activation of the neuron.")  # fmt: skip
-@as_json
-def diagnose(as_json: bool, activation: str, **options: Any) -> None:
-    """Check whether worst-group training suits the data, and whether the theory covers it.
-
-    Measures tails, margins, noise and sizes group by group, and gives advice.
-
-    \b
-    counterpoise diagnose diamonds.csv --target price --group clarity
-    """
-    from counterpoise.assessment.diagnosis import diagnose as diagnosis
-    from counterpoise.common.progress import stage
-    from counterpoise.tabular import TableSource, fits_in_memory, read_rows
-
-    table, learned = TableRequest.of(options).read()
-    layout = learned.layout
-    stage("diagnosing")
-    given: tuple[Any, ...] = (TableSource(table, layout, n_rows=learned.used),)
-    if fits_in_memory(table, layout):
-        rows = read_rows(table, layout)
-        given = (rows.X, rows.y, rows.groups, rows.sample_weight)
-    result = diagnosis.diagnose(*given, activation=activation, feature_names=layout.names)
-    stage(None)
-    if as_json:
-        show_json(result)
-    else:
-        click.echo(str(result))
-
-
-PICTURES = (".png", ".svg", ".pdf", ".jpg")
-
-
-def _check_parent(option: str, path: str) -> None:
-    """Check that a file can be written before the work begins."""
-    folder = Path(path).parent
-    if not folder.is_dir():
-        raise click.UsageError(f"{option}: there is no folder {str(folder)!r}; make it first")
-    if not os.access(folder, os.W_OK):
-        raise click.UsageError(f"{option}: the folder {str(folder)!r} cannot be written to")
-
-
-def _all_rows(request: TableRequest, command: str) -> Any:
-    """The rows in memory, as cross-validation needs them; a sample if they do not fit."""
-    from counterpoise.tabular import fits_in_memory, read_rows, sample_rows
-    from counterpoise.tabular.fit import CHOOSING_ROWS
-
-    table, learned = request.read()
-    if fits_in_memory(table, learned.layout):
-        return read_rows(table, learned.layout)
-    click.echo(
-        f"{command}: uses {CHOOSING_ROWS:,} rows drawn at random, because the table does not fit "
-        "in memory",
-        err=True,
-    )
-    return sample_rows(table, learned.layout, CHOOSING_ROWS, 0)
-
-
-@click.command()
-@table_options
-@model_options
-@click.option("--folds", type=click.IntRange(2), default=5, show_default=True,
-              help="Folds of the cross-validation.")  # fmt: skip
-@click.option("--repeats", type=click.IntRange(1), default=1, show_default=True,
-              help="Number of cross-validations, with other folds each.")  # fmt: skip
-@click.option("--plot", type=click.Path(dir_okay=False),
-              help="Write a plot to this file (PNG, SVG).")  # fmt: skip
-@as_json
-def frontier(
-    as_json: bool, folds: int, repeats: int, plot: str | None, activation: str, divergence: str,
-    **options: Any,
-) -> None:  # fmt: skip
-    """Show what robustness costs on average and gains on the worst group, on held-out rows.
-
-    Fits a range of nu, from the plain average to the worst group alone, with and without truncated
-    targets and reference risks, and marks the best.
-
-    \b
-    counterpoise frontier diamonds.csv -y price -g clarity --plot frontier.png
-    """
-    from counterpoise.assessment.convergence import collecting_convergence
-    from counterpoise.estimators.cross_validation import GroupDRONeuronCV
-
-    if plot is not None:
-        if Path(plot).suffix.lower() not in PICTURES:
-            raise click.UsageError(f"--plot: {plot!r} must end with one of {', '.join(PICTURES)}")
-        _check_parent("--plot", plot)
-    rows = _all_rows(TableRequest.of(options), "frontier")
-    model = GroupDRONeuronCV(activation, divergence=divergence, cv=folds, repeats=repeats)
-    with collecting_convergence() as missed:
-        model.fit(rows.X, rows.y, groups=rows.groups, sample_weight=rows.sample_weight)
-    found = model.frontier_
-    if plot is not None:
-        found.plot(path=plot)
-    if as_json:
-        show_json(
-            {
-                "verdict": model.verdict_,
-                "robust": model.robust_,
-                "chosen": found.chosen,
-                "not_converged": missed,
-                "candidates": [
-                    {
-                        "family": found.family[i],
-                        "nu": "inf" if np.isinf(found.nu[i]) else found.nu[i],
-                        "average": found.average[i],
-                        "worst": found.worst[i],
-                        "standard_error": found.error[i],
-                    }
-                    for i in range(len(found))
-                ],
-            }
-        )
-        return
-    click.echo(f"{wrapped(model.verdict_)}\n\n{found}")
-    for status in missed:
-        click.echo("\n" + wrapped(f"Note: the chosen fit did not converge. {status}"))
-    if plot is not None:
-        click.echo(f"\nPlot: {plot}")
-
 
 METHODS = (
     "least-squares", "average", "ours", "ours-cv", "group-dro-eg", "primal", "mirror", "tilted",
@@ -203,9 +84,10 @@ def compare(
     from counterpoise.storage.files import write_text
 
     if out is not None:
-        _check_parent("--out", out)
+        check_parent("--out", out)
     request = TableRequest.of(options)
-    rows = _all_rows(request, "compare")
+    rows = request.rows_in_memory()
+    assert rows.y is not None
     models = _methods(names, activation, divergence)
     found = []
     for name, model in models.items():

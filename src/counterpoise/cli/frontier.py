@@ -1,0 +1,83 @@
+"""``counterpoise frontier``: what robustness costs and gains on held-out rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from counterpoise.cli.options import (
+    TableRequest,
+    as_json,
+    check_parent,
+    model_options,
+    table_options,
+)
+from counterpoise.cli.printing import show_json, wrapped
+
+PLOTS = (".png", ".svg", ".pdf", ".jpg")
+
+
+@click.command()
+@table_options
+@model_options
+@click.option("--folds", type=click.IntRange(2), default=5, show_default=True,
+              help="Folds of the cross-validation.")  # fmt: skip
+@click.option("--repeats", type=click.IntRange(1), default=1, show_default=True,
+              help="Number of cross-validations, with other folds each.")  # fmt: skip
+@click.option("--plot", type=click.Path(dir_okay=False),
+              help="Write a plot to this file (PNG, SVG).")  # fmt: skip
+@as_json
+def frontier(
+    as_json: bool, folds: int, repeats: int, plot: str | None, activation: str, divergence: str,
+    **options: Any,
+) -> None:  # fmt: skip
+    """Show what robustness costs on average and gains on the worst group, on held-out rows.
+
+    Fits a range of nu, from the plain average to the worst group alone, with and without truncated
+    targets and reference risks, and marks the best.
+
+    \b
+    counterpoise frontier diamonds.csv -y price -g clarity --plot frontier.png
+    """
+    from counterpoise.assessment.convergence import collecting_convergence
+    from counterpoise.estimators.cross_validation import GroupDRONeuronCV
+
+    if plot is not None:
+        if Path(plot).suffix.lower() not in PLOTS:
+            raise click.UsageError(f"--plot: {plot!r} must end with one of {', '.join(PLOTS)}")
+        check_parent("--plot", plot)
+    rows = TableRequest.of(options).rows_in_memory()
+    model = GroupDRONeuronCV(activation, divergence=divergence, cv=folds, repeats=repeats)
+    with collecting_convergence() as missed:
+        model.fit(rows.X, rows.y, groups=rows.groups, sample_weight=rows.sample_weight)
+    found = model.frontier_
+    if plot is not None:
+        found.plot(path=plot)
+    if as_json:
+        show_json(
+            {
+                "verdict": model.verdict_,
+                "robust": model.robust_,
+                "chosen": found.chosen,
+                "not_converged": missed,
+                "candidates": [
+                    {
+                        "family": found.family[i],
+                        "nu": "inf" if np.isinf(found.nu[i]) else found.nu[i],
+                        "average": found.average[i],
+                        "worst": found.worst[i],
+                        "standard_error": found.error[i],
+                    }
+                    for i in range(len(found))
+                ],
+            }
+        )
+        return
+    click.echo(f"{wrapped(model.verdict_)}\n\n{found}")
+    for status in missed:
+        click.echo("\n" + wrapped(f"Note: the chosen fit did not converge. {status}"))
+    if plot is not None:
+        click.echo(f"\nPlot: {plot}")
