@@ -69,12 +69,12 @@ class ChunkedEngine(SumEngine):
     def _chunks(self) -> Iterator[tuple[int, Rows]]:
         done, first = 0, not hasattr(self, "census")
 
-        def tell() -> None:
+        def report() -> None:
             if self.progress is not None:
                 total = self.source.n_rows if first else self.scan.n_read
                 self.progress(1 if first else self.passes + 1, done, total)
 
-        tell()
+        report()
         for index, chunk in enumerate(self.source):
             rows = check_chunk(*unpack(chunk, index), f"chunk {index}", seen=not first)
             if not first and rows.X.shape[1] != self.n_features:
@@ -84,7 +84,7 @@ class ChunkedEngine(SumEngine):
                 )
             yield index, rows
             done += rows.n_read
-            tell()
+            report()
 
     def _first_look(self) -> Scan:
         scan: Scan | None = None
