@@ -53,6 +53,26 @@ def run_ranks(*words, ranks=2, seconds=SECONDS):
         return [out.read_text() for out, _ in outputs]
 
 
+def torchrun(*words, ranks=2, seconds=SECONDS):
+    """Run ``python WORDS`` by PyTorch's own launcher; return what it printed."""
+    command = [
+        sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1",
+        "--nproc-per-node", str(ranks), *map(str, words),
+    ]  # fmt: skip
+    with contextlib.ExitStack() as stack:
+        out, err = (stack.enter_context(tempfile.TemporaryFile("w+")) for _ in range(2))
+        env = environment(OMP_NUM_THREADS="1")
+        process = start(stack, command, stdout=out, stderr=err, env=env)
+        try:
+            code = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            code = f"none after {seconds:g} s"
+        for file in (out, err):
+            file.seek(0)
+        assert code == 0, f"exit code {code}\n{err.read()[-3000:]}"
+        return out.read()
+
+
 def start(stack, command, **options):
     """Start a process in a session of its own; all of it is killed when the stack unwinds."""
     process = subprocess.Popen(command, start_new_session=True, **options)
