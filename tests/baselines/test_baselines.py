@@ -159,9 +159,9 @@ BAD = [
         "t must be a finite number >= 0; got -1.0. A negative tilt would favour",
     ),
     (TiltedNeuron(level="rows"), "level must be one of 'group', 'row'; got 'rows'"),
-    (TiltedNeuron(level="row", prior="rows"), "prior='rows' is of groups, but level='row'"),
+    (TiltedNeuron(level="row", prior="rows"), "prior='rows' weights groups, but level='row'"),
     (GroupCVaRNeuron(alpha=0.0), r"alpha must be a share of the groups in \(0, 1\]; got 0.0"),
-    (RowChiSquareNeuron(nu=0.0), "nu must be positive; got 0, with which the worst row alone"),
+    (RowChiSquareNeuron(nu=0.0), "nu must be positive; got 0, which would fit the worst row alone"),
     (RowChiSquareNeuron(nu="big"), "nu must be a number >= 0 or 'auto'; got 'big'"),
 ]
 

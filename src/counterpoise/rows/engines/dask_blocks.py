@@ -96,7 +96,7 @@ class Cuts:
         values = as_labels(values) if theirs is None else values
         if values.ndim != 1 or (name != "groups" and values.dtype.kind not in "fiub"):
             kind = "labels" if name == "groups" else "numbers"
-            raise ValueError(f"{name} must be a column of {kind}, or its name; got {values!r}")
+            raise ValueError(f"{name} must be one column of {kind}, or its name; got {values!r}")
         if theirs and not (self.known or theirs.known) and self.count == theirs.count:
             return values  # the workers compare the lengths
         n, m = sum(self.lengths), sum(theirs.lengths) if theirs else len(values)
