@@ -79,7 +79,8 @@ def main() -> None:
     parser.add_argument("--fit", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.fit:
-        return fit(options.folder, options.fit, options.tol)
+        fit(options.folder, options.fit, options.tol)
+        return
     free = shutil.disk_usage(options.folder.parent if options.folder.parent.exists() else ".").free
     if free < 1.1e9 * options.gb:
         raise SystemExit(f"{options.gb:g} GB do not fit: {free / 1e9:.0f} GB are free")

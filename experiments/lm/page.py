@@ -1,9 +1,9 @@
-"""Tables and figures of the study's page, from the kept results: ``python experiments/lm/page.py``.
+"""Make the tables and figures of the study's page from stored results.
 
-A table stands between ``<!-- table STUDY: WHAT -->`` and ``<!-- end -->``; what it shows is
-``headline``, ``headline against RUN``, ``ablations``, or a metric and a group, as ``worst excess,
-rules`` or ``tokens average, rules``, against its own baseline or another (``against RUN``); with
-``final`` before it, of a closer look at the finished models. A figure is
+Run ``python experiments/lm/page.py``. A table is between ``<!-- table STUDY: WHAT -->`` and
+``<!-- end -->``. WHAT is ``headline``, ``headline against RUN``, ``ablations``, or a metric and a
+group such as ``worst excess, rules`` or ``tokens average, rules``, optionally followed by ``against
+RUN``. A leading ``final`` shows the finished models, measured on more sequences. A figure is
 ``images/study-STUDY-FIGURE.png``.
 """
 
@@ -27,11 +27,11 @@ FIGURE = re.compile(r"images/(study-([a-z]+)-([\w-]+)\.png)")
 
 
 def table(study: Study, what: str) -> str:
-    """A table of a study, or of a closer look at its finished models."""
+    """Make a table of a study, or of its finished models."""
     if what.startswith("final "):
         closer = study.closer
         if closer is None:
-            raise ValueError(f"there is no finals.csv to make {what!r} of")
+            raise ValueError(f"{what!r} needs finals.csv, which is missing")
         return table(closer, what.removeprefix("final "))
     if what == "ablations":
         return ablations(study)
@@ -47,7 +47,7 @@ def table(study: Study, what: str) -> str:
 
 
 def before_and_after(folder: Path) -> str:
-    """Losses and scores of one model, before and after it was trained further."""
+    """Tabulate losses and scores of one model before and after further training."""
     before, after = (
         json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
         for name in ("before", "after")
@@ -63,7 +63,7 @@ def before_and_after(folder: Path) -> str:
 
 
 def filled(page: str) -> str:
-    """A page with its tables made anew."""
+    """Return a page with its tables remade."""
 
     def anew(match: re.Match[str]) -> str:
         begin, study, what, end = match.groups()
@@ -75,7 +75,7 @@ def filled(page: str) -> str:
 
 
 def draw(page: str) -> None:
-    """The figures that a page shows."""
+    """Draw the figures that a page shows."""
     wanted = sorted(set(FIGURE.findall(page)))
     for study in sorted({name for _, name, _ in wanted}):
         with tempfile.TemporaryDirectory() as folder:

@@ -1,3 +1,10 @@
+from . import baselines as baselines
+from . import dual as dual
+from . import lm as lm
+from . import report as report
+from . import reweight as reweight
+from . import tabular as tabular
+from . import torch as torch
 from .activations import Activation as Activation
 from .activations import elu as elu
 from .activations import huber_relu as huber_relu

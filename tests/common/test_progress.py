@@ -163,11 +163,11 @@ def test_elsewhere_nothing_is_drawn_and_ends_and_minutes_are_logged(clock, caplo
             corpus("a", step, 10 * step, 0.25)
         corpus("a", 10, 100, 1.0, done=True)
     assert [r.getMessage() for r in caplog.records] == [
-        "300 of 1,000 tokens (30%), loss 4.000, 5 tokens/s, 02:20 left",
+        "300 of 1,000 tokens (30%), loss 4.000, 5 tokens/s, 0:02:20 left",
         "domain a: 4 documents, 40 tokens, 25% read",
-        "600 of 1,000 tokens (60%), loss 4.000, 5 tokens/s, 01:20 left",
+        "600 of 1,000 tokens (60%), loss 4.000, 5 tokens/s, 0:01:20 left",
         "domain a: 7 documents, 70 tokens, 25% read",
-        "900 of 1,000 tokens (90%), loss 4.000, 5 tokens/s, 00:20 left",
+        "900 of 1,000 tokens (90%), loss 4.000, 5 tokens/s, 0:00:20 left",
         "domain a: 10 documents, 100 tokens",
     ]
     assert stream.getvalue() == ""

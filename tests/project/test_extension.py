@@ -81,7 +81,7 @@ def test_a_kernel_that_is_not_the_function_is_refused():
             for i in range(count):
                 slope[i] = 1.0
 
-    with pytest.raises(ValueError, match=r"'squareplus'.*values that kernel\(\) finds"):
+    with pytest.raises(ValueError, match=r"'squareplus'.*values that kernel\(\) sets"):
         get_activation(Wrong())
 
 

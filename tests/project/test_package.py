@@ -47,7 +47,7 @@ def test_the_command_answers_without_numpy(option):
         "import sys; before = set(sys.modules); from counterpoise.cli.main import main; "
         f"main([{option!r}]); {FOREIGN}"
     )
-    assert printed(code).splitlines()[-1] == "['click', 'lazy_loader', 'tqdm']"
+    assert printed(code).splitlines()[-1] == "['click', 'lazy_loader']"
 
 
 @pytest.mark.slow

@@ -423,7 +423,7 @@ def test_a_wrong_state_changes_nothing():
         ({**before, "options": "PrimalDualKL(2)"}, r"PrimalDualKL\(2\)"),
         (Reweighter(["a", "b"]).state_dict(), "domains"),
         (damaged, "damaged"),
-        (no_weights, "are no weights"),
+        (no_weights, "are not valid weights"),
         ({"version": 1}, "damaged: KeyError 'rule'"),
         ({**before, "dual": None}, "damaged: TypeError"),
     ]:

@@ -49,7 +49,7 @@ def run_ranks(*words, ranks=2, seconds=SECONDS):
             time.sleep(0.02)
         codes = [p.poll() for p in processes]
         said = "\n".join(err.read_text(errors="replace")[-3000:] for _, err in outputs)
-        assert codes == [0] * ranks, f"exit codes {codes} (None: did not end in time)\n{said}"
+        assert codes == [0] * ranks, f"exit codes {codes} (None: was still running)\n{said}"
         return [out.read_text() for out, _ in outputs]
 
 

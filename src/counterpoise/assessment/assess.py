@@ -320,7 +320,7 @@ def _clips_labels(neuron: Any) -> bool:
 def _facts(
     X: Any, y: Any, groups: Any, weights: Any, names: Sequence[str] | None, rows: int
 ) -> DataFacts:
-    """What the arguments show of the data."""
+    """Collect the facts that the arguments show about the data."""
     source = isinstance(X, Source)
     shape = None if source else np.shape(X)
     width = len(names) if names is not None else (shape[1] if shape else 0)

@@ -1,4 +1,4 @@
-"""Risks of a fit by group beside those of the plain average, on held-out rows or on all."""
+"""Comparison of a fit with the plain average by group, on held-out rows or on all."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Array = np.ndarray
 
 
 class Regressor(Protocol):
-    """What a comparison needs of an estimator."""
+    """The methods of an estimator that a comparison needs."""
 
     groups_: Array
 
@@ -78,7 +78,7 @@ def cross_predict(
 
 
 def usable_folds(folds: int, codes: Array) -> int:
-    """The number of folds, at most as many as the largest group has rows.
+    """Return the number of folds, limited by the rows of the largest group.
 
     ``codes`` number the groups of the rows.
     """
@@ -94,7 +94,7 @@ def usable_folds(folds: int, codes: Array) -> int:
 def held_out_intervals(
     y: Array, predicted: Array, groups: Any, sample_weight: Array | None, level: float = 0.95
 ) -> tuple[RiskIntervals, float]:
-    """Risks by group and on average, over the rows that have a prediction."""
+    """Compute risks by group and on average, over the rows that have a prediction."""
     labels, codes = encode_groups(groups, len(y))
     seen = np.flatnonzero(np.isfinite(predicted))
     weights = None if sample_weight is None else sample_weight[seen]
@@ -164,7 +164,7 @@ def compare_on_rows(
 
 
 def risks_with_given_labels(model: Regressor, X: Any, y: Array, groups: Any, weights: Any) -> Array:
-    """Risks of all groups for labels as given, although the fit may have clipped them."""
+    """Compute risks of all groups for the original labels, even if the fit clipped them."""
     labels, codes = encode_groups(groups, len(y))
     return GroupSums.of(squared_errors(y, model.predict(X)), codes, len(labels), weights).mean
 
@@ -172,7 +172,7 @@ def risks_with_given_labels(model: Regressor, X: Any, y: Array, groups: Any, wei
 def residuals_by_group(
     plain: Regressor, ours: Regressor, X: Any, y: Array, groups: Any
 ) -> Residuals:
-    """Quantiles of the residuals of both fits."""
+    """Compute quantiles of the residuals of both fits by group."""
     labels, codes = encode_groups(groups, len(y))
     order = np.argsort(codes, kind="stable")
     ends = np.cumsum(np.bincount(codes, minlength=len(labels)))[:-1]

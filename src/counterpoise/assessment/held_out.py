@@ -1,4 +1,4 @@
-"""Held-out losses of candidates, and the choice among them: sums in, a choice out."""
+"""Held-out losses of candidates, and the choice among them."""
 
 from __future__ import annotations
 

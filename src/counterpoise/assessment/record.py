@@ -1,4 +1,4 @@
-"""The record of a fit: its data, its options, and its risks by group beside the plain average."""
+"""The record of a fit: its data, its options, and its risks compared with the plain average."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class FitRecord:
 
     @property
     def plain_name(self) -> str:
-        """What the plain average is called."""
+        """Name of the plain average: "least squares" for a linear model."""
         return "least squares" if self.neuron.activation_.is_identity else "plain average"
 
     @property
@@ -155,7 +155,7 @@ class FitRecord:
 
     @property
     def unit(self) -> str:
-        """What the errors of `answer` are, in a sentence."""
+        """A sentence that explains the errors of `answer`."""
         held_out = self.comparison is not None and self.comparison.held_out
         of = f", in units of {self.data.target}" if self.data.target else ""
         rows = "held-out rows" if held_out else "the rows of the fit"

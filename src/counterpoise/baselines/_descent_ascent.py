@@ -74,7 +74,7 @@ def descent_ascent(
     Averages are weighted by the step sizes. A loss that is not finite ends the run early.
     """
     dual, first = DualState.start(prior), u
-    log: dict[str, list] = {"risk": [], "worst": [], "weights": []}
+    log: dict[str, list[Any]] = {"risk": [], "worst": [], "weights": []}
     sum_u, sum_weights, total = np.zeros_like(u), np.zeros_like(prior), 0.0
     diverged = False
     for t in range(1, max_iter + 1):

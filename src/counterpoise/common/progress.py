@@ -12,9 +12,12 @@ import os
 import sys
 import threading
 import time
-from typing import Any, TextIO
+from datetime import timedelta
+from functools import cache
+from typing import TYPE_CHECKING, Any, TextIO
 
-from tqdm import tqdm
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 logger = logging.getLogger("counterpoise")
 
@@ -23,13 +26,19 @@ logger = logging.getLogger("counterpoise")
 WIDTH, HEIGHT = 79, 24
 
 
-class _Line(tqdm):  # type: ignore[type-arg]
-    """tqdm without its monitor thread and its lock across processes, which forks would inherit."""
+@cache
+def _line_type() -> type[tqdm[Any]]:
+    """Subclass tqdm without its monitor thread and its lock across processes.
 
-    monitor_interval = 0
+    Forks would inherit these. tqdm is imported here, so that only terminals wait for it.
+    """
+    from tqdm import tqdm
 
+    class Line(tqdm):  # type: ignore[type-arg]
+        monitor_interval = 0
 
-_Line.set_lock(threading.RLock())
+    Line.set_lock(threading.RLock())
+    return Line
 
 
 def stage(text: str | None, share: float | None = None) -> None:
@@ -46,7 +55,7 @@ class _Bar:
     def __init__(self, stream: TextIO | None = None, every: float = 0.1) -> None:
         self.stream = sys.stderr if stream is None else stream
         self.every = every
-        self._line: _Line | None = None
+        self._line: tqdm[Any] | None = None
 
     @property
     def live(self) -> bool:
@@ -59,22 +68,30 @@ class _Bar:
             self._line.close()
             self._line = None
 
-    def _begin(self, **options: Any) -> _Line:
-        """A new line in place of the old one."""
+    def _begin(self, **options: Any) -> None:
+        """Start a new line in place of the old one."""
         self.close()
-        self._line = _Line(
-            file=self.stream,
-            mininterval=self.every,
-            miniters=0,
-            smoothing=0,
-            leave=False,
-            dynamic_ncols=_has_width(self.stream),
-            ncols=WIDTH,
-            nrows=HEIGHT,
-            disable=not self.live,
-            **options,
-        )
-        return self._line
+        if self.live:
+            self._line = _line_type()(
+                file=self.stream,
+                mininterval=self.every,
+                miniters=0,
+                smoothing=0,
+                leave=False,
+                dynamic_ncols=_has_width(self.stream),
+                ncols=WIDTH,
+                nrows=HEIGHT,
+                **options,
+            )
+
+    def _move(self, n: int, *, total: int | None, note: str = "", now: bool = False) -> None:
+        """Bring the bar to ``n`` of ``total``; draw it if it is time to, or ``now``."""
+        if self._line is not None:
+            self._line.total = total
+            self._line.set_postfix_str(note, refresh=False)
+            self._line.update(n - self._line.n)
+            if now:
+                self._line.refresh()
 
 
 def _has_width(stream: TextIO) -> bool:
@@ -95,10 +112,12 @@ class StatusLine(_Bar):
         if not self.live or (self._last is not None and now - self._last < self.every):
             return
         self._last = now
-        line = self._line or self._begin(total=1.0, bar_format="{desc}")
-        line.bar_format = "{desc}" if share is None else "{percentage:3.0f}%|{bar:24}| {desc}"
-        line.n = min(max(share or 0.0, 0.0), 1.0)
-        line.set_description_str(text)
+        if self._line is None:
+            self._begin(total=1.0, bar_format="{desc}")
+        if (line := self._line) is not None:
+            line.bar_format = "{desc}" if share is None else "{percentage:3.0f}%|{bar:24}| {desc}"
+            line.n = min(max(share or 0.0, 0.0), 1.0)
+            line.set_description_str(text)
 
     def close(self) -> None:
         super().close()
@@ -130,10 +149,17 @@ class StatusHandler(logging.Handler):
         if staged and not self._stage:
             self.line.close()
         elif record.levelno >= self.least:
-            _Line.write(message, file=self.line.stream)
-            self.line.stream.flush()
+            self._write(message)
         else:
             self.line.draw("  ".join(part for part in (self._stage, message) if part), self._share)
+
+    def _write(self, message: str) -> None:
+        stream = self.line.stream
+        if self.line.live:  # above any bar
+            _line_type().write(message, file=stream)
+        else:
+            stream.write(message + "\n")
+        stream.flush()
 
     def close(self) -> None:
         self.line.close()
@@ -152,13 +178,11 @@ class PassBar(_Bar):
         if self._begun is None or self._begun[0] != number:
             self._begun = (number, time.monotonic())
             self._begin(desc=f"pass {number}", total=total, unit=" rows", unit_scale=True)
-        assert self._line is not None
-        self._line.update(rows - self._line.n)
-        if total is not None and rows >= total:
-            self._line.refresh()
-            if not self.live:
-                seconds = time.monotonic() - self._begun[1]
-                logger.info("pass %d: %s rows in %.1f s", number, f"{rows:,}", seconds)
+        done = total is not None and rows >= total
+        self._move(rows, total=total, now=done)
+        if done and not self.live:
+            seconds = time.monotonic() - self._begun[1]
+            logger.info("pass %d: %s rows in %.1f s", number, f"{rows:,}", seconds)
 
 
 class CorpusBar(_Bar):
@@ -179,10 +203,8 @@ class CorpusBar(_Bar):
             self._domain, self._logged = domain, now
             # Tokens from an earlier run do not count towards the speed of this one.
             self._begin(desc=domain, initial=tokens, unit=" tokens", unit_scale=True)
-        assert self._line is not None
-        self._line.total = round(tokens / share) if share else None
-        self._line.set_postfix_str(f"{documents:,} documents", refresh=False)
-        self._line.update(tokens - self._line.n)
+        total = round(tokens / share) if share else None
+        self._move(tokens, total=total, note=f"{documents:,} documents")
         if done or (not self.live and now - self._logged >= self.log_every):
             self._logged = now
             read = "" if share is None or done else f", {share:.0%} read"
@@ -209,9 +231,7 @@ class TrainBar(_Bar):
         if self._first is None:  # the first step compiles and fills caches
             self._first = (tokens, now)
             self._begin(total=self.total, initial=tokens, unit=" tokens", unit_scale=True)
-        assert self._line is not None
-        self._line.set_postfix_str(f"loss {loss:.3f}", refresh=False)
-        self._line.update(tokens - self._line.n)
+        self._move(tokens, total=self.total, note=f"loss {loss:.3f}")
         if not self.live and now - self._logged >= self.log_every:
             self._logged = now
             logger.info("%s", self._text(tokens, loss, now))
@@ -223,5 +243,5 @@ class TrainBar(_Bar):
         if now <= since or tokens <= before:
             return text
         speed = (tokens - before) / (now - since)
-        left = tqdm.format_interval((self.total - tokens) / speed)
+        left = timedelta(seconds=round((self.total - tokens) / speed))
         return f"{text}, {speed:,.0f} tokens/s, {left} left"

@@ -28,7 +28,7 @@ Array = np.ndarray
 FLOATS = (np.float64, np.float32)
 
 
-class Neuron(RegressorMixin, BaseEstimator):
+class Neuron(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """A neuron ``sigma(w.x + b)`` for rows of any kind; subclasses fit it."""
 
     activation: str | Activation

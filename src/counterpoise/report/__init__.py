@@ -1,20 +1,9 @@
 """Report pages: self-contained HTML files, and the page about a fit.
 
 It imports `storage`, `rows` and `common`, and takes records from `assessment` without importing it.
+Public names are imported when they are first used; ``__init__.pyi`` lists them.
 """
 
-from __future__ import annotations
+import lazy_loader
 
-from typing import TYPE_CHECKING
-
-from counterpoise.common.lazy import lazy_names
-
-if TYPE_CHECKING:
-    from counterpoise.report.fit.page import fit_page
-    from counterpoise.report.writing import write_page, write_report
-
-__all__ = ["fit_page", "write_page", "write_report"]
-
-_MODULES = {"fit_page": "fit.page", "write_page": "writing", "write_report": "writing"}
-
-__getattr__, __dir__ = lazy_names(__name__, _MODULES)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

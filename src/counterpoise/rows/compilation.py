@@ -56,13 +56,12 @@ def _compile(kernel: Kernel) -> Any:
 
     numbers, double = types.CPointer(types.float64), types.float64
     signature = types.void(numbers, numbers, types.intp, double, double, double)
-    options = {"error_model": "numpy"}
     if kernel.__module__.startswith("counterpoise."):
         try:
-            return cfunc(signature, cache=True, **options)(kernel)
+            return cfunc(signature, cache=True, error_model="numpy")(kernel)
         except RuntimeError:  # neither the package nor the home folder is writable
             pass
-    return cfunc(signature, **options)(kernel)
+    return cfunc(signature, error_model="numpy")(kernel)
 
 
 def _say_once() -> None:

@@ -1,16 +1,17 @@
-"""Compiled row kernels: one read of the rows gives losses and gradients of every group.
+"""Compiled kernels: losses and gradients of every group in one pass over the rows.
 
-A *segment* is a run of rows of one group. Rows are visited in blocks that stay in the core's
-first cache between their two uses: the product with ``w``, and the sum into the gradient.
-Both uses ask for the rows of the next block in small, even portions, so that memory never
-waits for arithmetic. Row data is read in its own precision; every sum is double.
+A *segment* is a run of rows of one group. Rows are processed in blocks that stay in the first-level
+cache between their two uses: the product with ``w``, and the sum into the gradient. Both uses
+prefetch the next block in small, even portions, so that memory never waits for arithmetic. Rows are
+read in their own precision; all sums are double.
 
-Indices are unsigned: a signed one might count from the end, and checking that keeps a loop
-from being vectorised. For the same reason, and to keep divisions out, steps are ``while``
-loops over flat positions.
+Indices are unsigned. A signed index might count from the end, and checking for that prevents
+vectorisation. For the same reason, and to avoid divisions, loops are ``while`` loops over flat
+positions.
 """
 
-# mypy: disable-error-code="no-untyped-def,untyped-decorator"
+# Numba finds the types itself, and passes the first argument of an intrinsic (call-arg).
+# mypy: disable-error-code="no-untyped-def,untyped-decorator,call-arg"
 from __future__ import annotations
 
 import math
@@ -21,46 +22,48 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-# Only what a loop needs: sums may be reordered; elementwise updates may not, which keeps
-# the chain through ``out`` one addition long.
+# The fast-math flags that each loop needs. Sums may be reordered; elementwise updates may not,
+# which keeps the dependency chain through ``out`` one addition long.
 SUMS = {"reassoc", "contract", "nsz"}
 UPDATES = {"contract", "nsz"}
 
 U = np.uintp
 ZERO, ONE, TWO, THREE, FOUR = U(0), U(1), U(2), U(3), U(4)
 LINE_BYTES = 64
-# Columns between two portions of prefetching, in bytes of one row: four rows of this length
-# are 32 lines, and half of them at a time is what a core keeps in flight.
+# Bytes of a row between two portions of prefetching. Four rows of this length are 32 cache lines;
+# a core keeps about half of that in flight.
 STRIP_BYTES = 512
-# Rows of a block: about this many bytes, so that this block and the next fit the first cache.
+# Target size of a block: this block and the next must fit the first-level cache.
 BLOCK_BYTES = 1 << 13
 MIN_BLOCK, MAX_BLOCK = 16, 256
-# Four rows longer than this leave the first cache before their second use: they are added
-# while the next four, each a long stream the processor finds by itself, are projected.
+# Four rows longer than this leave the first-level cache before their second use. They are added
+# while the next four are projected; the processor prefetches such long streams itself.
 LONG_ROW_BYTES = 6 << 10
 
 
 def compiled(**options):
-    """Compile without the interpreter lock, and keep the result on disk where that is possible."""
+    """Compile to run without the interpreter lock, and cache the result on disk if possible."""
 
     def wrap(function):
         try:
             return njit(nogil=True, cache=True, **options)(function)
-        except RuntimeError:  # neither the package nor the home folder can be written to
+        except RuntimeError:  # neither the package nor the home folder is writable
             return njit(nogil=True, **options)(function)
 
     return wrap
 
 
 def inner(**options):
-    """A function of kernels alone: compiled anew with each of them, never read from disk, so that
-    a kernel is the same code whether or not it came from the cache."""
+    """Compile a function that is inlined into kernels.
+
+    It is never cached by itself, so a kernel is the same code whether or not it was cached.
+    """
     return njit(nogil=True, forceinline=True, **options)
 
 
 @intrinsic
 def prefetch(typing_context, array, index):
-    """Ask for the cache line of ``array[index]``; an index past the end does no harm."""
+    """Prefetch the cache line of ``array[index]``; an index past the end does no harm."""
 
     def emit(context, builder, signature, args):
         data = context.make_array(signature.args[0])(context, builder, args[0]).data
@@ -94,8 +97,10 @@ def call_kernel(typing_context, address, z, slope, count, a, b, c):
 
 @inner()
 def activate(kernel, parameters, true_slope, z, slope, count):
-    """Replace ``z[:count]`` by the activation's values and, if ``true_slope``, ``slope`` by its
-    slopes; else these are one. ``kernel`` is an address, 0 for the identity."""
+    """Replace ``z[:count]`` by the activation's values and ``slope[:count]`` by its slopes.
+
+    Without ``true_slope`` the slopes are one. ``kernel`` is an address, 0 for the identity.
+    """
     if kernel != 0:
         call_kernel(kernel, z, slope, count, parameters[0], parameters[1], parameters[2])
         if not true_slope:
@@ -105,8 +110,11 @@ def activate(kernel, parameters, true_slope, z, slope, count):
 
 @inner(fastmath=SUMS)
 def to_coefficients(z, slope, y, weights, first, count, kernel, parameters, true_slope):
-    """Turn projections ``z`` into gradient coefficients in place, zeros up to a multiple of
-    four; return the sums of losses and of coefficients. ``slope`` comes filled with ones."""
+    """Turn projections ``z`` into gradient coefficients in place.
+
+    Zeros pad them to a multiple of four. ``slope`` must be filled with ones. Return the sums of
+    losses and of coefficients.
+    """
     activate(kernel, parameters, true_slope, z, slope, count)
     loss = total = 0.0
     if y.size:
@@ -131,8 +139,11 @@ def to_coefficients(z, slope, y, weights, first, count, kernel, parameters, true
 
 @inner(fastmath=SUMS)
 def project(X, d, first, count, w, bias, z, ahead, portion):
-    """``z[i] = X[first + i] . w + bias``, four rows at a time; the last row stands in for rows
-    beyond it. Asks for ``portion`` times a strip of ``X[ahead:]`` with every strip."""
+    """Compute ``z[i] = X[first + i] . w + bias``, four rows at a time.
+
+    The last row stands in for rows beyond it. Every strip prefetches ``portion`` strips of
+    ``X[ahead:]``.
+    """
     strip, line = U(STRIP_BYTES // X.itemsize), U(LINE_BYTES // X.itemsize)
     end = (first + count - ONE) * d
     i, p0 = ZERO, first * d
@@ -162,7 +173,7 @@ def project(X, d, first, count, w, bias, z, ahead, portion):
 
 @inner(fastmath=UPDATES)
 def add_rows(X, d, first, count, c, out, ahead, portion):
-    """``out[:d] += sum_i c[i] X[first + i]``; ``c`` is zero up to a multiple of four."""
+    """Compute ``out[:d] += sum_i c[i] X[first + i]``; zeros pad ``c`` to a multiple of four."""
     strip, line = U(STRIP_BYTES // X.itemsize), U(LINE_BYTES // X.itemsize)
     end = (first + count - ONE) * d
     i, p0 = ZERO, first * d
@@ -188,8 +199,10 @@ def add_rows(X, d, first, count, c, out, ahead, portion):
 
 @inner(fastmath=SUMS)
 def add_and_project(X, d, first, w, bias, z, out):
-    """Add the four rows before ``first`` with coefficients ``z``, and let the projections of the
-    four rows from ``first`` on take their place."""
+    """Add the four rows before ``first`` with coefficients ``z``, and project the next four.
+
+    The projections replace the coefficients in ``z``.
+    """
     q0, p0 = first * d - FOUR * d, first * d
     q1, q2, q3 = q0 + d, q0 + TWO * d, q0 + THREE * d
     p1, p2, p3 = p0 + d, p0 + TWO * d, p0 + THREE * d
@@ -206,7 +219,7 @@ def add_and_project(X, d, first, w, bias, z, out):
 
 @inner()
 def rows_per_block(row_bytes):
-    """Rows projected before they are added: a multiple of eight, or four long ones."""
+    """Return the rows of a block: a multiple of eight, or four long ones."""
     if row_bytes > LONG_ROW_BYTES:
         return FOUR
     return U(max(MIN_BLOCK, min(MAX_BLOCK, BLOCK_BYTES // max(1, row_bytes))) & ~7)
@@ -217,9 +230,10 @@ def evaluate_dense(
     X, y, weights, W, bias, row_of_W, starts, stops, groups, slots, lo, hi, kernel, parameters,
     true_slope, sums, parts,
 ):  # fmt: skip
-    """Sums of segments ``lo .. hi``: gradient, its coefficients', losses. A whole group's go to
-    ``sums[g]``, those of a part of one to ``parts[slots[s]]``. ``X`` is one long vector of rows as
-    long as those of ``W``.
+    """Sum gradients, coefficients and losses over segments ``lo .. hi``.
+
+    Sums of a whole group go to ``sums[g]``, and those of a part of one to ``parts[slots[s]]``.
+    ``X`` is a flat vector of rows, each as long as a row of ``W``.
     """
     d = U(W.shape[1])
     block = rows_per_block(X.itemsize * W.shape[1])
@@ -258,7 +272,7 @@ def evaluate_csr(
     data, indices, indptr, y, weights, W, bias, row_of_W, starts, stops, groups, slots, lo, hi,
     kernel, parameters, true_slope, sums, parts,
 ):  # fmt: skip
-    """The same on CSR rows; the cost follows the stored entries."""
+    """Like `evaluate_dense` for CSR rows; the cost depends on the stored entries."""
     d = W.shape[1]
     z, slope = np.empty(MAX_BLOCK), np.empty(MAX_BLOCK)
     for i in range(MAX_BLOCK):
@@ -287,7 +301,7 @@ def evaluate_csr(
 
 @compiled()
 def merge_parts(parts, group_of_part, sums):
-    """Sums of the groups that were cut, their parts added in the order of the rows."""
+    """Add up the parts of groups that were split, in the order of the rows."""
     p = 0
     while p < group_of_part.size:
         g = group_of_part[p]
@@ -303,11 +317,11 @@ def merge_parts(parts, group_of_part, sums):
 def scaled_rows(
     X, weights, shift, intercept, w, bias, lo, hi, kernel, parameters, scale, start, out
 ):
-    """Rows ``lo .. hi`` of slope not zero, as ``sqrt(scale weight) slope (x - shift, 1)``, one
-    after another into ``out[start:]``; return where they end. An empty ``w`` takes the slope
-    as one. Columns of ``out`` beyond the last coefficient are left alone.
+    """Write ``sqrt(scale weight) slope (x - shift, 1)`` for rows ``lo .. hi`` to ``out[start:]``.
 
-    The Gram matrix of these rows is their Gauss-Newton matrix.
+    Rows with zero slope are skipped. With an empty ``w`` the slope is one. Columns of ``out``
+    beyond the last coefficient are not written. Return the end of the rows written. The Gram
+    matrix of these rows is the Gauss-Newton matrix.
     """
     d = U(shift.size)
     block = rows_per_block(X.itemsize * shift.size)
@@ -335,8 +349,11 @@ def scaled_rows(
 
 @compiled(fastmath=SUMS)
 def separations(X, weights, W, bias, lo, hi, kernel, parameters, out):
-    """``out[p] = sum_j weight_j (sigma(W[p].x_j + bias[p]) - sigma(W[-1].x_j + bias[-1]))^2`` over
-    rows ``lo .. hi``, all but the last ``p``."""
+    """Sum squared differences between the outputs of each neuron and of the last one.
+
+    ``out[p] = sum_j weight_j (sigma(W[p].x_j + bias[p]) - sigma(W[-1].x_j + bias[-1]))^2`` over
+    rows ``lo .. hi``, for every ``p`` but the last.
+    """
     d, last = U(W.shape[1]), W.shape[0] - 1
     block = rows_per_block(X.itemsize * W.shape[1])
     z, base, slope = np.empty(MAX_BLOCK), np.empty(MAX_BLOCK), np.empty(MAX_BLOCK)
@@ -362,8 +379,10 @@ def separations(X, weights, W, bias, lo, hi, kernel, parameters, out):
 
 @compiled()
 def gather_rows(X, d, order, lo, hi, out):
-    """Rows ``lo .. hi`` of ``out`` are rows ``order[lo:hi]`` of ``X``, both one long vector of
-    rows of length ``d``; rows are asked for a little before they are copied."""
+    """Copy rows ``order[lo:hi]`` of ``X`` to rows ``lo .. hi`` of ``out``.
+
+    Both are flat vectors of rows of length ``d``. Rows are prefetched shortly before the copy.
+    """
     line, reach = U(LINE_BYTES // X.itemsize), U(max(1, 4096 // max(1, X.itemsize * d)))
     d = U(d)
     j, stop = U(lo), U(hi)
@@ -383,7 +402,7 @@ def gather_rows(X, d, order, lo, hi, out):
 
 @compiled()
 def counting_sort(codes, n_codes):
-    """Stable order of rows by code ``0 .. n_codes``, and where each code's rows begin."""
+    """Return the stable order of rows by code ``0 .. n_codes``, and the offsets of the codes."""
     offsets = np.zeros(n_codes + 1, dtype=np.int64)
     for code in codes:
         offsets[U(code) + ONE] += 1

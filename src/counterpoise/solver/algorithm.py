@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -126,7 +126,7 @@ def primal_dual(
     best, best_eval, best_risk = u, ev, problem.risk(ev.loss_K)
     milestones: list[tuple[Array, Array]] = []
     names = ("risk", "worst", "step", "slack", "weights", "group_risks")
-    log: dict[str, list] = {name: [] for name in names}
+    log: dict[str, list[Any]] = {name: [] for name in names}
     idle, converged = 0, False
     behind = dual.weights @ ev.grad_KD  # the gradient one iteration ago
 

@@ -9,6 +9,7 @@ quadratics with :mod:`counterpoise.solver.minmax`. Only steps that lower the ris
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -199,7 +200,7 @@ def _first_order(
         smooth = max(float(kappa) * size, problem.objective.nu)
         objective = replace(problem.objective, nu=smooth)
         result = _descend(replace(problem, objective=objective), u, tol, size, 4 * max_iter)
-        n_iter += int(result.nit)
+        n_iter += result.nit
         candidate = problem.evaluate(problem.project(result.x), surrogate=False)
         gain = risk - problem.risk(candidate.loss_K)
         if gain > 0:
@@ -213,12 +214,12 @@ def _first_order(
         if proved > best_proved:
             point, best_proved = weights, proved
         if smooth == problem.objective.nu or (kappa < 1e-3 and gain <= tol * size):
-            converged = bool(result.success)
+            converged = result.success
             break
     return PolishResult(u, ev, point, risk, n_iter, converged)
 
 
-def _descend(problem: Problem, u: Array, tol: float, size: float, max_iter: int):  # type: ignore[no-untyped-def]
+def _descend(problem: Problem, u: Array, tol: float, size: float, max_iter: int) -> _Descent:
     """Run L-BFGS, or spectral projected gradient steps if there is a ball."""
 
     def value_and_gradient(x: Array) -> tuple[float, Array]:
@@ -228,7 +229,8 @@ def _descend(problem: Problem, u: Array, tol: float, size: float, max_iter: int)
 
     if problem.coordinates.radius is None:
         options = {"maxiter": max_iter, "ftol": tol, "gtol": 1e-10, "maxcor": 20}
-        return minimize(value_and_gradient, u, jac=True, method="L-BFGS-B", options=options)
+        found = minimize(value_and_gradient, u, jac=True, method="L-BFGS-B", options=options)
+        return _Descent(found.x, int(found.nit), bool(found.success))
     return _spectral_projected(value_and_gradient, problem.project, u, tol, max_iter)
 
 
@@ -239,7 +241,13 @@ class _Descent:
     success: bool
 
 
-def _spectral_projected(value_and_gradient, project, x, tol, max_iter):  # type: ignore[no-untyped-def]
+def _spectral_projected(
+    value_and_gradient: Callable[[Array], tuple[float, Array]],
+    project: Callable[[Array], Array],
+    x: Array,
+    tol: float,
+    max_iter: int,
+) -> _Descent:
     """Run the spectral projected gradient method (Birgin et al., 2000)."""
     value, grad = value_and_gradient(x)
     best, best_value = x, value

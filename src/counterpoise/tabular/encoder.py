@@ -20,7 +20,7 @@ from counterpoise.tabular.table import Table, as_table
 Array = np.ndarray
 
 
-class TableEncoder(TransformerMixin, BaseEstimator):
+class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Encode the columns of a data frame as numbers.
 
     Numbers and booleans stay as they are. A category becomes one indicator per level, except for

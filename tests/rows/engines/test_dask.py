@@ -314,13 +314,13 @@ def test_lengths_that_differ(rows, frame):
     refuse("X has 1600 rows but groups has 10", *arrays(X, y), groups[:10], None)
     refuse("X has 1600 rows but y has 3", frame[NAMES], y[:3], None, None)
     short = frame["y"].map_partitions(lambda s: s.iloc[1:], meta=("y", float))
-    refuse(r"block \d: X has 26\d rows but y has 26\d; cut both", frame[NAMES], short, None, None)
+    refuse(r"block \d: X has 26\d rows but y has 26\d; split both", frame[NAMES], short, None, None)
 
 
 def test_columns_that_are_not_there_or_not_numbers(rows, frame):
     X, y, _, _ = rows
-    refuse(r"groups='h' is no column of X, which has \['x0'", frame, "y", "h", None)
-    refuse("y='y' is no column of X, which is an array", *arrays(X), "y", None, None)
+    refuse(r"groups='h' is not a column of X, which has \['x0'", frame, "y", "h", None)
+    refuse("y='y' is not a column of X, which is an array", *arrays(X), "y", None, None)
     refuse(r"columns \['g'\] of X do not hold numbers; encode", frame, "y", None, "w")
     refuse(
         r"columns \['g'\] of X do not hold numbers; encode", frame.drop(columns="y"), y, None, None

@@ -1,51 +1,8 @@
-"""Report pages about language models: one training run, or a comparison of many."""
+"""Report pages about language models: one training run, or a comparison of many.
 
-from __future__ import annotations
+Public names are imported when they are first used; ``__init__.pyi`` lists them.
+"""
 
-import os
-from pathlib import Path
-from typing import TYPE_CHECKING
+import lazy_loader
 
-from counterpoise.common.lazy import lazy_names
-from counterpoise.report.writing import write_page
-
-if TYPE_CHECKING:
-    from counterpoise.lm.report.comparison import study_page
-    from counterpoise.lm.report.run import run_page
-
-__all__ = ["run_page", "study_page", "write_report"]
-
-_MODULES = {"run_page": "run", "study_page": "comparison"}
-
-__getattr__, __dir__ = lazy_names(__name__, _MODULES)
-
-
-def write_report(folder: str | os.PathLike[str], out: str | os.PathLike[str] | None = None) -> Path:
-    """Write the report of a training run or of a comparison.
-
-    Parameters
-    ----------
-    folder : path
-        A folder that ``counterpoise lm train`` or ``counterpoise lm compare`` wrote.
-    out : path, optional
-        The file to write; None writes ``report.html`` in the folder.
-
-    Returns
-    -------
-    Path
-        The file that was written.
-    """
-    subject = Path(folder)
-    if (subject / "evaluations.jsonl").is_file():
-        from counterpoise.lm.report.run import run_page
-
-        return write_page(run_page(subject), subject, out)
-    for results in (subject, subject / "results"):
-        if (results / "study.json").is_file():
-            from counterpoise.lm.report.comparison import study_page
-
-            return write_page(study_page(results), subject, out)
-    raise FileNotFoundError(
-        f"{str(subject)!r} holds neither a training run (evaluations.jsonl) nor a comparison "
-        "(study.json); pass the folder of either"
-    )
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,5 +1,5 @@
-"""Engines: who reads the rows.
+"""Engines, which read the rows.
 
-An engine knows rows and groups and nothing of group weights. It answers a handful of
-questions, each in one read of the rows, and counts the reads.
+An engine knows rows and groups, but not group weights. It answers a few questions, each in one
+pass over the rows, and counts the passes.
 """

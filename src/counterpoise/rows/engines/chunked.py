@@ -1,4 +1,4 @@
-"""Rows that do not fit in memory: read chunk by chunk, every pass anew."""
+"""The engine for rows that do not fit in memory, read chunk by chunk in every pass."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from counterpoise.rows.sources import Source
 
 Array = np.ndarray
 T = TypeVar("T")
-# Called with (pass, rows read, rows in all or None) after every chunk.
+# Called with (pass, rows read, total rows or None) after every chunk.
 PassProgress = Callable[[int, int, int | None], None]
 
 
 class ChunkedEngine(SumEngine):
-    """Sums over the chunks of a source; memory is that of a few chunks and the answer.
+    """Sums over the chunks of a source; only a few chunks and the answer are in memory.
 
-    The next chunk is read while the last is summed. Chunks are added in order, so answers
-    depend on where the source cuts its rows, by rounding, and on nothing else.
+    The next chunk is read while the current one is summed. Chunks are added in order, so answers
+    depend only on the rows and, through rounding, on how they are split into chunks.
     """
 
     def __init__(
@@ -69,22 +69,22 @@ class ChunkedEngine(SumEngine):
     def _chunks(self) -> Iterator[tuple[int, Rows]]:
         done, first = 0, not hasattr(self, "census")
 
-        def tell() -> None:
+        def report() -> None:
             if self.progress is not None:
                 total = self.source.n_rows if first else self.scan.n_read
                 self.progress(1 if first else self.passes + 1, done, total)
 
-        tell()
+        report()
         for index, chunk in enumerate(self.source):
             rows = check_chunk(*unpack(chunk, index), f"chunk {index}", seen=not first)
             if not first and rows.X.shape[1] != self.n_features:
                 raise ValueError(
-                    f"chunk {index}: X has {rows.X.shape[1]} features, but {self.n_features} when "
-                    "it was first read; a source must give the same chunks every time"
+                    f"chunk {index}: X has {rows.X.shape[1]} features, but had {self.n_features} "
+                    "on the first pass; a source must give the same chunks every time"
                 )
             yield index, rows
             done += rows.n_read
-            tell()
+            report()
 
     def _first_look(self) -> Scan:
         scan: Scan | None = None
@@ -92,7 +92,7 @@ class ChunkedEngine(SumEngine):
             found = Scan.of(rows)
             scan = found if scan is None else scan.merge(found)
         if scan is None:
-            raise ValueError("the source gave no chunks; there is nothing to fit")
+            raise ValueError("the source gave no chunks; it must give at least one")
         return scan
 
     def _parts(self) -> Iterator[RowPart]:
@@ -104,17 +104,20 @@ class ChunkedEngine(SumEngine):
         if seen != self.census.n_rows:
             raise ValueError(
                 f"the source gave {self.census.n_rows} rows at first and {seen} on a later pass. "
-                "It must give the same chunks every time it is iterated: a generator can be read "
-                "once only, so give the function that makes it."
+                "It must give the same chunks every time. A generator can be read only once; pass "
+                "the function that makes it."
             )
 
 
 def to_part(rows: Rows, labels: Array, intercept: bool, where: str) -> RowPart:
-    """A chunk's rows sorted by group, with the problem's numbers for its groups."""
+    """Sort the rows of a chunk by group, and find the indices of its groups in ``labels``."""
     place = np.minimum(np.searchsorted(labels, rows.labels), len(labels) - 1)
     if not np.array_equal(labels[place], rows.labels):
         new = rows.labels[labels[place] != rows.labels][0]
-        raise ValueError(f"{where}: group {new!r} was not there on the first pass")
+        raise ValueError(
+            f"{where}: group {new!r} was not there on the first pass; a source must give the same "
+            "chunks every time"
+        )
     data = GroupedData.sort(
         rows.X, rows.y, rows.codes, rows.labels, rows.weights, intercept=intercept
     )
@@ -122,7 +125,7 @@ def to_part(rows: Rows, labels: Array, intercept: bool, where: str) -> RowPart:
 
 
 def unpack(chunk: Any, index: int) -> tuple[Any, Any, Any, Any]:
-    """``(X, y)``, ``(X, y, groups)`` or ``(X, y, groups, sample_weight)``."""
+    """Unpack ``(X, y)``, ``(X, y, groups)`` or ``(X, y, groups, sample_weight)``."""
     if not isinstance(chunk, (tuple, list)) or not 2 <= len(chunk) <= 4:
         raise ValueError(
             f"chunk {index} must be (X, y), (X, y, groups) or (X, y, groups, sample_weight); "
@@ -133,7 +136,7 @@ def unpack(chunk: Any, index: int) -> tuple[Any, Any, Any, Any]:
 
 
 def read_ahead(items: Iterable[T], depth: int = 1) -> Iterator[T]:
-    """The items, the next ones fetched by a thread while the last is used."""
+    """Yield the items, while a thread fetches the next ones."""
     ready: queue.Queue[tuple[bool, Any]] = queue.Queue(maxsize=depth)
     stopped = threading.Event()
 
@@ -151,7 +154,7 @@ def read_ahead(items: Iterable[T], depth: int = 1) -> Iterator[T]:
             for item in items:
                 if not put((True, item)):
                     return
-        except BaseException as error:  # handed to the reader
+        except BaseException as error:  # raised in the reader
             put((False, error))
             return
         put((False, None))

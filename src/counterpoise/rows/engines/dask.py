@@ -1,9 +1,9 @@
-"""Rows spread over the workers of a Dask cluster, or over threads where there is no cluster.
+"""The engine for rows on the workers of a Dask cluster, or on threads without a cluster.
 
-Blocks of rows become parts that stay where they were made. A question travels to them as a small
-graph, a few parts to a task; sums come back through a tree whose shape depends on
-the number of blocks alone, so answers do not depend on who did what.
-Everything is made from the user's collections alone: what a lost worker held is made again.
+Blocks of rows become parts that stay on their workers. A question is sent to them as a small
+graph, with a few parts per task. The sums are added in a tree whose shape depends only on the
+number of blocks, so answers do not depend on the scheduling. If a worker is lost, its parts are
+computed again from the user's collections.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import dask
 import numpy as np
+from dask.base import annotate, get_annotations, persist
 from dask.delayed import Delayed, delayed
 from dask.sizeof import sizeof
 from dask.utils import is_dataframe_like
@@ -35,19 +36,19 @@ from counterpoise.rows.threads import single_threaded_blas
 
 Array = np.ndarray
 
-# How many partial sums one task adds up.
+# Number of partial sums that one task adds up.
 FAN_IN = 16
-# How many parts one task asks: a task costs milliseconds. Few, because when a worker is lost they
-# are brought together on another.
+# Number of parts per task. A task costs milliseconds; but if a worker is lost, all parts of a task
+# move to the same worker.
 BUNDLE = 4
 
 
 class DaskEngine(SumEngine):
     """Sums over the blocks of a Dask array or dataframe.
 
-    ``y``, ``groups`` and ``sample_weight`` are Dask arrays or series, or arrays in memory, and
-    belong to the rows of ``X`` by position; where ``X`` is a dataframe they may be names of its
-    columns, which are then no features. The active ``distributed.Client`` does the work.
+    ``y``, ``groups`` and ``sample_weight`` are Dask arrays or series, or arrays in memory, in the
+    order of the rows of ``X``. If ``X`` is a dataframe, they may be names of its columns, which
+    are then not features. The active ``distributed.Client`` does the work.
     """
 
     def __init__(self, X: Any, y: Any, groups: Any, sample_weight: Any, activation: Activation, *,
@@ -59,15 +60,15 @@ class DaskEngine(SumEngine):
         loaded = [load(i, *block) for i, block in enumerate(blocks(X, named))]
         scan = _tree([found for _, found in loaded], delayed(merge_scans))
         with _large_graphs():
-            scan, *parts = dask.persist(scan, *[part for part, _ in loaded])
+            scan, *parts = persist(scan, *[part for part, _ in loaded])
         self.scan: Scan = scan.compute()
         labels, place = delayed(getattr)(scan, "labels"), delayed(place_part)
         placed, homes = [], _Homes.of(parts)
         for index, part in enumerate(parts):
-            with dask.annotate(**homes.annotation(index)):
+            with annotate(**homes.annotation(index)):
                 placed.append(place(part, labels))
-        # Futures, or the parts themselves where there is no cluster.
-        self._parts = [dict(part.dask)[part.key] for part in dask.persist(*placed)]
+        # Futures, or the parts themselves without a cluster.
+        self._parts = [dict(part.dask)[part.key] for part in persist(*placed)]
         self._bundles = homes.bundles(len(parts))
         super().__init__(self.scan.census(intercept=intercept, centred=centred), activation)
         self.counter.count = 1
@@ -103,14 +104,16 @@ class DaskEngine(SumEngine):
 
 
 def predict(X: Any, function: Callable[[Array], Array], names: Sequence[Any] | None = None) -> Any:
-    """``function`` of the rows of a Dask array or dataframe, block by block: a lazy Dask array.
+    """Apply ``function`` to the blocks of a Dask array or dataframe, as a lazy Dask array.
 
-    Of a dataframe, the columns ``names``, if given.
+    ``names`` selects columns of a dataframe.
     """
     if names is not None and is_dataframe_like(X):
         missing = [name for name in names if name not in X.columns]
         if missing:
-            raise ValueError(f"X has no columns {missing[:20]!r}, which the fit had as features")
+            raise ValueError(
+                f"X has no columns {missing[:20]!r}, which were features of the fit; add them"
+            )
         X = X[list(names)]
     X, columns = features(X, {})
     if columns is not None:
@@ -118,20 +121,20 @@ def predict(X: Any, function: Callable[[Array], Array], names: Sequence[Any] | N
     return X.map_blocks(function, drop_axis=1, dtype=float, meta=np.empty(0))
 
 
-# -- what workers do ---------------------------------------------------------------------------
+# -- on the workers ----------------------------------------------------------------------------
 
 
 def load_block(
     index: int, X: Any, *others: Any, columns: Columns | None, intercept: bool
 ) -> tuple[RowPart | None, Scan]:
-    """One block, checked and sorted by group, with the first look at it."""
+    """Check one block, sort it by group, and scan it."""
     where, given = f"block {index}", []
     for name, values in zip(("y", "groups", "sample_weight"), others, strict=True):
         values = X[values] if isinstance(values, str) else values
         if values is not None and len(values) != X.shape[0]:
             raise ValueError(
-                f"{where}: X has {X.shape[0]} rows but {name} has {len(values)}; cut both into "
-                "the same blocks, or give all as columns of one dataframe"
+                f"{where}: X has {X.shape[0]} rows but {name} has {len(values)}; split both into "
+                "the same blocks, or pass all as columns of one dataframe"
             )
         given.append(None if values is None else plain(values, name))
     y, groups, weights = given
@@ -145,7 +148,7 @@ def merge_scans(*scans: Scan) -> Scan:
 
 
 def place_part(part: RowPart | None, labels: Array) -> RowPart | None:
-    """The same rows, which now know the problem's numbers for their groups."""
+    """Return a copy of the part with the indices of its groups in ``labels``."""
     placed = copy.copy(part)
     if placed is not None:
         placed.codes = np.searchsorted(labels, placed.data.labels)
@@ -155,7 +158,7 @@ def place_part(part: RowPart | None, labels: Array) -> RowPart | None:
 def answer_parts(
     *parts: RowPart | None, indices: list[int], question: Question, n_groups: int, count: int
 ) -> Tally:
-    """The sums of these of ``count`` parts, added up as far as neighbours are among them."""
+    """Return the sums of some of ``count`` parts, added up where neighbours are among them."""
     tally = Tally(count)
     for index, part in zip(indices, parts, strict=True):
         tally.add(0, index, None if part is None else answer_part(part, question, n_groups))
@@ -163,7 +166,7 @@ def answer_parts(
 
 
 def answer_part(part: RowPart, question: Question, n_groups: int) -> Array:
-    """A part's sums, with zeros for groups it does not have."""
+    """Return the sums of a part, with zeros for groups that it does not have."""
     with single_threaded_blas():
         sums = part.answer(question)
     if question.pooled or len(part.codes) == n_groups:
@@ -174,10 +177,10 @@ def answer_part(part: RowPart, question: Question, n_groups: int) -> Array:
 
 
 class Tally:
-    """Some answers of ``count`` parts, on their way up a binary tree over all of them.
+    """Partial sums of ``count`` parts in a binary tree.
 
-    A node ``(level, i)`` is the sum over its two children on the level below; a last one without
-    neighbour moves up alone. Which two numbers are added never depends on who holds which parts.
+    A node ``(level, i)`` is the sum of its two children on the level below; a last node without a
+    neighbour moves up alone. So the order of additions never depends on where the parts are.
     """
 
     def __init__(self, count: int) -> None:
@@ -185,7 +188,7 @@ class Tally:
         self.nodes: dict[tuple[int, int], Array | None] = {}
 
     def add(self, level: int, index: int, sums: Array | None) -> None:
-        """Put a node in its place, and up as far as neighbours are there."""
+        """Add a node, and merge it with its neighbours as far up as they are present."""
         width = -(-self.count // (1 << level))
         while width > 1:
             neighbour = index ^ 1
@@ -206,28 +209,30 @@ class Tally:
 
     @property
     def total(self) -> Array:
-        """The root, once all are in."""
+        """The root, once all parts are added."""
         (total,) = self.nodes.values()
         assert total is not None  # some part has rows
         return total
 
 
 def _plus(a: Array | None, b: Array | None) -> Array | None:
-    """The sum of two answers (in either order, to the bit); None is that of no rows."""
+    """Add two answers; None is the answer of no rows."""
     return b if a is None else a if b is None else a + b
 
 
-@sizeof.register((RowPart, RowSample, GroupedData, Scan, Tally))
 def _size(rows: Any) -> int:
-    """Without this the scheduler takes a part for a few bytes, and sends it about."""
+    """Return the size in bytes; by default the scheduler would underestimate and move parts."""
     return sum(map(sizeof, vars(rows).values()))
 
 
-# -- what the client does ----------------------------------------------------------------------
+sizeof.register((RowPart, RowSample, GroupedData, Scan, Tally), _size)
+
+
+# -- on the client -----------------------------------------------------------------------------
 
 
 def _tree(items: list[Any], combine: Callable[..., Any]) -> Any:
-    """Neighbours combined until one is left: a shape that depends on their number alone."""
+    """Combine neighbours until one is left, in a shape that depends only on their number."""
     while len(items) > 1:
         runs = [items[i : i + FAN_IN] for i in range(0, len(items), FAN_IN)]
         items = [combine(*run) if len(run) > 1 else run[0] for run in runs]
@@ -235,10 +240,10 @@ def _tree(items: list[Any], combine: Callable[..., Any]) -> Any:
 
 
 class _Homes(NamedTuple):
-    """Where parts should be: where they are, but in no place more than its share.
+    """The workers for the parts: their current ones, up to an even share of parts.
 
-    They stay for the whole fit, and a pass takes as long as the worker that holds most. Without a
-    cluster, or where the user's own annotations decide, nothing is known.
+    Parts stay for the whole fit, and a pass takes as long as the worker with the most parts.
+    Without a cluster, or with annotations of the user, there is no assignment.
     """
 
     workers: list[str]
@@ -246,7 +251,7 @@ class _Homes(NamedTuple):
 
     @classmethod
     def of(cls, parts: list[Any]) -> _Homes:
-        if "distributed" not in sys.modules or dask.get_annotations():
+        if "distributed" not in sys.modules or get_annotations():
             return cls([], {})
         from distributed import futures_of, wait
 
@@ -272,13 +277,13 @@ class _Homes(NamedTuple):
         return {"workers": [self.workers[index]], "allow_other_workers": True}
 
     def bundles(self, count: int) -> list[list[int]]:
-        """Parts that are asked together: those of a worker, shared among its threads."""
+        """Group the parts of each worker into tasks for its threads."""
         if not self.workers:
             return [[index] for index in range(count)]
         found = []
         for worker, threads in self.threads.items():
             mine = [index for index, home in enumerate(self.workers) if home == worker]
-            # As many tasks for every thread, as even as can be.
+            # The same number of tasks for every thread, as even as possible.
             count = min(len(mine), threads * -(-len(mine) // (BUNDLE * threads)))
             found += [mine[len(mine) * i // count : len(mine) * (i + 1) // count]
                       for i in range(count)]  # fmt: skip
@@ -286,7 +291,7 @@ class _Homes(NamedTuple):
 
 
 def _large_graphs() -> AbstractContextManager[Any]:
-    """Arrays in memory and questions travel in the graph: no warning about its size."""
-    if "distributed" not in sys.modules:  # its settings, read on import, would be lost on leaving
+    """Disable Dask's warning about large graphs, which hold arrays and questions."""
+    if "distributed" not in sys.modules:  # else the settings of a later import would be lost
         return nullcontext()
     return dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"})

@@ -1,14 +1,13 @@
-"""A user's Dask collections cut into blocks of rows, each with its piece of everything given."""
+"""Splitting of Dask collections into blocks of rows, with the matching labels and weights."""
 
 from __future__ import annotations
 
 from functools import cached_property
 from typing import Any, NamedTuple
 
-import dask
 import dask.array as da
 import numpy as np
-from dask.base import is_dask_collection
+from dask.base import compute, is_dask_collection
 from dask.core import flatten
 from dask.delayed import Delayed, delayed
 from dask.highlevelgraph import HighLevelGraph
@@ -20,7 +19,7 @@ Array = np.ndarray
 
 
 class Columns(NamedTuple):
-    """The feature columns of a dataframe, and as what type they are read."""
+    """The feature columns of a dataframe, and the type to read them as."""
 
     names: list[Any]
     dtype: type
@@ -30,14 +29,14 @@ class Columns(NamedTuple):
 
 
 def plain(values: Any, name: str) -> Array:
-    """A series or array as an array; numbers that are missing become NaN."""
+    """Return a series or array as an array; missing numbers become NaN."""
     if name == "groups" or not hasattr(values, "to_numpy"):
         return np.asarray(values)
     return values.to_numpy(dtype=float, na_value=np.nan)
 
 
 def features(X: Any, named: dict[str, Any]) -> tuple[Any, Columns | None]:
-    """The rows, each whole in one block; of a dataframe, the columns that are features."""
+    """Return the rows, each within one block, and the feature columns of a dataframe."""
     is_array = isinstance(X, da.Array)
     if not (is_array or is_dataframe_like(X)) or X.ndim != 2:
         raise ValueError(f"X must be a Dask array or dataframe of two dimensions; got {X!r}")
@@ -45,7 +44,7 @@ def features(X: Any, named: dict[str, Any]) -> tuple[Any, Columns | None]:
     for name, value in own.items():
         if is_array or value not in X.columns:
             has = "is an array, without names" if is_array else f"has {[*X.columns][:20]!r}"
-            raise ValueError(f"{name}={value!r} is no column of X, which {has}; give an array")
+            raise ValueError(f"{name}={value!r} is not a column of X, which {has}; pass an array")
     if is_array:
         return X.rechunk({1: -1}) if X.numblocks[1] > 1 else X, None
     types = {c: t for c, t in X.dtypes.items() if c not in own.values()}
@@ -58,13 +57,13 @@ def features(X: Any, named: dict[str, Any]) -> tuple[Any, Columns | None]:
 
 
 def blocks(X: Any, named: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """For every block of rows: its piece of X and of the others."""
+    """Return the pieces of X and of the other arrays for every block of rows."""
     like = Cuts(X)
     inputs = [X, *[like.cut(value, name) for name, value in named.items()]]
-    # Arrays are optimised together, so that what several are made from is made once.
+    # Arrays are optimised together, so that common inputs are computed once.
     arrays = [item for item in inputs if isinstance(item, da.Array)]
-    graph = HighLevelGraph.merge(*[item.__dask_graph__() for item in arrays])
-    graph = dict(da.Array.__dask_optimize__(graph, [item.__dask_keys__() for item in arrays]))
+    merged = HighLevelGraph.merge(*[item.__dask_graph__() for item in arrays])
+    graph = dict(da.Array.__dask_optimize__(merged, [item.__dask_keys__() for item in arrays]))
 
     def pieces(item: Any) -> list[Any]:
         if isinstance(item, da.Array):
@@ -75,7 +74,7 @@ def blocks(X: Any, named: dict[str, Any]) -> list[tuple[Any, ...]]:
 
 
 class Cuts:
-    """Where a collection is cut into blocks of rows; their lengths are computed only if asked."""
+    """The borders between blocks of rows in a collection; lengths are computed only if needed."""
 
     def __init__(self, rows: Any) -> None:
         self.rows, self.is_array = rows, isinstance(rows, da.Array)
@@ -87,22 +86,22 @@ class Cuts:
         if self.known:
             return self.rows.chunks[0]
         blocks = self.rows.to_delayed()
-        return dask.compute(*map(delayed(len), blocks.ravel() if self.is_array else blocks))
+        return compute(*map(delayed(len), blocks.ravel() if self.is_array else blocks))
 
     def cut(self, values: Any, name: str) -> Any:
-        """One-dimensional values in these blocks: a collection, or a list of pieces."""
+        """Split one-dimensional values at these borders, into a collection or a list."""
         if (values is None and name != "y") or isinstance(values, str):
             return [values] * self.count
         theirs = Cuts(values) if is_dask_collection(values) else None
         values = as_labels(values) if theirs is None else values
         if values.ndim != 1 or (name != "groups" and values.dtype.kind not in "fiub"):
             kind = "labels" if name == "groups" else "numbers"
-            raise ValueError(f"{name} must be one column of {kind}, or its name; got {values!r}")
+            raise ValueError(f"{name} must be a column of {kind}, or its name; got {values!r}")
         if theirs and not (self.known or theirs.known) and self.count == theirs.count:
-            return values  # lengths are compared where the rows are
+            return values  # the workers compare the lengths
         n, m = sum(self.lengths), sum(theirs.lengths) if theirs else len(values)
         if n != m:
-            raise ValueError(f"X has {n} rows but {name} has {m}; give one entry for every row")
+            raise ValueError(f"X has {n} rows but {name} has {m}; pass one entry for every row")
         if theirs is None:
             return np.split(values, np.cumsum(self.lengths)[:-1])
         if theirs.lengths == self.lengths:
@@ -111,5 +110,7 @@ class Cuts:
             lazy = values
             if not theirs.is_array:
                 lazy = values.map_partitions(plain, name, meta=np.empty(0))
-            values = da.Array(lazy.dask, lazy.name, (theirs.lengths,), meta=lazy._meta)
+            # Dask has no public name for the empty array that describes a collection.
+            meta = lazy._meta  # noqa: SLF001
+            values = da.Array(lazy.dask, lazy.name, (theirs.lengths,), meta=meta)
         return values.rechunk((self.lengths,))

@@ -1,4 +1,4 @@
-"""Rows in a dense C-ordered array, read in their own precision by the fused kernel."""
+"""Rows in a dense C-ordered array, read by the fused kernel in their own precision."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from counterpoise.rows.engines.row_part import RowPart
 
 Array = np.ndarray
 
-# Rows that are scaled before their Gram matrix is taken.
+# Number of rows to scale at a time before computing their Gram matrix.
 GRAM_ROWS = 2048
 
 
@@ -21,9 +21,9 @@ _kept = threading.local()
 
 
 def _scratch(n_coef: int) -> Array:
-    """Room for scaled rows, kept for the thread: fresh memory would be paid for page by page.
+    """Return a buffer for scaled rows, kept per thread to avoid page faults of new memory.
 
-    A multiple of four columns: BLAS is faster, and zeros change nothing.
+    The number of columns is a multiple of four, which makes BLAS faster; the padding is zero.
     """
     columns = -(-n_coef // 4) * 4
     if getattr(_kept, "n_coef", None) != n_coef:
@@ -32,7 +32,7 @@ def _scratch(n_coef: int) -> Array:
 
 
 class DensePart(RowPart):
-    """One fused pass: projections, residuals and group gradients while a block is in cache."""
+    """Dense rows, read in one fused pass: everything is computed while a block is in cache."""
 
     def _kernel(self, W: Array, bias: Array, row_of_W: Array, y: Array, *, activation: Activation,
                 true_slope: bool) -> Array:  # fmt: skip
@@ -110,7 +110,7 @@ class DensePart(RowPart):
         return out
 
     def _slope_rows(self, lo: int, hi: int, share: float, q: Gram) -> Array:
-        """Rows scaled by the slope of an activation that only Python can evaluate."""
+        """Scale rows by the slope of an activation without a compiled kernel."""
         assert q.w is not None
         coef, bias = self._split(q.w)
         slope = q.activation.slope(self._rows(lo, hi) @ coef + bias)

@@ -1,11 +1,11 @@
-"""A journal of answers: a fit that was stopped starts again where it was, to the same bits.
+"""A journal of answers, with which an interrupted fit resumes and ends with the same bits.
 
-A fit is a function of the answers its engine gives. The journal keeps every answer on disk as
-soon as it is known; the next fit with the same rows and options reads these back in place of
-the rows, and goes on from there. No part of the solver knows of it.
+A fit is a function of the answers of its engine. The journal stores every answer on disk. The next
+fit with the same rows and options reads the stored answers instead of the rows, and continues from
+there. The solver does not know about the journal.
 
-The file is text and raw numbers: a header line, then for every answer one JSON line (a digest of
-the question, shape, passes, checksum) and its bytes. An answer cut off by a crash is dropped.
+The file has a header line and, for every answer, a JSON line (digest of the question, shape,
+passes, checksum) followed by the bytes. An answer cut off by a crash is dropped.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from counterpoise.rows.groups import label_list
 from counterpoise.rows.sample import RowSample
 
 Array = np.ndarray
-# How journals of version 0.1 number the named activations; kept, so that these go on.
+# Codes of the named activations in journals of version 0.1, which can still be resumed.
 CODES = {"Identity": 1, "Piecewise": 2, "Softplus": 3, "ELU": 4}
 
 MAGIC = "counterpoise journal 1"
-# Where activations of the same name are told apart.
+# Points that distinguish activations of the same name.
 PROBES = np.linspace(-3.0, 3.0, 13)
 
 
 class Journal:
-    """Answers on disk, read back in order and then appended to."""
+    """Answers on disk, replayed in order and then appended to."""
 
     def __init__(self, path: str | os.PathLike[str], engine: SumEngine) -> None:
         self.path = Path(path)
         if not self.path.parent.is_dir():
             raise FileNotFoundError(
-                f"checkpoint={str(path)!r}: there is no folder {str(self.path.parent)!r}; make it "
-                "first"
+                f"checkpoint={str(path)!r}: there is no folder {str(self.path.parent)!r}; create "
+                "it first"
             )
         self._rows = digest_rows(engine)
         self._file = self._open()
@@ -72,13 +72,13 @@ class Journal:
         if found["rows"] != self._rows:
             file.close()
             raise ValueError(
-                f"checkpoint={str(self.path)!r} was begun with other rows; delete it to start "
-                "anew, or choose another path"
+                f"checkpoint={str(self.path)!r} was made with other rows; delete it to start "
+                "again, or choose another path"
             )
         return file
 
     def _check_records(self) -> int:
-        """The end of the last whole answer; what follows it was cut off, and is dropped."""
+        """Return the end of the last complete answer, and drop anything after it."""
         while True:
             here = self._file.tell()
             try:
@@ -96,13 +96,13 @@ class Journal:
         return self._read < self._end
 
     def next(self, digest: str) -> tuple[Array, int]:
-        """The next answer kept, and the passes it took; the question must be the same."""
+        """Return the next stored answer and its passes; the question must be the same."""
         self._file.seek(self._read)
         head = json.loads(self._file.readline())
         if head["question"] != digest:
             raise ValueError(
                 f"checkpoint={str(self.path)!r} belongs to a fit with other options; delete it to "
-                "start anew, or choose another path"
+                "start again, or choose another path"
             )
         count = int(np.prod(head["shape"], dtype=int))
         answer = np.frombuffer(self._file.read(8 * count), dtype="<f8").reshape(head["shape"])
@@ -121,14 +121,14 @@ class Journal:
         self._read = self._end = self._file.tell()
 
     def close(self, *, finished: bool) -> None:
-        """A finished fit needs its journal no more."""
+        """Close the file, and delete it if the fit is finished."""
         self._file.close()
         if finished:
             self.path.unlink(missing_ok=True)
 
 
 class JournaledEngine(SumEngine):
-    """Another engine, its answers kept."""
+    """An engine that stores the answers of another one."""
 
     def __init__(self, engine: SumEngine, journal: Journal) -> None:
         super().__init__(engine.census, engine.activation)
@@ -152,7 +152,7 @@ class JournaledEngine(SumEngine):
 
 
 def digest_question(question: Question) -> str:
-    """A name for the question: the same for the same question, to the bit."""
+    """Return a digest of the question, equal only for the same question to the bit."""
     parts: list[Any] = [type(question).__name__]
     for field in fields(question):
         value = getattr(question, field.name)
@@ -165,7 +165,7 @@ def digest_question(question: Question) -> str:
 
 
 def digest_rows(engine: SumEngine) -> str:
-    """A name for the rows, and for whether they have an intercept."""
+    """Return a digest of the rows and of whether there is an intercept."""
     census = engine.census
     labels = [str(label) for label in label_list(census.labels)]
     return _digest([labels, census.totals, census.n_rows, census.intercept, engine.checksum()])

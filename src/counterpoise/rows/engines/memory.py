@@ -1,4 +1,4 @@
-"""The engine over rows in memory: one part answers every question."""
+"""The engine for rows in memory, where one part answers every question."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Array = np.ndarray
 
 
 def make_part(data: GroupedData, codes: Array | None = None) -> RowPart:
-    """The part that fits the storage of ``data``; ``codes`` as in :class:`RowPart`."""
+    """Make the part for dense or sparse ``data``; ``codes`` as in :class:`RowPart`."""
     return (SparsePart if data.is_sparse else DensePart)(data, codes)
 
 
@@ -53,6 +53,6 @@ class MemoryEngine(SumEngine):
 def make_engine(data: GroupedData, activation: Activation, *, centred: bool = True) -> SumEngine:
     """Make the engine for rows in memory.
 
-    ``centred`` engines give second moments about a centre of the features, ``engine.shift``.
+    ``centred`` engines measure second moments about a centre of the features, ``engine.shift``.
     """
     return MemoryEngine(data, activation, centred=centred)

@@ -19,24 +19,24 @@ Array = np.ndarray
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """Answered with an array per group, or with one array for all if ``pooled``."""
+    """A question about the rows, with one answer per group, or one for all if ``pooled``."""
 
     @property
     def pooled(self) -> bool:
         return False
 
     def of_rows(self, X: Any, y: Array, weights: Array, group: int) -> Array:
-        """The sum over some rows of one group, for engines that know no faster way.
+        """Return the sum over some rows of one group, for engines without a faster way.
 
         ``X`` is an array or a CSR matrix, without a column for the intercept; ``group`` is the
-        group's number.
+        index of the group.
         """
-        raise TypeError(f"engines do not know {type(self).__name__}; give it a method of_rows")
+        raise TypeError(f"engines cannot answer {type(self).__name__}; define its method of_rows")
 
 
 @dataclass(frozen=True, eq=False)
 class Labels(Question):
-    """Sums of ``y - pivot`` and of its square: (K, 2). No features are read."""
+    """Sums of ``y - pivot`` and of its square: (K, 2). Features are not read."""
 
     pivot: float
     truncate: float | None
@@ -46,7 +46,7 @@ class Labels(Question):
 class Evaluate(Question):
     """Sums of ``c x``, of ``c`` and of the losses at ``w``: (K, d + 2).
 
-    ``c`` is the residual, times the slope unless ``surrogate``.
+    ``c`` is the residual, multiplied by the slope unless ``surrogate``.
     """
 
     w: Array
@@ -73,7 +73,7 @@ class Separation(Question):
 
 @dataclass(frozen=True, eq=False)
 class Squares(Question):
-    """Sums of ``(x - shift)^2``, feature by feature: (K, d)."""
+    """Sums of ``(x - shift)^2`` for every feature: (K, d)."""
 
     shift: Array
 
@@ -82,8 +82,8 @@ class Squares(Question):
 class Gram(Question):
     """Sums of ``sigma'(w.x)^2 r r^T`` with ``r = (x - shift, 1) @ basis``: (K, D, D).
 
-    Without ``w`` the slope is one; without ``basis`` it is the identity. With ``share_K`` a row
-    counts ``share_K[its group]`` and there is one matrix for all groups.
+    Without ``w`` the slope is one; without ``basis`` the basis is the identity. With ``share_K``,
+    rows are weighted by the share of their group, and there is one matrix for all groups.
     """
 
     w: Array | None

@@ -1,4 +1,4 @@
-"""Rows in memory that answer questions with sums; how they are stored is the subclass's part."""
+"""Rows in memory that answer questions with sums; subclasses store them."""
 
 from __future__ import annotations
 
@@ -24,20 +24,23 @@ from counterpoise.rows.threads import over_ranges
 Array = np.ndarray
 SegmentWork = Callable[[int, int, int], Array]
 
-# Work pieces per data set, and stored numbers and rows that are worth one. Fixed, so that sums
-# have one order whatever the thread count.
+# Number of work pieces per data set, and the smallest size of one in numbers and rows. They are
+# fixed, so that sums have the same order for any number of threads.
 N_CHUNKS, CHUNK_NUMBERS, CHUNK_ROWS = 64, 1 << 15, 256
-# Below so many multiplications and rows, starting threads takes longer than they save.
+# With less work than this (multiplications plus rows), starting threads does not pay off.
 THREAD_WORK = 1 << 20
 BLOCK_NUMBERS = 1 << 17
-# What partial sums of one matrix may take together.
+# Memory budget for all partial sums of one matrix.
 MATRIX_BYTES = 1 << 28
 
 
 class Segments(NamedTuple):
-    """Runs of rows of one group, cut at chunk borders; ``chunks[c] : chunks[c+1]`` belong to
-    chunk ``c``. A run that is not its whole group has a number among such ``parts`` (``slots``;
-    else -1)."""
+    """Runs of rows of one group, split at chunk borders.
+
+    Segments ``chunks[c] : chunks[c+1]`` belong to chunk ``c``. ``slots`` is -1 for a run that is a
+    whole group, and otherwise the position of the run in ``parts``, which holds the groups of all
+    such runs.
+    """
 
     starts: Array
     stops: Array
@@ -60,15 +63,15 @@ class Segments(NamedTuple):
 
 
 class RowPart:
-    """Some rows, sorted by group. Answers have a row for each of *its* groups.
+    """Some rows, sorted by group. Answers have one row for each of *its* groups.
 
-    ``codes`` says which of the problem's groups these are.
+    ``codes`` are the indices of these groups in the whole problem.
     """
 
     def __init__(self, data: GroupedData, codes: Array | None = None) -> None:
         self.data = data
         self.codes = np.arange(data.n_groups) if codes is None else codes
-        self.numbers = int(data.X.size)  # those stored, if it is sparse
+        self.numbers = int(data.X.size)  # for a sparse matrix, the stored numbers
         self.segments = Segments.cut(data.offsets, self.numbers)
         self._first = np.searchsorted(self.segments.groups, np.arange(data.n_groups))
         self._clipped: tuple[float, Array] | None = None
@@ -78,7 +81,7 @@ class RowPart:
         return frozen(self.data.row_weights)
 
     def answer(self, question: Question) -> Array:
-        """The sums asked for, over these rows."""
+        """Answer a question with sums over these rows."""
         match question:
             case Evaluate():
                 return self._evaluate(question)
@@ -101,7 +104,7 @@ class RowPart:
         return self._by_rows(question)
 
     def _by_rows(self, question: Question) -> Array:
-        """The answer to a question that brings its own arithmetic."""
+        """Answer a question by its own method ``of_rows``."""
         data, seg = self.data, self.segments
         sums: list[Array] = []
         for lo, hi, group in zip(seg.starts, seg.stops, seg.groups, strict=True):
@@ -116,29 +119,29 @@ class RowPart:
             return np.sum(sums, axis=0)
         return np.add.reduceat(np.array(sums), self._first, axis=0)
 
-    # -- the subclass's part ---------------------------------------------------------------
+    # -- for subclasses --------------------------------------------------------------------
 
     def _kernel(self, W: Array, bias: Array, row_of_W: Array, y: Array, *, activation: Activation,
                 true_slope: bool) -> Array:  # fmt: skip
-        """Sums of every group by the compiled kernel: (K, d + 2)."""
+        """Compute the sums of every group with the compiled kernel: (K, d + 2)."""
         raise NotImplementedError(type(self).__name__)
 
     def _rows(self, lo: int, hi: int) -> Array:
-        """Rows ``lo:hi`` as an array or CSR matrix that supports ``@``."""
+        """Return rows ``lo:hi`` as an array or CSR matrix that supports ``@``."""
         raise NotImplementedError(type(self).__name__)
 
     def _gram(self, lo: int, hi: int, share: float, question: Gram) -> Array:
-        """The matrix asked for, summed over rows ``lo:hi`` of one group with that share."""
+        """Return the matrix, summed over rows ``lo:hi`` of one group with this share."""
         raise NotImplementedError(type(self).__name__)
 
     def _squares(self, lo: int, hi: int, shift: Array) -> Array:
-        """``sum_j weight_j (x - shift)^2`` over rows ``lo:hi``, feature by feature."""
+        """Return ``sum_j weight_j (x - shift)^2`` over rows ``lo:hi``, for every feature."""
         raise NotImplementedError(type(self).__name__)
 
     # -- answers ---------------------------------------------------------------------------
 
     def labels_of(self, truncate: float | None) -> Array:
-        """The labels, clipped; the last clipping is kept."""
+        """Return the labels after clipping; the last result is cached."""
         if truncate is None:
             return self.data.y
         if truncate == 0:
@@ -174,7 +177,7 @@ class RowPart:
         )
 
     def _apart(self, lo: int, hi: int, coef: Array, biases: Array, sigma: Activation) -> Array:
-        """How far apart the last neuron's outputs are from each of the others', over ``lo:hi``."""
+        """Sum squared differences of outputs from the last neuron's, over rows ``lo:hi``."""
         total = np.zeros(len(coef) - 1)
         for a, b in self._blocks(lo, hi):
             values = sigma.value(coef @ self._rows(a, b).T + biases[:, None])
@@ -191,8 +194,7 @@ class RowPart:
         size = self.data.n_coef if q.basis is None else q.basis.shape[1]
         if q.share_K is None:
             return self._group_sums(lambda a, b, g: self._gram(a, b, 1.0, q), size, size)
-        # One matrix for all groups: chunks together make as many partial sums as a budget for
-        # them allows.
+        # One matrix for all groups: chunks share as many partial sums as the budget allows.
         share, seg = q.share_K[self.codes], self.segments
         n_chunks = len(seg.chunks) - 1
         runs = max(2, min(n_chunks, MATRIX_BYTES // (8 * size**2 + 1)))
@@ -216,14 +218,14 @@ class RowPart:
         return coef, float(w[-1]) if self.data.intercept else 0.0
 
     def _share_out(self, work: Callable[[int, int], None], n_items: int, uses: int = 1) -> None:
-        """``work(lo, hi)`` over all items, by threads if that many ``uses`` of numbers pay."""
+        """Call ``work(lo, hi)`` over all items, with threads if there is enough work."""
         if self.numbers * uses + len(self.data.y) < THREAD_WORK:
             work(0, n_items)
         else:
             over_ranges(work, n_items)
 
     def _group_sums(self, work: SegmentWork, *shape: int) -> Array:
-        """Group sums of what ``work(lo, hi, group)`` sums over rows ``lo:hi``: (K, *shape)."""
+        """Sum the results of ``work(lo, hi, group)`` over rows ``lo:hi`` by group: (K, *shape)."""
         seg = self.segments
         sums = np.zeros((len(seg.starts), *shape))
 
@@ -235,13 +237,13 @@ class RowPart:
         return np.add.reduceat(sums, self._first, axis=0)
 
     def _blocks(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:
-        """Runs of rows that together are ``lo:hi``, each small enough to copy."""
+        """Yield consecutive runs that cover rows ``lo:hi``, each small enough to copy."""
         size = max(64, BLOCK_NUMBERS // max(1, self.data.n_features))
         for start in range(lo, hi, size):
             yield start, min(start + size, hi)
 
     def _python_sums(self, q: Evaluate) -> Array:
-        """Sums for an activation that only Python can evaluate."""
+        """Compute sums for an activation without a compiled kernel."""
         coef, bias = self._split(q.w)
         y = self.labels_of(q.truncate)
 

@@ -1,4 +1,4 @@
-"""Rows in a SciPy CSR matrix; nothing is made dense but K x d sums."""
+"""Rows in a SciPy CSR matrix; only K x d sums are dense."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Array = np.ndarray
 
 
 class SparsePart(RowPart):
-    """The cost of a pass follows the stored entries. Its shift is zero: centring would fill it."""
+    """CSR rows. The cost of a pass depends on the stored entries; rows are never centred."""
 
     def _kernel(self, W: Array, bias: Array, row_of_W: Array, y: Array, *, activation: Activation,
                 true_slope: bool) -> Array:  # fmt: skip

@@ -1,14 +1,14 @@
-"""Rows in a torch tensor, on a graphics card or the CPU: they stay where they are.
+"""The engine for rows in a torch tensor, which stay on their device.
 
-Rows are sorted by group once, on their device, and read in blocks that bound what a pass needs
-beside them. Sums are double, also of float32 rows. Only sums of groups come to the host, and
-scores for an activation of one's own, which only Python can evaluate.
+Rows are sorted by group once, on their device, and read in blocks, which bound the extra memory.
+Sums are double, even for float32 rows. Only group sums move to the host, as well as scores for an
+activation that only Python can evaluate.
 
-A device without double precision (MPS) computes and sums blocks in float32, and blocks are added
-up in double on the host. Losses are then good to about six digits; ``tol`` should not ask for more.
+A device without double precision (MPS) sums blocks in float32, and the host adds them up in double.
+Losses then have about six correct digits, and ``tol`` should not be smaller.
 
-On one CPU or CUDA device the same input gives the same bits, for one number of torch's threads.
-Elsewhere short groups are added in the device's own order.
+On one CPU or CUDA device, the same input gives the same bits for the same number of torch threads.
+Other devices add short groups in an order of their own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -32,16 +32,19 @@ from counterpoise.rows.sample import BUDGET, RowSample
 
 Array = np.ndarray
 
-# Numbers in a block: a CPU wants it in its cache, CUDA few calls, float32 devices short sums.
+# Numbers in a block: it should fit the cache of a CPU, need few calls on CUDA, and make short sums
+# on float32 devices.
 CPU_NUMBERS, CUDA_NUMBERS, OTHER_NUMBERS = 1 << 18, 1 << 24, 1 << 20
-# A group of this share of a block is read by itself; no thread of a device adds more rows than RUN.
+# A group larger than 1 / LONG_SHARE of a block is read by itself. No thread adds more than RUN
+# rows.
 LONG_SHARE, RUN = 8, 1024
 
 
 class Block(NamedTuple):
-    """Rows ``lo:hi``: of one long group, or of whole short ones from group ``first`` on.
+    """Rows ``lo:hi`` of one long group, or of several short groups starting at ``first``.
 
-    ``codes`` are its rows' groups; ``levels`` say how many rows, and then sums of rows, to add.
+    ``codes`` are the groups of the rows. ``levels`` are the numbers of rows, and then of partial
+    sums, to add up.
     """
 
     lo: int
@@ -52,7 +55,7 @@ class Block(NamedTuple):
     levels: list[Tensor]
 
     def sums(self, values: Tensor, c: Tensor | None = None) -> Tensor:
-        """Sums of the rows of ``values``, times ``c``, of each of its groups: (groups, m)."""
+        """Sum the rows of ``values``, times ``c``, for each group of the block: (groups, m)."""
         if len(self.sizes) == 1:
             return (values.sum(0) if c is None else c @ values)[None]
         if c is not None:
@@ -66,7 +69,7 @@ class Block(NamedTuple):
 
 
 class TorchEngine(SumEngine):
-    """All rows on one device. They are copied only if not yet in the order of their groups."""
+    """All rows on one device; they are copied only if they are not sorted by group."""
 
     def __init__(self, X: Tensor, y: Any, groups: Any, sample_weight: Any, activation: Activation,
                  *, intercept: bool = True, centred: bool = True) -> None:  # fmt: skip
@@ -103,7 +106,7 @@ class TorchEngine(SumEngine):
         return replace(drawn, X=host(self.X.index_select(0, rows)), budget=BUDGET)
 
     def ask(self, question: asked.Question) -> Array:
-        """What blocks add, in their order and in double: on the device, if it has that."""
+        """Add up the blocks in order and in double, on the device if it supports that."""
         self.counter.count += not isinstance(question, asked.Labels)
         known, total = vars(question).items(), None
         answer = getattr(self, f"_add_{type(question).__name__.lower()}", None)  # _add_evaluate, ..
@@ -123,10 +126,10 @@ class TorchEngine(SumEngine):
             into += part
         return host(total)
 
-    # -- what a block adds; arrays of the question are tensors by now ----------------------
+    # -- sums over a block; the question's arrays are tensors by now -----------------------
 
     def _add_by_rows(self, q: asked.Question, b: Block) -> Tensor:
-        """A question that brings its own arithmetic, answered on the host."""
+        """Answer a question by its own method ``of_rows``, on the host."""
         edges, weights = np.cumsum([0, *b.sizes]), self._weights_of(b)
         X, y = host(self._rows(b)).astype(float), host(self.y[b.lo : b.hi]).astype(float)
         share = np.ones(len(y)) if weights is None else host(weights).astype(float)
@@ -150,18 +153,19 @@ class TorchEngine(SumEngine):
         return self._gradient(b, rows, (rows * coef[b.codes]).sum(1) + bias[b.codes], None)
 
     def _gradient(self, b: Block, rows: Tensor, residual: Tensor, slopes: Tensor | None) -> Tensor:
-        """Sums of ``c x``, of ``c = residual slope`` and of squared residuals."""
+        """Sum ``c x``, ``c = residual slope`` and squared residuals."""
         c = residual if self.weights is None else residual * self.weights[b.lo : b.hi]
         loss, c = c * residual, c if slopes is None else c * slopes
         return torch.cat([b.sums(rows, c), b.sums(torch.stack([c, loss], 1))], 1)
 
     def _add_separation(self, q: asked.Separation, b: Block) -> Tensor:
-        coef, bias = self._split(torch.cat([q.points, q.w[None]]))
+        points, w = _tensor_of(q.points), _tensor_of(q.w)
+        coef, bias = self._split(torch.cat([points, w[None]]))
         values, _ = activate(q.activation, self._rows(b) @ coef.T + bias)
         return b.sums((values[:, :-1] - values[:, -1:]) ** 2, self._weights_of(b))
 
     def _add_squares(self, q: asked.Squares, b: Block) -> Tensor:
-        return b.sums((self._rows(b) - q.shift) ** 2, self._weights_of(b))
+        return b.sums((self._rows(b) - _tensor_of(q.shift)) ** 2, self._weights_of(b))
 
     def _add_labels(self, q: asked.Labels, b: Block) -> Tensor:
         gap = self._labels_of(b, q.truncate) - q.pivot
@@ -169,11 +173,11 @@ class TorchEngine(SumEngine):
 
     def _add_gram(self, q: asked.Gram, b: Block) -> Tensor:
         X, weights = self._rows(b), self._weights_of(b)
-        rows = X - q.shift
+        rows = X - _tensor_of(q.shift)
         if self.census.intercept:
             rows = torch.cat([rows, rows.new_ones((len(rows), 1))], 1)
         if q.basis is not None:
-            rows = rows @ q.basis
+            rows = rows @ _tensor_of(q.basis)
         if weights is not None:
             rows = rows * weights.sqrt()[:, None]
         if q.w is not None:
@@ -181,7 +185,7 @@ class TorchEngine(SumEngine):
             rows = rows * activate(q.activation, X @ coef + bias)[1][:, None]
         if q.share_K is None:
             return torch.stack([run.T @ run for run in rows.split(b.sizes)])
-        rows = rows * q.share_K[b.codes].sqrt()[:, None]
+        rows = rows * _tensor_of(q.share_K)[b.codes].sqrt()[:, None]
         return rows.T @ rows
 
     def _rows(self, b: Block) -> Tensor:
@@ -195,7 +199,7 @@ class TorchEngine(SumEngine):
         return y if truncate is None else y.clamp(-truncate, truncate)
 
     def _split(self, w: Any) -> tuple[Tensor, Tensor]:
-        """Coefficients and intercept of a point, or of every row of a matrix of points."""
+        """Split a point, or every row of a matrix of points, into coefficients and intercept."""
         if self.census.intercept:
             return w[..., :-1], w[..., -1]
         return w, w.new_zeros(w.shape[:-1])
@@ -204,27 +208,31 @@ class TorchEngine(SumEngine):
         return torch.tensor(values, dtype=self.dtype, device="cpu").to(self.X.device)
 
 
-def predict(X: Tensor, coef: Array, intercept: float, activation: Activation) -> Tensor:
-    """``sigma(X @ coef + intercept)`` on the device of ``X``, in double where it has that.
+def _tensor_of(field: Array) -> Tensor:
+    """Return a field of a question whose arrays ``ask`` has replaced by tensors."""
+    return cast("Tensor", field)
 
-    A tensor for a tensor: bringing predictions to the host is the caller's choice.
-    """
+
+def predict(X: Tensor, coef: Array, intercept: float, activation: Activation) -> Tensor:
+    """Predict ``sigma(X @ coef + intercept)`` on the device of ``X``, in double if possible."""
     X = check_matrix(X)
     if X.shape[1] != len(coef):
-        raise ValueError(f"X has {X.shape[1]} features, but the fit was to {len(coef)}")
+        raise ValueError(
+            f"X has {X.shape[1]} features, but the fit was to {len(coef)}; pass the same columns"
+        )
     w = torch.tensor(coef, dtype=working_dtype(X.device), device="cpu").to(X.device)
     scores = torch.cat([x.to(w.dtype) @ w for x in X.split(block_rows(X))])
     return activate(activation, scores + intercept)[0]
 
 
 def block_rows(X: Tensor) -> int:
-    """Rows read at a time."""
+    """Return the number of rows in a block."""
     numbers = {"cpu": CPU_NUMBERS, "cuda": CUDA_NUMBERS}.get(X.device.type, OTHER_NUMBERS)
     return max(64, numbers // X.shape[1])
 
 
 def cut(offsets: Array, size: int, device: Any) -> Iterator[Block]:
-    """Long groups in pieces, short ones in company: at most ``size`` rows together."""
+    """Split long groups and batch short ones, into blocks of at most ``size`` rows."""
     edges, sizes = offsets.tolist(), np.diff(offsets)
     codes = torch.from_numpy(np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)).to(device)
     ordered = device.type in ("cpu", "cuda")  # elsewhere there is no segment_reduce
@@ -242,7 +250,7 @@ def cut(offsets: Array, size: int, device: Any) -> Iterator[Block]:
 
 
 def runs(sizes: Array) -> list[Array]:
-    """How many rows are added at a time, at most ``RUN``, and then how many of these sums."""
+    """Return how many rows to add at a time (at most ``RUN``), and then how many sums."""
     pieces = -(-sizes // RUN)
     lengths = np.full(pieces.sum(), RUN)
     lengths[np.cumsum(pieces) - 1] = sizes - (pieces - 1) * RUN
@@ -251,7 +259,7 @@ def runs(sizes: Array) -> list[Array]:
 
 @lru_cache
 def working_dtype(device: Any) -> Any:
-    """float64 where the device has it, else float32."""
+    """Return float64 if the device supports it, else float32."""
     try:
         return (torch.ones(1, dtype=torch.float64, device=device) * 2).dtype
     except (TypeError, RuntimeError):
@@ -259,7 +267,7 @@ def working_dtype(device: Any) -> Any:
 
 
 def host(values: Any) -> Any:
-    """A tensor as an array on the host; anything else as it is."""
+    """Return a tensor as an array on the host, and anything else unchanged."""
     if isinstance(values, Tensor):
         values = values.detach().cpu()
         values = (values.float() if values.dtype is torch.bfloat16 else values).numpy()
@@ -267,7 +275,7 @@ def host(values: Any) -> Any:
 
 
 def check_matrix(X: Tensor) -> Tensor:
-    """A dense matrix of finite real numbers, apart from any graph; not copied."""
+    """Check for a dense matrix of finite real numbers; detach it without a copy."""
     X = X.detach()
     if X.layout is not torch.strided or X.is_complex() or X.is_quantized:
         kind = f"{X.dtype}, {X.layout}; use X.to_dense(), or a SciPy CSR matrix"
@@ -280,7 +288,7 @@ def check_matrix(X: Tensor) -> Tensor:
 
 
 def check_labels(y: Any, n: int) -> Array:
-    """One finite label per row, on the host; a single column will do."""
+    """Check for one finite label per row, and return them on the host."""
     try:
         labels = np.asarray(host(y), dtype=float)
     except (TypeError, ValueError):
@@ -293,12 +301,12 @@ def check_labels(y: Any, n: int) -> Array:
 
 
 def activate(sigma: Activation, z: Tensor) -> tuple[Tensor, Tensor]:
-    """Values and slopes of ``sigma``; by way of the host if only Python can evaluate it."""
+    """Compute values and slopes of ``sigma``, on the host if only Python can evaluate it."""
     found = sigma.on_tensor(z)
     return (on_host(sigma.value, z), on_host(sigma.slope, z)) if found is None else found
 
 
 def on_host(function: Callable[[Array], Array], z: Tensor) -> Tensor:
-    """A function of arrays, applied to scores; its own copy of them, to do with as it likes."""
+    """Apply a function of arrays to a copy of the scores, which it may modify."""
     answer = np.array(function(host(z).astype(float)), dtype=float)
     return torch.from_numpy(answer).to(z.dtype).to(z.device)
