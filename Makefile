@@ -16,6 +16,9 @@ PINNED := PIP_CONSTRAINT=$(PINS) PIP_BUILD_CONSTRAINT=$(PINS)
 # there is one, and no other package pulls in another.
 TORCH ?= torch==2.13.0
 
+# A file's tests go to one worker, which makes what they share once; long ones first (conftest.py).
+SHARES := -n auto --dist loadfile --no-loadscope-reorder
+
 # Tests without any of the markers in pyproject.toml.
 FAST := not slow and not browser and not distributed and not docs
 
@@ -43,11 +46,11 @@ docs: $(VENV)/.docs
 	@echo "open out/site/index.html"
 
 test: $(VENV)/.test $(VENV)/.docs $(VENV)/.browser check package
-	$(BIN)/python -m pytest -n auto --dist loadgroup
+	$(BIN)/python -m pytest $(SHARES)
 
 # What a developer runs all day: everything that is over in a moment.
 test-fast: $(VENV)/.test
-	$(BIN)/python -m pytest -n auto --dist loadgroup -m "$(FAST)"
+	$(BIN)/python -m pytest $(SHARES) -m "$(FAST)"
 
 check: $(VENV)/.test
 	$(BIN)/ruff check .
@@ -80,7 +83,7 @@ newest:
 	$(NEWEST) -m pip --disable-pip-version-check -q install -e ".[test,docs,demo]"
 	@echo "Newer or other than in $(PINS):"
 	@$(NEWEST) requirements/freeze.py --compare
-	$(NEWEST) -m pytest -n auto --dist loadgroup -r fE --tb line
+	$(NEWEST) -m pytest $(SHARES) -r fE --tb line
 
 # Everything measured in docs but theory.md; two hours on two cores. `bench-quick`: minutes.
 bench: $(VENV)/.bench

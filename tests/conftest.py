@@ -10,20 +10,10 @@ import pytest
 
 # Tests that run for long, or wait for other processes.
 LONG = ("docs", "distributed", "browser", "slow")
-# Fixtures that take so long that one worker makes them for all tests that use them.
-SHARED = ("built", "client", "compared", "site")
 
 
-@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items):
-    """Start long tests first, so that no core is idle at the end; keep users of a fixture together.
-
-    The order is else as found.
-    """
-    for item in items:
-        shared = [name for name in SHARED if name in getattr(item, "fixturenames", ())]
-        if shared and not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group(shared[0]))
+    """Start long tests first, so that no core is idle at the end; the order is else as found."""
 
     def rank(item):
         return next((i for i, mark in enumerate(LONG) if item.get_closest_marker(mark)), len(LONG))

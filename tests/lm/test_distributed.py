@@ -23,10 +23,7 @@ from counterpoise.lm import JsonlLog
 from counterpoise.lm.training.run_folder import RunFolder
 from counterpoise.lm.training.train import train
 
-pytestmark = [
-    pytest.mark.distributed,
-    pytest.mark.xdist_group("two processes"),  # started once, by one worker
-]
+pytestmark = pytest.mark.distributed
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,6 @@ from torch_workers import NAMES, batch, criterion, model, per_row, train
 from counterpoise import Reweighter, ReweightWarning
 from counterpoise.torch import GroupDROLoss, group_sums, reduce_checked, reduce_sums
 
-pytestmark = pytest.mark.xdist_group("two processes of a loss")  # started once, by one worker
-
 ROOT = Path(__file__).parents[2]
 
 
