@@ -325,9 +325,9 @@ def test_columns_that_are_not_there_or_not_numbers(rows, frame):
     refuse(
         r"columns \['g'\] of X do not hold numbers; encode", frame.drop(columns="y"), y, None, None
     )
-    refuse("y must be a column of numbers", frame[NAMES], frame["g"], None, None)
-    refuse("y must be a column of numbers", frame[NAMES], frame[["y"]], None, None)
-    refuse("y must be a column of numbers, or its name; got array", frame, None, "g", "w")
+    refuse("y must be one column of numbers", frame[NAMES], frame["g"], None, None)
+    refuse("y must be one column of numbers", frame[NAMES], frame[["y"]], None, None)
+    refuse("y must be one column of numbers, or its name; got array", frame, None, "g", "w")
     refuse("X must be a Dask array or dataframe of two dimensions", *arrays(y, y), None, None)
     refuse("X must be a Dask array or dataframe of two", frame["x0"], frame["y"], None, None)
 
