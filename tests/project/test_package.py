@@ -65,7 +65,7 @@ def test_reweighting_and_preparing_need_numpy_alone(module):
 @pytest.mark.slow
 def test_names_are_listed_and_others_are_missing():
     code = (
-        "import counterpoise, counterpoise.lm; counterpoise.lm.prepare; "
+        "import counterpoise; counterpoise.reweight.Rule; counterpoise.lm.prepare; "
         "print(sorted({'Reweighter', 'solve'} - set(dir(counterpoise))), "
         "hasattr(counterpoise, 'nothing'), 'torch' in dir(counterpoise))"
     )

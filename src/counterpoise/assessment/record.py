@@ -139,7 +139,7 @@ class FitRecord:
 
     @property
     def plain_name(self) -> str:
-        """Name of the plain average: "least squares" for a linear model."""
+        """What the plain average is called; "least squares" for a linear model."""
         return "least squares" if self.neuron.activation_.is_identity else "plain average"
 
     @property
