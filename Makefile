@@ -15,6 +15,7 @@ PINNED := PIP_CONSTRAINT=$(PINS) PIP_BUILD_CONSTRAINT=$(PINS)
 # Tests and benchmarks run on the CPU. Named first and alone, pip takes the build for the CPU where
 # there is one, and no other package pulls in another.
 TORCH ?= torch==2.13.0
+NEWEST_TORCH ?= torch
 
 # A file's tests go to one worker, which makes what they share once; long ones first (conftest.py).
 SHARES := -n auto --dist loadfile --no-loadscope-reorder
@@ -79,7 +80,7 @@ constraints: $(VENV)/.test $(VENV)/.docs $(VENV)/.bench $(VENV)/.demo $(VENV)/.a
 newest:
 	rm -rf .venv-newest
 	$(PYTHON) -m venv .venv-newest
-	$(NEWEST) -m pip --disable-pip-version-check -q install torch
+	$(NEWEST) -m pip --disable-pip-version-check -q install "$(NEWEST_TORCH)"
 	$(NEWEST) -m pip --disable-pip-version-check -q install -e ".[test,docs,demo]"
 	@echo "Newer or other than in $(PINS):"
 	@$(NEWEST) requirements/freeze.py --compare

@@ -85,6 +85,20 @@ def test_a_kernel_that_is_not_the_function_is_refused():
         get_activation(Wrong())
 
 
+def test_a_kernel_that_does_not_compile_is_explained(rows):
+    class Stuck(Squareplus):
+        @staticmethod
+        def kernel(z, slope, count, a, b, c):
+            for i in range(count):
+                t = np.array([z[i]])  # plain Python runs this
+                slope[i] = float(Squareplus().slope(t)[0])
+                z[i] = float(Squareplus().value(t)[0])
+
+    X, y, groups = rows
+    with pytest.raises(TypeError, match=r"'squareplus': numba cannot compile its kernel\(\)"):
+        GroupDRONeuron(Stuck()).fit(X, y, groups=groups)
+
+
 # -- a divergence ----------------------------------------------------------------------------
 
 

@@ -47,7 +47,15 @@ def kernel_address(activation: Activation) -> int | None:
     if kernel is None:
         return None
     if kernel not in _kernels:
-        ready(kernel, lambda lo, hi: _kernels.setdefault(kernel, _compile(kernel)))
+        from numba.core.errors import NumbaError
+
+        try:
+            ready(kernel, lambda lo, hi: _kernels.setdefault(kernel, _compile(kernel)))
+        except NumbaError as error:
+            raise TypeError(
+                f"activation {activation.name!r}: numba cannot compile its kernel(); correct it, "
+                f"or leave it out to use value() and slope(). {error}"
+            ) from error
     return int(_kernels[kernel].address)
 
 
