@@ -307,12 +307,13 @@ def _other_rows(neuron: Any, risks: Array, y: Array, *, own: bool) -> list[str]:
         return []
     known = np.asarray(neuron.group_risks_)
     gap = np.abs(risks - known)
-    # Rounding errors are relative to the labels where a fit is nearly perfect.
-    if (gap <= 1e-3 * known + 1e-6 * np.mean(np.square(y, dtype=float))).all():
+    # Where a fit is nearly perfect, rounding errors are relative to the labels.
+    rounding = 1e-6 * np.var(y, dtype=float) + 1e-12 * np.mean(np.square(y, dtype=float))
+    if (gap <= 1e-3 * known + rounding).all():
         return []
     k = int(np.argmax(gap))
     label = label_list(neuron.groups_)[k]
-    of = "the held-out risks are of the rows of the fit" if own else "the comparison is of these"
+    of = "the held-out risks are of the rows of the fit" if own else "the comparison is of these rows"
     return [
         "these rows are not those of the fit, or sample_weight differs: the risk of group "
         f"{label!r} is {figure(float(risks[k]))} here and {figure(float(known[k]))} in the fit; "
