@@ -1,5 +1,5 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`.
-# Each makes the environment it needs in .venv first, of the versions in requirements/constraints.txt.
+# Each makes the environment it needs in .venv first, with the versions in requirements/constraints.txt.
 
 PYTHON ?= python3
 VENV := .venv
@@ -82,7 +82,7 @@ newest:
 	$(PYTHON) -m venv .venv-newest
 	$(NEWEST) -m pip --disable-pip-version-check -q install "$(NEWEST_TORCH)"
 	$(NEWEST) -m pip --disable-pip-version-check -q install -e ".[test,docs,demo]"
-	@echo "Newer or other than in $(PINS):"
+	@echo "Versions that differ from $(PINS):"
 	@$(NEWEST) requirements/freeze.py --compare
 	$(NEWEST) -m pytest $(SHARES) -r fE --tb line
 

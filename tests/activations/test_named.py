@@ -350,3 +350,8 @@ def test_leaky_slope_must_lie_in_the_unit_interval(slope):
 def test_huber_width_must_be_positive(delta):
     with pytest.raises(ValueError, match="delta"):
         huber_relu(delta)
+
+
+def test_an_activation_cannot_be_changed():
+    with pytest.raises(AttributeError, match="make another to set its alpha"):
+        relu().alpha = 5.0

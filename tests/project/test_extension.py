@@ -99,6 +99,15 @@ def test_a_kernel_that_does_not_compile_is_explained(rows):
         GroupDRONeuron(Stuck()).fit(X, y, groups=groups)
 
 
+def test_a_kernel_must_be_static():
+    class Bound(Squareplus):
+        def kernel(self, z, slope, count, a, b, c):
+            raise AssertionError("never called")
+
+    with pytest.raises(TypeError, match=r"'squareplus': make kernel\(\) a @staticmethod"):
+        get_activation(Bound())
+
+
 # -- a divergence ----------------------------------------------------------------------------
 
 

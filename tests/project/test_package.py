@@ -72,6 +72,13 @@ def test_names_are_listed_and_others_are_missing():
     assert printed(code) == "[] False False"
 
 
+def test_a_name_that_moved_says_where_it_is():
+    with pytest.raises(
+        AttributeError, match=r"is counterpoise\.dual\.DualState since version 0\.2"
+    ):
+        _ = counterpoise.DualState
+
+
 def test_no_package_is_pinned_to_old_releases():
     requirements = re.findall(r'"([A-Za-z0-9_.-]+(?:\[[a-z,]+\])?[<>=!~][^"]*)"', TOML)
     assert len(requirements) > 20

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -9,10 +11,11 @@ from problems import group_losses, neuron_data
 from references import linear_losses, risk_of, solved
 from scipy import sparse
 
-from counterpoise import AdaptiveSteps, PaperSteps, risk, solve, solve_path
+from counterpoise import AdaptiveSteps, GroupDRONeuron, PaperSteps, risk, solve, solve_path
 from counterpoise.activations import NAMED, Activation
 from counterpoise.rows.engines.memory import make_engine
 from counterpoise.rows.groups import GroupedData
+from counterpoise.solver.options import FitOptions
 
 ACTIVATIONS = ["identity", "relu", "leaky_relu", "softplus", "elu", "huber_relu"]
 
@@ -415,3 +418,26 @@ def test_references_above_the_losses_make_negative_risks_that_are_minimised_all_
     assert found.converged
     assert found.risk == pytest.approx(exact, abs=1e-6)
     assert found.certificate.duality_gap < 1e-6
+
+
+def test_an_unknown_option_is_named():
+    X, y, g = neuron_data(K=2, n=30, d=2)
+    with pytest.raises(TypeError, match=r"trunkate=2 is not an option.*did you mean 'truncate'"):
+        solve(X, y, g, trunkate=2)
+
+
+def test_an_estimator_has_the_options_of_a_fit_with_their_defaults():
+    defaults = {field.name: field.default for field in fields(FitOptions)}
+    given = GroupDRONeuron().get_params()
+    assert {name: given[name] for name in defaults} == defaults
+
+
+def test_a_lazy_frame_is_collected():
+    polars = pytest.importorskip("polars")
+    X, y, g = neuron_data(K=2, n=60, d=3)
+    frame = polars.DataFrame(X, schema=["a", "b", "c"])
+    plain = GroupDRONeuron("identity", nu=0.1).fit(frame, y, groups=g)
+    lazy = GroupDRONeuron("identity", nu=0.1).fit(frame.lazy(), y, groups=g)
+    np.testing.assert_array_equal(lazy.coef_, plain.coef_)
+    np.testing.assert_array_equal(lazy.predict(frame.lazy()), plain.predict(frame))
+    assert solve(frame.lazy(), y, g, activation="identity", nu=0.1).risk == plain.risk_

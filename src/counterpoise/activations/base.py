@@ -6,6 +6,7 @@ slope is at least ``alpha > 0`` on ``t >= 0`` (an (alpha, beta)-unbounded activa
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -104,6 +105,9 @@ class Activation:
                 "subclass"
             )
 
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"an activation cannot be changed; make another to set its {name}")
+
     def __repr__(self) -> str:
         return f"Activation(alpha={self.alpha!r}, beta={self.beta!r}, name={self.name!r})"
 
@@ -190,6 +194,8 @@ class Activation:
 
     def _check_kernel(self, t: Array, value: Array) -> None:
         """Compare the kernel, run in plain Python, with ``value`` and ``slope``."""
+        if not isinstance(inspect.getattr_static(type(self), "kernel"), staticmethod):
+            raise TypeError(f"activation {self.name!r}: make kernel() a @staticmethod")
         z, slope, expected = t.copy(), np.ones_like(t), np.asarray(self.slope(t), dtype=float)
         self.kernel(z, slope, len(t), *self.parameters)
         self._require("has the values that kernel() sets", np.isclose(z, value, 1e-9, 1e-12), t)

@@ -58,8 +58,7 @@ class Piecewise(Named):
     def __init__(
         self, name: str, negative_slope: float, width: float, offset: float, alpha: float = 1.0
     ) -> None:
-        self.name, self.alpha = name, alpha
-        self.parameters = (negative_slope, width, offset)
+        self.__dict__.update(name=name, alpha=alpha, parameters=(negative_slope, width, offset))
 
     def _share(self, t: Array) -> Array:
         """Return the share of the right-hand slope at ``t``."""

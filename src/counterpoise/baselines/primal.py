@@ -28,7 +28,7 @@ class PrimalExtrapolationNeuron(Baseline):
     ----------
     activation : str or Activation, default="relu"
     extrapolation : {"primal", "dual", "none"}, default="primal"
-    divergence : {"chi2", "kl"}, default="chi2"
+    divergence : {"chi2", "kl", "cvar"} or Divergence, default="chi2"
     nu, radius, prior, reference, schedule, fit_intercept, precondition, max_iter, tol :
         As in :class:`counterpoise.GroupDRONeuron`.
 

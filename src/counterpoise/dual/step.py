@@ -86,7 +86,7 @@ def dual_step(
         Regularisation, and the initial weight of the distance to the last iterate.
         ``nu0 + nu`` must be positive.
     prior : array of shape (K,)
-    divergence : {"kl", "chi2"} or Divergence
+    divergence : {"kl", "chi2", "cvar"} or Divergence
     present : array of bool of shape (K,), optional
         Groups with known losses. The others keep their weights, and the maximum is over the
         rest. If no group is present, the state stays the same.

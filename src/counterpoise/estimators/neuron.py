@@ -42,7 +42,7 @@ class GroupDRONeuron(Neuron):
     activation : str or Activation, default="relu"
         "identity", "relu", "leaky_relu", "softplus", "elu", "huber_relu", or your own
         :class:`Activation` with declared ``alpha`` and ``beta``.
-    divergence : {"kl", "chi2"}, default="kl"
+    divergence : {"kl", "chi2", "cvar"} or Divergence, default="kl"
         Divergence that keeps the mixture near the prior.
     nu : float >= 0, inf or "auto", default="auto"
         Strength of the divergence, in units of the loss. 0 minimises the worst group alone;
@@ -57,7 +57,7 @@ class GroupDRONeuron(Neuron):
     reference : array of shape (K,) or mapping group -> risk, optional
         Subtracted from each group's risk before the maximum, so that groups are compared by their
         avoidable (excess) risk.
-    schedule : {"adaptive", "paper"}, AdaptiveSteps or PaperSteps, default="adaptive"
+    schedule : {"adaptive", "paper"} or Schedule, default="adaptive"
         "paper" runs ``max_iter`` iterations of Algorithm 1 exactly as printed: with its step
         sizes, its truncation, and in the user's coordinates. It is far too slow for practical
         use. Without a ``radius``, its constants use twice the norm of the average fit.

@@ -7,12 +7,15 @@ on the type that holds the rows. ``register`` adds a backend:
 ...     name = "boxed"
 ...     def matches(self, X):
 ...         return type(X).__name__ == "Box"
+...     def open(self, X, y, groups, sample_weight, activation, **options):
+...         return MEMORY.open(X.rows, y, groups, sample_weight, activation, **options)
 >>> boxed = register(Boxed())
 >>> unregister(boxed)
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -25,7 +28,7 @@ from counterpoise.rows.groups import GroupedData
 from counterpoise.rows.sources import Source
 
 Array = np.ndarray
-Progress = Callable[[int, int, int | None], None]
+PassProgress = Callable[[int, int, int | None], None]
 
 
 class FittedNeuron(Protocol):
@@ -42,27 +45,27 @@ class FittedNeuron(Protocol):
         """Return ``X`` after checking its number of features."""
 
 
-class Backend:
+class Backend(ABC):
     """A kind of rows. Subclasses override what differs from arrays in memory."""
 
     name: str = "memory"
     # Whether scikit-learn checks the rows. Other backends check them when they open them.
     is_memory: bool = False
 
+    @abstractmethod
     def matches(self, X: object) -> bool:
-        """Return whether this backend reads ``X``, without importing anything."""
-        raise NotImplementedError(type(self).__name__)
+        """Return whether this backend reads ``X``, which may be any object; import nothing."""
 
     def in_place(self, X: Any) -> bool:
         """Return whether the rows stay where they are, instead of becoming an array in memory."""
         return True
 
+    @abstractmethod
     def open(
         self, X: Any, y: Any, groups: Any, sample_weight: Any, activation: Activation,
-        *, intercept: bool, centred: bool, progress: Progress | None = None,
+        *, intercept: bool, centred: bool, progress: PassProgress | None = None,
     ) -> SumEngine:  # fmt: skip
         """Open the engine that reads these rows; parameters as in :func:`open_engine`."""
-        raise NotImplementedError(type(self).__name__)
 
     def predict(self, X: Any, model: FittedNeuron) -> Any:
         """Predict the rows where they are."""
@@ -90,7 +93,7 @@ class MemoryBackend(Backend):
 
     def open(
         self, X: Any, y: Any, groups: Any, sample_weight: Any, activation: Activation,
-        *, intercept: bool, centred: bool, progress: Progress | None = None,
+        *, intercept: bool, centred: bool, progress: PassProgress | None = None,
     ) -> SumEngine:  # fmt: skip
         data = GroupedData.build(X, y, groups, sample_weight, intercept=intercept)
         return MemoryEngine(data, activation, centred=centred)
@@ -106,7 +109,7 @@ class SourceBackend(Backend):
 
     def open(
         self, X: Any, y: Any, groups: Any, sample_weight: Any, activation: Activation,
-        *, intercept: bool, centred: bool, progress: Progress | None = None,
+        *, intercept: bool, centred: bool, progress: PassProgress | None = None,
     ) -> SumEngine:  # fmt: skip
         from counterpoise.rows.engines.chunked import ChunkedEngine
 
@@ -132,7 +135,7 @@ class DaskBackend(Backend):
 
     def open(
         self, X: Any, y: Any, groups: Any, sample_weight: Any, activation: Activation,
-        *, intercept: bool, centred: bool, progress: Progress | None = None,
+        *, intercept: bool, centred: bool, progress: PassProgress | None = None,
     ) -> SumEngine:  # fmt: skip
         from counterpoise.rows.engines.dask import DaskEngine
 
@@ -169,7 +172,7 @@ class TorchBackend(Backend):
 
     def open(
         self, X: Any, y: Any, groups: Any, sample_weight: Any, activation: Activation,
-        *, intercept: bool, centred: bool, progress: Progress | None = None,
+        *, intercept: bool, centred: bool, progress: PassProgress | None = None,
     ) -> SumEngine:  # fmt: skip
         from counterpoise.rows.engines.torch import TorchEngine, check_labels, check_matrix, host
 
@@ -214,7 +217,7 @@ def backend_of(X: object) -> Backend:
 
 def to_host(values: Any) -> Any:
     """Return values of any backend as an array, and anything else unchanged."""
-    return backend_of(values).to_host(values)
+    return None if values is None else backend_of(values).to_host(values)
 
 
 def open_engine(
@@ -226,7 +229,7 @@ def open_engine(
     *,
     intercept: bool,
     centred: bool,
-    progress: Progress | None = None,
+    progress: PassProgress | None = None,
 ) -> SumEngine:
     """Open the engine for these rows.
 

@@ -47,14 +47,12 @@ def kernel_address(activation: Activation) -> int | None:
     if kernel is None:
         return None
     if kernel not in _kernels:
-        from numba.core.errors import NumbaError
-
         try:
             ready(kernel, lambda lo, hi: _kernels.setdefault(kernel, _compile(kernel)))
-        except NumbaError as error:
+        except Exception as error:  # numba raises of every kind
             raise TypeError(
                 f"activation {activation.name!r}: numba cannot compile its kernel(); correct it, "
-                f"or leave it out to use value() and slope(). {error}"
+                "or leave it out to use value() and slope()"
             ) from error
     return int(_kernels[kernel].address)
 

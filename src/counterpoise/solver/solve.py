@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -173,4 +174,10 @@ def _split(options: dict[str, Any]) -> dict[str, Any]:
     """Split keyword arguments into those of `open_solver` and the options of the fit."""
     opening = {name: options.pop(name) for name in OPENING if name in options}
     given = options.pop("options", FitOptions())
+    known = [field.name for field in fields(FitOptions)]
+    for name in options:
+        if name not in known:
+            close = get_close_matches(name, [*known, *OPENING, "nu", "nus", "start"], 1)
+            hint = f"; did you mean {close[0]!r}?" if close else f"; options are {', '.join(known)}"
+            raise TypeError(f"{name}={options[name]!r} is not an option of a fit{hint}")
     return {"options": replace(given, **options), **opening}

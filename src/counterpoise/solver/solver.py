@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from counterpoise.common.text import count
 from counterpoise.dual.divergences import Divergence, SimplexPoint
 from counterpoise.dual.objective import Objective
 from counterpoise.rows.engines.base import GroupEval, SumEngine
@@ -303,21 +304,22 @@ def _status(run: PrimalDualResult, polished: PolishResult | None) -> tuple[bool,
     if polished is not None:
         if polished.converged:
             return True, (
-                f"Converged: after {run.n_iter} iterations of Algorithm 1 and {polished.n_iter} "
-                "polishing steps, no step lowers the risk by more than tol."
+                f"Converged: after {count(run.n_iter, 'iteration')} of Algorithm 1 and "
+                f"{count(polished.n_iter, 'polishing step')}, no step lowers the risk by more than "
+                "tol."
             )
         return False, (
-            f"Not converged: after {polished.n_iter} polishing steps, the risk still changed by "
-            "more than tol. Raise tol, or rescale the features if precondition=None."
+            f"Not converged: after {count(polished.n_iter, 'polishing step')}, the risk still "
+            "changed by more than tol. Raise tol, or rescale the features if precondition=None."
         )
     if run.as_printed:
         return True, (
-            f"Completed all {run.n_iter} iterations of Algorithm 1 (max_iter) with the paper's "
-            "step sizes. These are very small; use schedule='adaptive' for practical fits."
+            f"Completed all {run.n_iter} iterations of Algorithm 1 (max_iter), as printed. The "
+            "paper's step sizes are very small; use schedule='adaptive' for practical fits."
         )
     if run.converged:
         return True, (
-            f"Converged: after {run.n_iter} iterations, the risk changed by less than tol."
+            f"Converged: after {count(run.n_iter, 'iteration')}, the risk changed by less than tol."
         )
     return False, (
         f"Not converged: reached max_iter={run.n_iter} while the risk still changed by more than "

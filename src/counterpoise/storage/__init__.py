@@ -1,4 +1,5 @@
 """Files on disk: complete or absent ones, stored models, ONNX export.
 
-It imports `common` and `activations`. Stored types are found by name, so any room may use it.
+It imports `common`, `dual` and `activations`. The types it may read are listed by name in
+`packing`, so any room may use it.
 """

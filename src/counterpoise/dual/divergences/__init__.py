@@ -90,7 +90,7 @@ def risk(
     nu : float
         Strength of the pull towards the prior, in units of the loss. Zero gives the largest
         loss; infinity gives the prior-weighted mean.
-    divergence : {"kl", "chi2"} or Divergence
+    divergence : {"kl", "chi2", "cvar"} or Divergence
     prior : array of shape (K,), optional
         Uniform if None.
 
