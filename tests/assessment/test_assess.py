@@ -1,10 +1,13 @@
 """assess(): the record of any fit, whatever holds its rows."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
 import torch
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LinearRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -88,6 +91,7 @@ def test_every_baseline(name, rows, tmp_path):
     left = (y - least_squares.predict(X)) ** 2
     assert found.plain_risks[0] == pytest.approx(left[groups == "a"].mean())
     assert found.comparison.held_out
+    assert not any("not those of the fit" in note for note in found.data.notes)
     assert found.diagnosis.groups
     assert "this fit" in found.report(tmp_path / "page.html").read_text()
 
@@ -140,6 +144,49 @@ def test_a_cross_validated_model_brings_its_own_risks(rows):
     assert assess(clipped, X, y, groups, folds=None).risks.max() > clipped.group_risks_.max()
 
 
+def test_intervals_of_a_cross_validated_model_keep_its_level(rows):
+    X, y, groups = rows
+    model = GroupDRONeuronCV("identity", nus=[0.0, 1.0], cv=3, level=0.9).fit(X, y, groups=groups)
+    found = assess(model, X, y, groups, diagnosis=False)
+    assert found.comparison.ours.level == 0.9
+    assert not found.data.notes
+    with pytest.raises(ValueError, match=r"level must be 0\.9.*got 0\.5.*CV\(level=0\.5\)"):
+        assess(model, X, y, groups, level=0.5, diagnosis=False)
+    (note,) = assess(model, X, y, groups, folds=7, diagnosis=False).data.notes
+    assert "folds=7 was not used" in note
+    plain = GroupDRONeuron("identity").fit(X, y, groups=groups)
+    assert assess(plain, X, y, groups, level=0.5, diagnosis=False).comparison.ours.level == 0.5
+
+
+def test_risks_are_those_of_the_rows_given(rows):
+    X, y, groups = rows
+    weights = np.random.default_rng(1).uniform(0.2, 3.0, len(y))
+    model = GroupDRONeuron("identity", nu=0.0).fit(X, y, groups=groups, sample_weight=weights)
+    bare = {"folds": None, "diagnosis": False}
+    same = assess(model, X, y, groups, weights, **bare)
+    np.testing.assert_allclose(same.risks, model.group_risks_, rtol=1e-9)
+    assert not same.data.notes
+
+    def in_chunks(X, *rest):
+        return [Chunks([(X, y, groups, *rest)])]
+
+    for given in ([X + 5, y, groups, weights], in_chunks(X + 5, weights)):
+        found = assess(model, *given, **bare)
+        left = (y - model.predict(X + 5)) ** 2
+        for k, label in enumerate("abc"):
+            mine = groups == label
+            assert found.risks[k] == pytest.approx(np.average(left[mine], weights=weights[mine]))
+        assert "these rows are not those of the fit" in found.data.notes[0]
+    for given in ([X, y, groups], in_chunks(X)):  # without the weights
+        found = assess(model, *given, **bare)
+        left = (y - model.predict(X)) ** 2
+        assert found.risks[2] == pytest.approx(left[groups == "c"].mean())
+        assert "or sample_weight differs" in found.data.notes[0]
+    for labels in (X[:, 0], X[:, 0] + 1e6):  # the risks are rounding errors
+        exact = GroupDRONeuron("identity").fit(X, labels, groups=groups)
+        assert not assess(exact, X, labels, groups, **bare).data.notes
+
+
 def test_pipelines_and_tables(rows, tmp_path):
     X, y, groups = rows
     scaled = make_pipeline(StandardScaler(), GroupDRONeuron("identity", nu=0.0))
@@ -174,6 +221,12 @@ def test_what_cannot_be_assessed(rows):
         assess(model, X)
     with pytest.raises(ValueError, match="folds must be a whole number >= 2"):
         assess(model, X, y, groups, folds=1)
+    source = Chunks([(X, y, groups)])
+    for name, values in (("y", y), ("groups", groups), ("sample_weight", np.ones(300))):
+        with pytest.raises(ValueError, match=f"{name} was given beside a Chunks"):
+            assess(model, source, **{name: values})
+    with pytest.raises(ValueError, match=r"those of the rows.*new: \['d'\], absent: \['c'\]"):
+        assess(model, Chunks([(X, y, np.where(groups == "c", "d", groups))]))
     alone = GroupDRONeuron("identity").fit(X[:4], y[:4], groups=[1, 2, 3, 4])
     found = assess(alone, X[:4], y[:4], [1, 2, 3, 4], diagnosis=False)
     assert found.comparison is None
@@ -188,3 +241,17 @@ def test_fits_that_did_not_converge_are_noted(rows):
     assert not model.converged_
     notes = assess(model, X, y, groups, diagnosis=False).data.notes
     assert any("fits to folds did not converge" in note for note in notes)
+
+
+def test_fits_of_the_diagnosis_that_did_not_converge_are_noted(rows, monkeypatch):
+    X, y, groups = rows
+    model = GroupDRONeuron("identity").fit(X, y, groups=groups)
+    known = model.diagnose_
+
+    def short(names):
+        warnings.warn("stopped early", ConvergenceWarning, stacklevel=2)
+        return known
+
+    monkeypatch.setattr(model, "diagnosis", short)
+    notes = assess(model, X, y, groups, folds=None).data.notes
+    assert notes == ["a fit of the diagnosis did not converge: stopped early"]

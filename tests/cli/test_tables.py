@@ -5,10 +5,12 @@ import json
 import pty
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 
 from counterpoise import GroupDRONeuron, GroupDRONeuronCV, load
 from counterpoise.cli.main import main
@@ -95,7 +97,7 @@ def test_json_says_the_same(data, capsys):
     found = json.loads(run(capsys, *fit_args("--json", "--out", "fit")).out)
     model = load("fit")[-1]
     assert [g["group"] for g in found["groups"]] == model.groups_.tolist()
-    assert [g["risk"] for g in found["groups"]] == model.group_risks_.tolist()
+    np.testing.assert_allclose([g["risk"] for g in found["groups"]], model.group_risks_, rtol=1e-12)
     assert found["held_out"]["ours"]["worst"]["value"] == max(
         g["ours"]["value"] for g in found["groups"]
     )
@@ -388,6 +390,9 @@ def test_exit_codes(data, capsys):
     Path("file").write_text("")
     run(capsys, *fit_args("--out", "file"), code=2)
     run(capsys, "predict", "nowhere", "data.csv", code=4)
+    run(capsys, "report", "nowhere", code=4)
+    Path("empty").mkdir()
+    assert "neither a fit" in run(capsys, "report", "empty", code=4).err
     run(capsys, *fit_args("--bare", "--out", "fit"))
     model = Path("fit/model.json")
     model.write_text(model.read_text()[:-50])
@@ -397,8 +402,32 @@ def test_exit_codes(data, capsys):
         capsys, *fit_args("--activation", "relu", "--max-iter", "1", "--no-polish", "--out",
                           "short"), code=5
     )  # fmt: skip
-    assert load("short")[-1].status_ in unsettled.out.replace("\n", " ")
+    advice = "Raise --max-iter or --tol, or leave out --no-polish."
+    assert "Raise max_iter or tol, or use polish=True." in load("short")[-1].status_
+    assert advice in unsettled.out.replace("\n", " ")
+    assert advice in run(capsys, "show", "short").out
     assert run(capsys, "--help").out.count("Exit codes") == 1
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [("--radius", -1), ("--truncate", 0), ("--tol", -1), ("--tol", "nan"), ("--max-iter", 0)],
+)
+def test_numbers_out_of_range_are_refused_by_their_flag(flag, value, data, capsys):
+    refused = run(capsys, *fit_args(flag, value), code=2).err
+    assert f"Invalid value for '{flag}'" in refused
+
+
+def test_a_choice_that_did_not_converge_is_noted(data, capsys, monkeypatch):
+    fitted = GroupDRONeuronCV.fit
+
+    def fit(self, *args, **kwargs):
+        warnings.warn("Raise max_iter.", ConvergenceWarning, stacklevel=2)
+        return fitted(self, *args, **kwargs)
+
+    monkeypatch.setattr(GroupDRONeuronCV, "fit", fit)
+    shown = run(capsys, *fit_args("--cv", "--folds", "2", "--chunked", "--bare"))
+    assert "Note: a fit to the sample did not converge: Raise --max-iter." in shown.out
 
 
 def test_a_model_of_arrays_has_no_columns(data, capsys):

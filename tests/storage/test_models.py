@@ -214,6 +214,10 @@ def test_damage_is_refused(model, tmp_path):
     broken(lambda folder: changed(folder, resealed(naming(".."))), "name the file")
     broken(lambda folder: changed(folder, resealed(naming("x\0"))), "name the file")
     broken(lambda folder: changed(folder, resealed(naming("."))), "name the file|is missing")
+    broken(
+        lambda folder: changed(folder, resealed(lambda w: w["content"].pop("model"))),
+        "its content is invalid, KeyError",
+    )
     for name in ("activation_", "intercept_", "status_", "groups_", "n_features_in_"):
         edit = resealed(lambda w, name=name: w["content"]["model"]["fitted"].pop(name))
         broken(lambda folder, edit=edit: changed(folder, edit), f"incomplete.*{name} is missing")

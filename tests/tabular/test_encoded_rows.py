@@ -162,7 +162,7 @@ def test_integers_are_text_in_every_batch_if_one_is_missing(monkeypatch):
 def test_a_group_called_na_is_no_missing_one(tmp_path):
     path = csv(tmp_path, "country,x,town,y\nNA,1,NA,1\nDE,2,b,2\nNA,3,c,3\n")
     opened = open_table(path, text=["country"])
-    with pytest.raises(DataError, match=r"values are missing in the columns 'town' \(1\);"):
+    with pytest.raises(DataError, match=r"values are missing in the column 'town' \(1\);"):
         learn_layout(opened, target="y", group="country")
     assert labels(opened, "country", drop=["town"]).tolist() == ["NA", "DE", "NA"]
     both = learn_layout(opened, target="y", group="country", features=["x", "country"])

@@ -154,7 +154,7 @@ def test_folders_that_tell_columns_are_not_held_whole(tmp_path):
 def test_sub_folders_that_are_not_read_are_told(tmp_path):
     with pytest.raises(DataError, match=r"sub-folders are read only .*column=value; give .*deep'"):
         open_table(parted(tmp_path / "a", ["deep"]))
-    with pytest.raises(DataError, match=r"differ in the columns 'h'.*must have the same ones"):
+    with pytest.raises(DataError, match=r"differ in the column 'h'.*must have the same ones"):
         open_table(parted(tmp_path / "b", ["g=1/h=2", "g=2"]))
     mixed = parted(tmp_path / "c", ["g=1"])
     pq.write_table(pa.table({"x": [1.0]}), mixed / "0.parquet")

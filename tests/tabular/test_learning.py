@@ -357,7 +357,7 @@ def test_all_that_is_wrong_is_told_at_once():
     starts = [
         "target column 'y' holds text", "group column 'day' holds dates",
         "weight column 'w' has 150 negative", "column 'big' has numbers as large as 1e+200",
-        "column 'far' has 150 infinite", "values are missing in the columns 'x' (1);",
+        "column 'far' has 150 infinite", "values are missing in the column 'x' (1);",
         "columns cannot be features:", "  'when' holds dates with times", "  'what' holds list",
         "  'none' has no values", "  'id' has more than 100", "  'rate' holds numbers",
     ]  # fmt: skip

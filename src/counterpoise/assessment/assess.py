@@ -25,6 +25,7 @@ from counterpoise.assessment.intervals import check_level
 from counterpoise.assessment.record import DataFacts, FitRecord, Residuals, RiskComparison
 from counterpoise.common.arguments import check_whole
 from counterpoise.common.progress import stage
+from counterpoise.common.text import figure
 from counterpoise.rows.backends import backend_of, open_engine, to_host
 from counterpoise.rows.groups import encode_groups, label_list
 from counterpoise.rows.sources import Chunks, Source
@@ -32,6 +33,7 @@ from counterpoise.rows.sources import Chunks, Source
 Array = np.ndarray
 
 PACKAGES = ("counterpoise", "numpy", "scipy", "scikit-learn", "numba", "pyarrow")
+FOLDS, LEVEL = 5, 0.95
 # Options that do not change what is fitted.
 UNRECORDED = ("verbose", "checkpoint", "warm_start")
 
@@ -43,8 +45,8 @@ def assess(
     groups: Any = None,
     sample_weight: Any = None,
     *,
-    folds: int | None = 5,
-    level: float = 0.95,
+    folds: int | None = FOLDS,
+    level: float | None = None,
     random_state: int = 0,
     diagnosis: bool = True,
     data: DataFacts | None = None,
@@ -67,9 +69,11 @@ def assess(
         :class:`Source`. For a pipeline with a :class:`counterpoise.tabular.TableEncoder` that was
         fitted to a table, the table or a data frame with all its columns is enough.
     folds : int or None, default=5
-        Number of folds, stratified by group. None compares on the rows of the fit alone.
-    level : float, default=0.95
-        Confidence of the intervals.
+        Number of folds, stratified by group. None compares on the rows of the fit alone. A
+        cross-validated model keeps its own folds.
+    level : float, optional
+        Confidence of the intervals; 0.95 by default. A cross-validated model has intervals of its
+        own ``level`` and refuses another.
     random_state : int, default=0
         How rows are assigned to folds.
     diagnosis : bool, default=True
@@ -122,8 +126,8 @@ def assess_encoded(
     *,
     model: Any,
     feature_names: Sequence[str] | None,
-    folds: int | None = 5,
-    level: float = 0.95,
+    folds: int | None = FOLDS,
+    level: float | None = None,
     random_state: int = 0,
     diagnosis: bool = True,
     data: DataFacts | None = None,
@@ -131,9 +135,12 @@ def assess_encoded(
     seconds: float | None = None,
 ) -> FitRecord:
     """`assess` for rows as the neuron sees them; ``model`` is it or the pipeline around it."""
-    check_level(level)
+    if level is not None:
+        check_level(level)
     if folds is not None:
         check_whole("folds", folds, 2)
+    if isinstance(X, Source):
+        _check_source_alone(X, y=y, groups=groups, sample_weight=sample_weight)
     backend = backend_of(X)
     if not backend.in_place(X):
         X, y, groups, sample_weight = map(to_host, (X, y, groups, sample_weight))
@@ -172,7 +179,7 @@ def assess_encoded(
 @dataclass(frozen=True)
 class _Settings:
     folds: int | None
-    level: float
+    level: float | None
     random_state: int
     diagnosis: bool
 
@@ -209,23 +216,26 @@ def _in_memory(
     plain, notes = _plain_fit(neuron, X, y, groups, sample_weight)
     comparison = residuals = found = None
     if settings.folds is not None:
-        comparison = neuron.held_out_comparison()
+        comparison, ignored = _own_comparison(neuron, settings)
+        notes += ignored
         if comparison is None and int(np.bincount(codes).max()) < 2:
             notes.append("no group has two rows, so no risk could be measured on held-out rows")
         elif comparison is None:
             with collecting_convergence() as missed:
                 comparison = compare_by_folds(
                     neuron, X, y, groups, sample_weight,
-                    folds=settings.folds, level=settings.level, random_state=settings.random_state,
+                    folds=settings.folds, level=settings.level or LEVEL,
+                    random_state=settings.random_state,
                 )  # fmt: skip
             if missed:
                 notes.append(f"{len(missed)} fits to folds did not converge: {missed[0]}")
         residuals = residuals_by_group(plain, neuron, X, y, groups)
-    risks = neuron.group_risks_
-    if _clips_labels(neuron):
-        risks = risks_with_given_labels(neuron, X, y, groups, sample_weight)
+    risks = risks_with_given_labels(neuron, X, y, groups, sample_weight)
+    own = comparison is not None and neuron.held_out_comparison() is not None
+    notes += _other_rows(neuron, risks, y, own=own)
     if settings.diagnosis:
-        found = _diagnose(neuron, (X, y, groups, sample_weight), names)
+        found, missed = _diagnose(neuron, (X, y, groups, sample_weight), names)
+        notes += missed
     return _Assessment(plain, len(y), risks, comparison, residuals, found, notes)
 
 
@@ -233,22 +243,24 @@ def _on_source(
     neuron: Any, source: Any, names: Sequence[str] | None, settings: _Settings
 ) -> _Assessment:
     plain, notes = _plain_fit(neuron, source)
-    comparison = residuals = found = None
-    risks = neuron.group_risks_
-    if settings.folds is not None or _clips_labels(neuron):
-        comparison = compare_on_rows(plain, neuron, source, source.n_rows, settings.level)
-        risks = comparison.ours.values
+    _check_groups(neuron, plain.groups_)
+    residuals = found = None
+    level = settings.level or LEVEL
+    comparison = compare_on_rows(plain, neuron, source, source.n_rows, level)
+    risks = comparison.ours.values
     sample = neuron.kept_sample()
     if sample is None:
         sample = open_engine(
             source, None, None, None, get_activation(neuron.activation),
             intercept=bool(neuron.fit_intercept), centred=False,
         ).sample()  # fmt: skip
+    notes += _other_rows(neuron, risks, sample.y, own=False)
     if settings.folds is not None:
         chunk = Chunks([(sample.X, sample.y)])
         residuals = residuals_by_group(plain, neuron, chunk, sample.y, sample.labels[sample.codes])
     if settings.diagnosis:
-        found = _diagnose(neuron, (source, None, None, None), names)
+        found, missed = _diagnose(neuron, (source, None, None, None), names)
+        notes += missed
     rows, drawn = int(sample.counts.sum()), len(sample.y)
     if drawn < rows and (settings.folds is not None or settings.diagnosis):
         notes.append(f"residuals and diagnosis are from {drawn:,} rows drawn at random")
@@ -267,17 +279,61 @@ def _plain_fit(
     return plain, [f"the plain average did not converge: {text}" for text in missed]
 
 
-def _diagnose(neuron: Any, rows: tuple[Any, ...], names: Sequence[str] | None) -> Diagnosis:
-    """The diagnosis of the sample that the fit kept; else of the rows."""
+def _own_comparison(neuron: Any, settings: _Settings) -> tuple[RiskComparison | None, list[str]]:
+    """The comparison that the model brings, and a note if it has other folds than asked for."""
+    found = neuron.held_out_comparison()
+    if found is None:
+        return None, []
+    if settings.level not in (None, found.ours.level):
+        name = type(neuron).__name__
+        raise ValueError(
+            f"level must be {found.ours.level:g}, that of the intervals of this {name}; got "
+            f"{settings.level!r}. Leave it out, or fit {name}(level={settings.level!r})"
+        )
+    if settings.folds in (FOLDS, getattr(neuron, "cv", None)):
+        return found, []
+    return found, [
+        f"the held-out risks are those of the model's own cross-validation; folds={settings.folds} "
+        "was not used"
+    ]
+
+
+def _other_rows(neuron: Any, risks: Array, y: Array, *, own: bool) -> list[str]:
+    """A note if the risks on the rows are clearly not those of the fit.
+
+    ``own`` says that the comparison is the one that the model brings.
+    """
+    if _clips_labels(neuron):  # its risks are of other labels
+        return []
+    known = np.asarray(neuron.group_risks_)
+    gap = np.abs(risks - known)
+    # Where a fit is nearly perfect, rounding errors are relative to the labels.
+    rounding = 1e-6 * np.var(y, dtype=float) + 1e-12 * np.mean(np.square(y, dtype=float))
+    if (gap <= 1e-3 * known + rounding).all():
+        return []
+    k = int(np.argmax(gap))
+    label = label_list(neuron.groups_)[k]
+    of = "the held-out risks are of the rows of the fit" if own else "the comparison is of these rows"
+    return [
+        "these rows are not those of the fit, or sample_weight differs: the risk of group "
+        f"{label!r} is {figure(float(risks[k]))} here and {figure(float(known[k]))} in the fit; "
+        f"{of}"
+    ]
+
+
+def _diagnose(
+    neuron: Any, rows: tuple[Any, ...], names: Sequence[str] | None
+) -> tuple[Diagnosis, list[str]]:
+    """The diagnosis of the sample that the fit kept, else of the rows; notes on convergence."""
     stage("diagnosing")
-    with collecting_convergence():  # the fit to a sample need not end
+    with collecting_convergence() as missed:
         found = neuron.diagnosis(names)
         if found is None:
             known = ("activation", "fit_intercept", "precondition")
             options = {name: getattr(neuron, name) for name in known if hasattr(neuron, name)}
             found = diagnose(*rows, **options, feature_names=names)
     stage(None)
-    return found
+    return found, [f"a fit of the diagnosis did not converge: {text}" for text in missed]
 
 
 def _neuron(model: Any) -> Any:
@@ -298,6 +354,15 @@ def _feature_names(model: Any) -> list[str] | None:
             return None
     names = getattr(model, "feature_names_in_", None)
     return None if names is None else list(map(str, names))
+
+
+def _check_source_alone(source: Source, **given: Any) -> None:
+    for name, value in given.items():
+        if value is not None:
+            raise ValueError(
+                f"{name} was given beside a {type(source).__name__}, whose chunks include it; "
+                f"leave {name} out"
+            )
 
 
 def _check_groups(neuron: Any, labels: Array) -> None:

@@ -18,6 +18,7 @@ from counterpoise.cli.options import (
     table_options,
 )
 from counterpoise.cli.printing import as_text, show_json, wrapped
+from counterpoise.cli.wording import in_options
 
 METHODS = (
     "least-squares", "average", "ours", "ours-cv", "group-dro-eg", "primal", "mirror", "tilted",
@@ -143,4 +144,4 @@ def compare(
     for row in found:
         if row["not_converged"]:
             fits = f"{row['not_converged']} of its fits did not converge"
-            click.echo(wrapped(f"* {row['method']}: {fits}. {row['status']}"))
+            click.echo(wrapped(f"* {row['method']}: {fits}. {in_options(row['status'], compare)}"))

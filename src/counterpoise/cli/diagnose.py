@@ -9,6 +9,7 @@ import click
 from counterpoise.activations import NAMED as ACTIVATIONS
 from counterpoise.cli.options import TableRequest, as_json, table_options
 from counterpoise.cli.printing import show_json
+from counterpoise.cli.wording import in_options
 
 
 @click.command()
@@ -40,4 +41,4 @@ def diagnose(as_json: bool, activation: str, **options: Any) -> None:
     if as_json:
         show_json(result)
     else:
-        click.echo(str(result))
+        click.echo(in_options(str(result), diagnose))

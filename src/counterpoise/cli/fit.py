@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from counterpoise.cli.options import (
+    Amount,
     Strength,
     TableRequest,
     as_json,
@@ -19,6 +20,7 @@ from counterpoise.cli.options import (
     table_options,
 )
 from counterpoise.cli.printing import show_json, wrapped
+from counterpoise.cli.wording import in_options
 
 if TYPE_CHECKING:
     from counterpoise.assessment.record import FitRecord
@@ -29,19 +31,21 @@ NOT_CONVERGED = 5
 @click.command()
 @table_options
 @model_options
-@click.option("--nu", type=Strength(), help="Strength of the pull to the average: 0 is the worst "
-              "group alone, inf the average.  [default: auto]")  # fmt: skip
+@click.option("--nu", type=Strength(), help="Strength of the pull toward the average: 0 is the "
+              "worst group alone, inf the average.  [default: auto]")  # fmt: skip
 @click.option("--cv", is_flag=True, help="Choose nu, truncation and references on held-out rows.")
 @click.option("--out", type=click.Path(file_okay=False), help="Folder to store the model in.")
 @click.option("--folds", type=click.IntRange(2), default=5, show_default=True,
               help="Folds for held-out risks and --cv.")  # fmt: skip
-@click.option("--truncate", type=float, help="Clip the target to [-X, X] before the fit.")
-@click.option("--radius", type=float, help="Largest norm of the coefficients.")
+@click.option("--truncate", type=Amount(0, min_open=True),
+              help="Clip the target to [-X, X] before the fit.")  # fmt: skip
+@click.option("--radius", type=Amount(0, min_open=True),
+              help="Upper bound on the norm of the coefficients.")  # fmt: skip
 @click.option("--no-intercept", is_flag=True, help="Fit without an intercept.")
 @click.option("--no-polish", is_flag=True, help="Stop after Algorithm 1, to study it.")
-@click.option("--max-iter", type=int, default=1000, show_default=True,
-              help="Most iterations of Algorithm 1.")  # fmt: skip
-@click.option("--tol", type=float, default=1e-6, show_default=True,
+@click.option("--max-iter", type=click.IntRange(1), default=1000, show_default=True,
+              help="Maximum number of iterations of Algorithm 1.")  # fmt: skip
+@click.option("--tol", type=Amount(0), default=1e-6, show_default=True,
               help="Relative change of the risk at which to stop.")  # fmt: skip
 @click.option("--bare", is_flag=True, help="Only fit: no held-out risks, no diagnosis.")
 @click.option("--chunked/--in-memory", default=None, help="Read rows in chunks or all at once.  "
@@ -184,26 +188,29 @@ def described(record: FitRecord) -> str:
     """The fit as text: the answer, the groups, what to do, then the details."""
     from counterpoise.common.text import count, number
 
+    def told(text: str) -> str:
+        return wrapped(in_options(text, fit))
+
     neuron, data = record.neuron, record.data
     lines = [str(record)]
     verdict = getattr(neuron, "verdict_", None)
     if verdict:
-        lines += ["", wrapped(verdict)]
+        lines += ["", told(verdict)]
     elif not record.helps_worst_group and len(neuron.groups_) > 1:
         lines += ["", wrapped(
             "Caution: this fit does not help the worst group. Choose on held-out rows with --cv, "
             "and see what `counterpoise diagnose` advises."
         )]  # fmt: skip
     if record.diagnosis is not None:
-        lines += ["", *(wrapped(f"Advice: {text}") for text in record.diagnosis.advice)]
+        lines += ["", *(told(f"Advice: {text}") for text in record.diagnosis.advice)]
     sizes = ((data.rows, "row"), (data.encoded, "feature"), (len(neuron.groups_), "group"))
     lines += ["", "Data: " + ", ".join(count(size, noun) for size, noun in sizes) + "."]
     if not data.group:
         lines.append("Note: without --group all rows are one group, and this is the plain average.")
-    lines += [f"Note: {note.rstrip('.')}." for note in data.notes]
+    lines += [in_options(f"Note: {note.rstrip('.')}.", fit) for note in data.notes]
     lines += [
         "",
-        wrapped(f"{neuron.status_} nu = {number(neuron.nu_)}; {neuron.n_passes_} passes."),
+        told(f"{neuron.status_} nu = {number(neuron.nu_)}; {neuron.n_passes_} passes."),
     ]
     lines += ["", wrapped(f"Certificate. {neuron.certificate_}")]
     return "\n".join(lines)

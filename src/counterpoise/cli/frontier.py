@@ -16,6 +16,7 @@ from counterpoise.cli.options import (
     table_options,
 )
 from counterpoise.cli.printing import show_json, wrapped
+from counterpoise.cli.wording import in_options
 
 PLOTS = (".png", ".svg", ".pdf", ".jpg")
 
@@ -26,7 +27,7 @@ PLOTS = (".png", ".svg", ".pdf", ".jpg")
 @click.option("--folds", type=click.IntRange(2), default=5, show_default=True,
               help="Folds of the cross-validation.")  # fmt: skip
 @click.option("--repeats", type=click.IntRange(1), default=1, show_default=True,
-              help="Number of cross-validations, with other folds each.")  # fmt: skip
+              help="Cross-validation repeats, each with new folds.")  # fmt: skip
 @click.option("--plot", type=click.Path(dir_okay=False),
               help="Write a plot to this file (PNG, SVG).")  # fmt: skip
 @as_json
@@ -76,8 +77,10 @@ def frontier(
             }
         )
         return
-    click.echo(f"{wrapped(model.verdict_)}\n\n{found}")
+    click.echo(f"{wrapped(in_options(model.verdict_, frontier))}\n\n{found}")
     for status in missed:
-        click.echo("\n" + wrapped(f"Note: the chosen fit did not converge. {status}"))
+        click.echo(
+            "\n" + wrapped(f"Note: the chosen fit did not converge. {in_options(status, frontier)}")
+        )
     if plot is not None:
         click.echo(f"\nPlot: {plot}")

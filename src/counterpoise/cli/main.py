@@ -70,8 +70,9 @@ COMMANDS = {
     cls=Family,
     modules={name: (f"counterpoise.cli.{name}", about) for name, about in COMMANDS.items()},
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 success; 1 error; 2 wrong usage; 3 unusable data; 4 unusable stored "
-    "model; 5 fit stored but not converged; 75 stopped, can be resumed; 130 interrupted.",
+    epilog="Exit codes: 0 success; 1 error; 2 wrong usage; 3 unusable data; 4 missing or "
+    "unusable stored model; 5 fit stored but not converged; 75 stopped, can be resumed; "
+    "130 interrupted.",
 )
 @click.version_option(__version__, prog_name="counterpoise")
 @click.option("--quiet", "-q", is_flag=True, help="Print only results and errors.")

@@ -43,6 +43,16 @@ class Strength(click.ParamType):  # type: ignore[type-arg]
         return number
 
 
+class Amount(click.FloatRange):
+    """A finite number with a lower bound."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number", param, ctx)
+        return number
+
+
 def names(ctx: Any, param: Any, given: tuple[str, ...]) -> list[str]:
     """Split names at commas; a doubled comma is part of a name. Options can be repeated, too."""
     out: list[str] = []
@@ -119,7 +129,7 @@ layout_options.add(
 )  # fmt: skip
 layout_options.add(
     "--max-levels", type=click.IntRange(1), default=100, show_default=True,
-    help="Most categories in a column.",
+    help="Maximum number of categories per column.",
 )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ PREDICTION = "prediction"
 @click.option("--out", type=click.Path(dir_okay=False),
               help="A .csv, .parquet or .arrow file.  [default: print CSV]")  # fmt: skip
 @click.option("--with", "extra", multiple=True, metavar="COLUMN,...", callback=names,
-              help="Columns of the data to write, too.")  # fmt: skip
+              help="Data columns to include in the output.")  # fmt: skip
 @click.option("--unseen", type=click.Choice(["refuse", "base"]), default="refuse",
               show_default=True, help="Categories that the fit never saw: report an error, or "
               "count them as the most frequent level.")  # fmt: skip

@@ -22,9 +22,11 @@ def report(folder: str, out: str | None) -> None:
     counterpoise report fit
     counterpoise report out/one-run --out run.html
     """
+    from counterpoise.storage.models import ModelFileError
+
     path = Path(folder)
     if not path.is_dir():
-        raise FileNotFoundError(
+        raise ModelFileError(
             f"there is no folder {folder!r}; give one that counterpoise fit --out, lm train or "
             "lm compare wrote"
         )
@@ -33,7 +35,7 @@ def report(folder: str, out: str | None) -> None:
     elif any((path / name).is_file() for name in LM_FILES):
         from counterpoise.lm.report import write_report
     else:
-        raise FileNotFoundError(
+        raise ModelFileError(
             f"{folder!r} holds neither a fit (model.json), nor a training run "
             "(evaluations.jsonl), nor a comparison (study.json); give the folder of one"
         )

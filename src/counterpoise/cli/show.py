@@ -5,8 +5,10 @@ from __future__ import annotations
 import click
 import numpy as np
 
+from counterpoise.cli.fit import fit
 from counterpoise.cli.options import as_json
 from counterpoise.cli.printing import show_json, wrapped
+from counterpoise.cli.wording import in_options
 
 # Most features and groups that are printed; JSON has all.
 SHOWN = 30
@@ -46,7 +48,10 @@ def show(model: str, as_json: bool) -> None:
             }
         )
         return
-    lines = [f"{type(fitted).__name__}, activation {fitted.activation_.name}. {fitted.status_}"]
+    # A model of the command line is fitted again with options.
+    made_by = fit if record is not None and record.command else None
+    status = in_options(fitted.status_, made_by)
+    lines = [f"{type(fitted).__name__}, activation {fitted.activation_.name}. {status}"]
     if record is not None:
         data = record.data
         lines += [
@@ -70,7 +75,7 @@ def show(model: str, as_json: bool) -> None:
     if len(fitted.groups_) > SHOWN:
         lines.append(f"... and {len(fitted.groups_) - SHOWN} groups with less weight")
     if hasattr(fitted, "verdict_"):
-        lines += ["", wrapped(fitted.verdict_)]
+        lines += ["", wrapped(in_options(fitted.verdict_, made_by))]
     if hasattr(fitted, "certificate_"):
         lines += ["", wrapped(f"Certificate. {fitted.certificate_}")]
     click.echo("\n".join(lines))

@@ -16,7 +16,7 @@ def write_report(folder: str | os.PathLike[str], out: str | os.PathLike[str] | N
     Parameters
     ----------
     folder : path
-        A folder that `counterpoise.save` or ``counterpoise fit --out`` wrote.
+        A folder that ``record.save(folder)`` or ``counterpoise fit --out`` wrote.
     out : path, optional
         The file to write; None writes ``report.html`` in the folder.
 

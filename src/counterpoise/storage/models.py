@@ -155,7 +155,7 @@ def read_document(folder: PathLike) -> dict[str, Any]:
         found = unpack(content, arrays)
         model, record = found["model"], found["record"]
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise _damaged(path, f"its content makes no sense, {error!r}") from None
+        raise _damaged(path, f"its content is invalid, {error!r}") from None
     try:
         _check(model)
     except (TypeError, ValueError, AttributeError) as error:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
-from counterpoise.tabular.errors import DataError, listed
+from counterpoise.tabular.errors import DataError, in_columns
 
 DELIMITERS = (",", ";", "\t", "|")
 # Bytes per block; a row must fit.
@@ -116,7 +116,7 @@ def _head(file: Path, encoding: str) -> str:
 
 
 def _foreign(file: Path, encoding: str, columns: Sequence[str] = ()) -> DataError:
-    where = f" in the columns {listed(columns)}" if columns else ""
+    where = f" {in_columns(columns)}" if columns else ""
     name = "UTF-8" if encoding == "utf8" else encoding
     return DataError(
         f"{str(file)!r} has text that is not {name}{where}; give its encoding, for example "

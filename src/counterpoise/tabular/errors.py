@@ -37,6 +37,15 @@ def listed(names: Iterable[object], most: int = LISTED) -> str:
     return ", ".join(shown[:most]) + (f" and {more} more" if more > 0 else "")
 
 
+def in_columns(names: Sequence[object]) -> str:
+    """The columns that something is in.
+
+    >>> in_columns(["a"]), in_columns(["a", "b"])
+    ("in the column 'a'", "in the columns 'a', 'b'")
+    """
+    return f"in the column{'s' * (len(names) != 1)} {listed(names)}"
+
+
 def short(error: BaseException) -> str:
     """The message of another library's error on one line."""
     text = " ".join(str(error).split())

@@ -32,7 +32,7 @@ def fit_table(
     bare: bool = False,
     chunked: bool | None = None,
     folds: int = 5,
-    level: float = 0.95,
+    level: float | None = None,
 ) -> FitRecord:
     """Fit a model to the columns of a table, and assess it beside the plain average.
 
@@ -51,8 +51,8 @@ def fit_table(
         Whether to read the rows in chunks, pass by pass; by default if they do not fit in memory.
     folds : int
         Folds for the held-out risks of a model that is not cross-validated.
-    level : float
-        Confidence of the intervals.
+    level : float, optional
+        Confidence of the intervals; see :func:`counterpoise.assess`.
 
     Returns
     -------
@@ -105,7 +105,9 @@ def _fit_chunks(model: Any, table: Table, learned: LearnedLayout) -> _FittedNeur
         if hasattr(model, "chosen_estimator"):
             stage("choosing on a sample of the rows")
             some = sample_rows(table, layout, CHOOSING_ROWS, 0)
-            model.fit(some.X, some.y, groups=some.groups, sample_weight=some.sample_weight)
+            with collecting_convergence() as missed:
+                model.fit(some.X, some.y, groups=some.groups, sample_weight=some.sample_weight)
+            notes += [f"a fit to the sample did not converge: {text}" for text in missed]
             drawn = (
                 "all rows" if len(some) == learned.used else f"{len(some):,} rows drawn at random"
             )

@@ -128,7 +128,7 @@ def missing_masks(batch: Any, names: Sequence[str]) -> dict[str, Array]:
 
 def missing_message(counts: dict[str, int], remedy: str) -> str:
     where = ", ".join(f"{name!r} ({count:,})" for name, count in counts.items())
-    return f"values are missing in the columns {where}; {remedy}"
+    return f"values are missing in the column{'s' * (len(counts) > 1)} {where}; {remedy}"
 
 
 def refuse_missing(counts: dict[str, int], remedy: str) -> None:

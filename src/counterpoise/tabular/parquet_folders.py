@@ -18,7 +18,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from counterpoise.tabular.csv import WHOLE
-from counterpoise.tabular.errors import DataError, listed
+from counterpoise.tabular.errors import DataError, in_columns
 
 # What Hive and Spark write for a missing value.
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
@@ -69,8 +69,8 @@ def parts_of(folder: Path, files: Sequence[Path]) -> dict[str, pa.Array]:
         other = values.keys() ^ found[0].keys()
         if other:
             raise DataError(
-                f"the folders of {str(file)!r} and {str(files[0])!r} differ in the columns "
-                f"{listed(sorted(other))}; all sub-folders of a table must have the same ones"
+                f"the folders of {str(file)!r} and {str(files[0])!r} differ "
+                f"{in_columns(sorted(other))}; all sub-folders of a table must have the same ones"
             )
     return {name: _column([values[name] for values in found]) for name in found[0]}
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from counterpoise.rows.sources import open_parquet, parquet_schema
 from counterpoise.storage.files import probed
-from counterpoise.tabular.errors import DataError, check_names, listed, short
+from counterpoise.tabular.errors import DataError, check_names, in_columns, listed, short
 from counterpoise.tabular.parquet_folders import parts_of
 
 # Rows per batch, by default.
@@ -135,7 +135,7 @@ class ParquetTable(Table):
             other = set(schema.names) ^ set(schemas[0].names)
             if other:
                 raise DataError(
-                    f"{str(file)!r} and {str(files[0])!r} differ in the columns {listed(other)}; "
+                    f"{str(file)!r} and {str(files[0])!r} differ {in_columns(sorted(other))}; "
                     "all files of a table must have the same columns"
                 )
         schema = _unified(schemas, path)
