@@ -1,6 +1,7 @@
 """The commands ``counterpoise lm``: what they print, and how they end."""
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,33 @@ def test_a_comparison_from_the_command_line(config, tmp_path, capsys):
         (again / name).write_bytes((results / name).read_bytes())
     assert main(["-q", "lm", "figures", str(again)]) == 0
     assert (again / "tables.md").read_text() == (results / "tables.md").read_text()
+
+
+def test_a_comparison_stores_the_command_that_was_typed(config, monkeypatch):
+    """Every option that chooses what is compared, quoted for a shell."""
+    stored = []
+
+    def gather(settings, command):
+        stored.append(command)
+        raise ValueError("enough")
+
+    monkeypatch.setattr("counterpoise.lm.compare.launch.run_all", lambda *args, **kwargs: None)
+    monkeypatch.setattr("counterpoise.lm.compare.study.gather", gather)
+    typed = [
+        "lm", "compare", str(config), "--set", "evaluate.tasks=[]",
+        "--set", 'compare.baseline="static"', "--only", "pd-kl", "--only", "static",
+        "--seeds", "0,1", "--results", str(config.parent / "my results"),
+    ]  # fmt: skip
+    assert main(typed) == 1
+    assert [shlex.split(command) for command in stored] == [["counterpoise", *typed]]
+
+
+def test_the_help_cuts_nothing_off(capsys):
+    assert main(["lm", "--help"]) == 0
+    shown = capsys.readouterr().out
+    commands = shown.split("Commands:")[1].strip().splitlines()
+    assert len(commands) == 7
+    assert all(line.endswith(".") and not line.endswith("...") for line in commands)
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,9 @@ def test_a_whole_file_becomes_objects():
         ({"nam": "a"}, r"no setting 'nam'; did you mean 'name'\?"),
         ({"name": "a", "qqq": 1}, "no setting 'qqq'; choose one of 'name', 'inner'"),
         ({"name": "a", "inner": {"siz": 1}}, r"'inner.siz'; did you mean 'size'\?"),
+        # a typo is named before what is missing because of it, wherever it is
+        ({"inner": {"siz": 1}}, r"'inner.siz'; did you mean 'size'\?"),
+        ({"many": [{}, {"rat": 1}]}, r"'many\[1\].rat'; did you mean 'rate'\?"),
         ({}, "'name' has no default; add it"),
         ({"name": 1}, "name must be a string; got 1"),
         ({"name": "a", "flag": 1}, "flag must be true or false; got 1"),

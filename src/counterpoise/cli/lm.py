@@ -41,16 +41,15 @@ def lm() -> None:
     One TOML file describes corpus, model, training and comparison; see configs/ for examples.
 
     \b
-    counterpoise lm prepare configs/study-registry.toml
-    counterpoise lm references configs/study-registry.toml
-    counterpoise lm train configs/study-registry.toml --out out/one-run
-    counterpoise lm compare configs/study-registry.toml --jobs 2
+    counterpoise lm prepare configs/demo-lm.toml
+    counterpoise lm train configs/demo-lm.toml --out out/one-run
+    counterpoise lm compare configs/demo-lm.toml --jobs 2
     """
 
 
-@lm.command()
+@lm.command(short_help="Turn documents into token files.")
 @configured
-@click.option("--overwrite", is_flag=True, help="Replace what other settings prepared.")
+@click.option("--overwrite", is_flag=True, help="Overwrite a corpus prepared with other settings.")
 @click.pass_obj
 def prepare(obj: dict[str, Any], config: str, changes: tuple[str, ...], overwrite: bool) -> None:
     """Turn the documents of every domain into token files."""
@@ -62,7 +61,7 @@ def prepare(obj: dict[str, Any], config: str, changes: tuple[str, ...], overwrit
     click.echo(repr(corpus))
 
 
-@lm.command()
+@lm.command(short_help="Train a model, or resume a stopped run.")
 @configured
 @click.option("--out", type=click.Path(file_okay=False), help="Folder of the run.")
 @click.option("--dry-run", is_flag=True, help="Check the settings; estimate memory and time.")
@@ -84,7 +83,7 @@ def train(
 ) -> None:
     """Train a model, or resume a run that was stopped.
 
-    With several cards or machines: torchrun --nproc-per-node 8 -m counterpoise lm train CONFIG
+    On several GPUs or machines: torchrun --nproc-per-node 8 -m counterpoise lm train CONFIG
     """
     settings = _settings(config, changes)
     if dry_run:
@@ -113,7 +112,7 @@ def _dry_run(settings: Settings, ranks: int, device: str, calibrate: bool, as_js
         click.echo("\n".join([str(found), *(f"note: {note}" for note in notes)]))
 
 
-@lm.command()
+@lm.command(short_help="Find the loss each domain can reach.")
 @configured
 @click.pass_obj
 def references(obj: dict[str, Any], config: str, changes: tuple[str, ...]) -> None:
@@ -130,12 +129,12 @@ def references(obj: dict[str, Any], config: str, changes: tuple[str, ...]) -> No
         _show(found)
 
 
-@lm.command()
+@lm.command(short_help="Train several rules and compare them.")
 @configured
 @click.option("--jobs", default=1, show_default=True, help="Number of runs at the same time.")
 @click.option("--only", multiple=True, metavar="RUN", help="Only this run. Can be repeated.")
 @click.option("--seeds", help="Only these seeds, for example 0,1,2.")
-@click.option("--minutes", type=float, help="Start no run after so many minutes.")
+@click.option("--minutes", type=float, help="Start no new run after this many minutes.")
 @click.option("--results", type=click.Path(file_okay=False), help="Folder for results.")
 @click.pass_obj
 def compare(
@@ -178,7 +177,7 @@ def compare(
         )
     except RunsFailed as error:  # finished runs are compared all the same
         failed = error
-    command = " ".join(["counterpoise lm compare", config, *(f"--set {c}" for c in changes)])
+    command = _compare_command(config, changes, only, seeds, results)
 
     def keep(draw: bool) -> Study:
         """Store the results of finished runs; one job at a time, since others may store theirs."""
@@ -208,6 +207,25 @@ def compare(
     _report(folder)
 
 
+def _compare_command(
+    config: str,
+    changes: tuple[str, ...],
+    only: tuple[str, ...],
+    seeds: str | None,
+    results: str | None,
+) -> str:
+    """Rebuild the command, without options that change no number (--jobs and --minutes)."""
+    words = ["counterpoise", "lm", "compare", config]
+    for change in changes:
+        words += ["--set", change]
+    for run in only:
+        words += ["--only", run]
+    for option, value in (("--seeds", seeds), ("--results", results)):
+        if value is not None:
+            words += [option, value]
+    return shlex.join(words)
+
+
 def _report(folder: Path) -> None:
     """Write the report of a comparison and name it; say what is missing if that fails."""
     from counterpoise.lm.report import write_report
@@ -227,7 +245,7 @@ def _numbers(text: str) -> list[int]:
         ) from None
 
 
-@lm.command()
+@lm.command(short_help="Measure losses and tasks of a trained model.")
 @click.argument("target", type=click.Path())
 @click.option(
     "--config", type=click.Path(dir_okay=False), help="Settings for a model that is not a run."
@@ -273,12 +291,12 @@ def evaluate(
     _show(found)
 
 
-@lm.command()
+@lm.command(short_help="List built-in task names.")
 @click.argument("data", required=False, type=click.Path(file_okay=False))
 def tasks(data: str | None) -> None:
-    """List the downstream tasks that have a name here; any task of lm_eval can be named too.
+    """List built-in task names; any lm_eval task works too.
 
-    With the folder DATA of local task files only those that it has are listed.
+    Given DATA, a folder of local task files, list only the tasks in it.
     """
     from counterpoise.lm.tasks.catalog import TASKS
     from counterpoise.lm.tasks.local import task_files
@@ -289,7 +307,7 @@ def tasks(data: str | None) -> None:
             click.echo(f"{task.name}: {task.harness}, {task.shots} examples, {task.metric}")
 
 
-@lm.command()
+@lm.command(short_help="Redraw the tables and figures of a comparison.")
 @click.argument("results", type=click.Path(file_okay=False))
 @click.option(
     "--out",
@@ -309,7 +327,7 @@ def _draw(results: Any, out: Any, baseline: str | None = None) -> str:
     from counterpoise.lm.compare.tables import write_tables
 
     study = load_study(results)
-    made_by = f"counterpoise lm figures {results}"
+    made_by = shlex.join(["counterpoise", "lm", "figures", str(results)])
     if baseline is not None:
         study = study.against(baseline)
         made_by += f" --baseline {shlex.quote(baseline)}"

@@ -56,21 +56,8 @@ def build(kind: type[T], table: Any, where: str = "") -> T:
         ...
     ValueError: there is no setting 'z'; choose one of 'x'
     """
-    if not isinstance(table, Mapping):
-        raise ValueError(f"{where or 'the configuration'} must be a table; got {table!r}")
-    kinds = typing.get_type_hints(kind)
-    fields = {f.name: f for f in dataclasses.fields(kind) if f.init}  # type: ignore[arg-type]
-    for key in table:
-        if key not in fields:
-            close = difflib.get_close_matches(key, fields, 1)
-            names = ", ".join(map(repr, fields))
-            remedy = f"did you mean {close[0]!r}?" if close else f"choose one of {names}"
-            raise ValueError(f"there is no setting {_name(where, key)!r}; {remedy}")
-    for name, field in fields.items():
-        needed = field.default is field.default_factory is dataclasses.MISSING
-        if needed and name not in table:
-            raise ValueError(f"the setting {_name(where, name)!r} has no default; add it")
-    return kind(**{k: _converted(v, kinds[k], _name(where, k)) for k, v in table.items()})
+    _check_names(table, kind, where)  # in all tables, since a typo is also a missing setting
+    return _built(kind, table, where)
 
 
 def as_table(value: Any) -> dict[str, Any]:
@@ -113,6 +100,44 @@ def parse_changes(texts: Iterable[str]) -> dict[str, Any]:
         except tomllib.TOMLDecodeError:
             found[path.strip()] = value.strip()
     return found
+
+
+def _check_names(value: Any, kind: Any, where: str) -> None:
+    """Refuse names of no setting, in a table and in all tables inside it."""
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        others = [k for k in inner if k is not type(None)]
+        if len(others) == 1:  # among several types, only the conversion can tell which is meant
+            _check_names(value, others[0], where)
+    elif origin is tuple and isinstance(value, (list, tuple)):
+        for i, item in enumerate(value):
+            _check_names(item, inner[0], f"{where}[{i}]")
+    elif origin is dict and isinstance(value, Mapping):
+        for key, item in value.items():
+            _check_names(item, inner[1], _name(where, key))
+    elif dataclasses.is_dataclass(kind) and isinstance(value, Mapping):
+        fields = [f.name for f in dataclasses.fields(kind) if f.init]
+        for key in value:
+            if key not in fields:
+                close = difflib.get_close_matches(key, fields, 1)
+                names = ", ".join(map(repr, fields))
+                remedy = f"did you mean {close[0]!r}?" if close else f"choose one of {names}"
+                raise ValueError(f"there is no setting {_name(where, key)!r}; {remedy}")
+        kinds = typing.get_type_hints(kind)
+        for key, item in value.items():
+            _check_names(item, kinds[key], _name(where, key))
+
+
+def _built(kind: type[T], table: Any, where: str) -> T:
+    """Make a dataclass from a table whose names have been checked."""
+    if not isinstance(table, Mapping):
+        raise ValueError(f"{where or 'the configuration'} must be a table; got {table!r}")
+    kinds = typing.get_type_hints(kind)
+    for field in dataclasses.fields(kind):  # type: ignore[arg-type]
+        needed = field.default is field.default_factory is dataclasses.MISSING
+        if field.init and needed and field.name not in table:
+            raise ValueError(f"the setting {_name(where, field.name)!r} has no default; add it")
+    return kind(**{k: _converted(v, kinds[k], _name(where, k)) for k, v in table.items()})
 
 
 def _converted(value: Any, kind: Any, name: str) -> Any:

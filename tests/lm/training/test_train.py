@@ -388,6 +388,40 @@ def test_held_out_losses_that_are_not_finite_stop_the_run(corpus, tmp_path, monk
     assert not (tmp_path / "checkpoints").exists()
 
 
+@pytest.mark.parametrize("failing", ["make_optimizer", "domain_losses"])
+def test_an_error_at_the_start_releases_the_model(corpus, tmp_path, monkeypatch, failing):
+    """Whatever was made by then; it must not outlive the process group."""
+    started = []
+    start = training.Trainer.start
+
+    def spied(self):
+        started.append(self)
+        start(self)
+
+    def broken(*args, **kwargs):
+        assert started[0].model is not None
+        raise OSError("broken")
+
+    monkeypatch.setattr(training.Trainer, "start", spied)
+    monkeypatch.setattr(training, failing, broken)
+    with pytest.raises(OSError, match="broken"):
+        train(settings(corpus), tmp_path, progress=False)
+    kept = {"model", "optimizer", "loader", "batches"} & vars(started[0]).keys()
+    assert not kept
+
+
+def test_a_checkpoint_without_its_optimizer_is_refused_unread(corpus, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, 5)
+        with pytest.raises(Stopped):
+            train(settings(corpus), tmp_path, progress=False)
+    (last,) = checkpoints.found(tmp_path / "checkpoints")
+    (last / OPTIMIZER).unlink()
+    monkeypatch.setattr(checkpoints, "restore", lambda *args: pytest.fail("restored"))
+    with pytest.raises(ValueError, match="holds no optimizer"):
+        train(settings(corpus), tmp_path, progress=False)
+
+
 def test_checkpoints_describe_themselves(corpus, tmp_path):
     train(
         settings(corpus, train={"keep": 9, "checkpoint_every": 16 * 8 * 8}),

@@ -62,7 +62,7 @@ def dashes(names: Sequence[str], name: str) -> Any:
 
 
 @contextmanager
-def figure(path: Any, width: float, height: float, made_by: str) -> Iterator[Any]:
+def saved_figure(path: Any, width: float, height: float, made_by: str) -> Iterator[Any]:
     """Open a figure that is saved when all is drawn, whole or not at all."""
     try:
         import matplotlib

@@ -18,11 +18,11 @@ from counterpoise.lm.compare.canvas import (
     MARKERS,
     colour,
     dashes,
-    figure,
     fit_heights,
     grid_shape,
     label_ends,
     panels,
+    saved_figure,
     tokens_axis,
 )
 from counterpoise.lm.compare.estimates import values_at
@@ -63,7 +63,7 @@ def draw_curves(
         The command, in small print below the figure and in the file.
     """
     if not hasattr(ax_or_path, "plot"):
-        with figure(ax_or_path, 8.0, 4.8, made_by) as fig:
+        with saved_figure(ax_or_path, 8.0, 4.8, made_by) as fig:
             draw_curves(
                 results, metric, fig.subplots(), baseline, runs=runs, reference=reference,
                 start=start,
@@ -99,7 +99,7 @@ def draw_differences(
     bands = {
         run: paired_curve(results, run, baseline, metric, reference=reference) for run in wanted
     }
-    with figure(path, 8.0, 4.8, made_by) as fig:
+    with saved_figure(path, 8.0, 4.8, made_by) as fig:
         ax = fig.subplots()
         ax.axhline(0.0, color="#444444", lw=1.0, zorder=1.5)
         _draw_bands(ax, results, bands, start)
@@ -120,7 +120,7 @@ def draw_weights(
     wanted = _wanted(results, runs)
     rows, columns = grid_shape(len(wanted))
     domains = results.domains
-    with figure(path, 1.6 + 2.4 * columns, 0.7 + 2.1 * rows, made_by) as fig:
+    with saved_figure(path, 1.6 + 2.4 * columns, 0.7 + 2.1 * rows, made_by) as fig:
         axes = panels(fig, wanted, "training tokens")
         for ax, run in zip(axes, wanted, strict=True):
             seeds = [results.matrix(run, seed, "weight") for seed in results.seeds(run)]
@@ -154,7 +154,7 @@ def draw_domains(
     found = {m: paired_differences(results, baseline, m, runs=wanted) for m in metrics}
     rows, columns = grid_shape(len(wanted))
     tall = 0.8 + 0.21 * len(metrics)
-    with figure(path, 1.2 + 2.3 * columns, 0.5 + tall * rows, made_by) as fig:
+    with saved_figure(path, 1.2 + 2.3 * columns, 0.5 + tall * rows, made_by) as fig:
         axes = panels(fig, wanted, f"final loss minus {baseline}")
         for i, (ax, run) in enumerate(zip(axes, wanted, strict=True)):
             differences = [found[metric][i] for metric in metrics]
@@ -201,7 +201,7 @@ def draw_forest(
             return f"{row}: minus {groups[row][0].baseline}" if many and named else row
         return f"{row.run} vs {row.baseline}" if many and not named else row.run
 
-    with figure(path, 8.0, 0.9 + 0.27 * len(rows), made_by) as fig:
+    with saved_figure(path, 8.0, 0.9 + 0.27 * len(rows), made_by) as fig:
         ax = fig.subplots()
         ax.grid(axis="y", visible=False)
         _whiskers(ax, [d for _, d in found], [i for i, _ in found], "#0072B2")

@@ -61,7 +61,7 @@ def run_all(
     only, seeds : lists, optional
         Only these runs, with those they need; only these seeds.
     minutes : float, optional
-        Start no run after so many minutes.
+        Start no new run after this many minutes.
     """
     check_whole("jobs", jobs, 1)
     items = plan(settings, only, seeds)

@@ -102,7 +102,7 @@ def fixed(value: float, digits: int) -> str:
     return text.removeprefix("-") if float(text) == 0 else text
 
 
-def p_value(p: float) -> str:
+def p_value_text(p: float) -> str:
     if math.isnan(p):
         return NONE
     return "<0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
@@ -115,7 +115,7 @@ def _differences(rows: Sequence[Difference]) -> str:
             d.run,
             interval(d.mean, d.low, d.high, digits),
             f"{d.below} of {d.n}",
-            p_value(d.p_holm),
+            p_value_text(d.p_holm),
             fixed(d.error, digits),
             fixed(d.unpaired_error, digits),
         ]

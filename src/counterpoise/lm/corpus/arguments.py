@@ -42,7 +42,7 @@ def check_domains(sources: Any) -> list[str]:
     return list(sources)
 
 
-def check_splits(splits: Any) -> dict[str, float]:
+def check_split_shares(splits: Any) -> dict[str, float]:
     """Return the share of every split; everything is ``train`` by default."""
     if splits is None:
         return {"train": 1.0}

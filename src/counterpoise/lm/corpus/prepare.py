@@ -17,7 +17,7 @@ from counterpoise.lm.corpus.arguments import (
     check_columns,
     check_domains,
     check_outside,
-    check_splits,
+    check_split_shares,
     check_workers,
     readers_of,
 )
@@ -120,7 +120,7 @@ def prepare(
     [72, 105, 256]
     """
     names = check_domains(sources)
-    shares = check_splits(splits)
+    shares = check_split_shares(splits)
     workers = check_workers(workers)
     if pieces is not None:
         check_whole("pieces", pieces, 1)

@@ -1,4 +1,4 @@
-"""The downstream tasks that have a name here: the paper's eleven, and a few more."""
+"""Built-in downstream tasks: the paper's eleven, and a few more."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def corpus_of(settings: Settings) -> Corpus | None:
     return Corpus.open(folder) if (folder / CORPUS).is_file() else None
 
 
-def check_splits(settings: Settings, corpus: Corpus | None) -> None:
+def check_corpus_splits(settings: Settings, corpus: Corpus | None) -> None:
     """Check that the corpus has the needed splits, each with enough of every domain."""
     there = list(settings.corpus.splits) if corpus is None else corpus.splits
     wanted = {

@@ -10,7 +10,12 @@ from typing import Any
 from counterpoise.common.arguments import check_whole
 from counterpoise.lm.corpus.tokens import Corpus
 from counterpoise.lm.model_files import is_hub_name, locate
-from counterpoise.lm.training.domains import check_splits, corpus_of, known_domains, make_reweighter
+from counterpoise.lm.training.domains import (
+    check_corpus_splits,
+    corpus_of,
+    known_domains,
+    make_reweighter,
+)
 from counterpoise.lm.training.inputs import TRAIN, check_references, known_references
 from counterpoise.lm.training.model import check_checkpoint
 from counterpoise.lm.training.run_folder import CONFIG, RunFolder
@@ -58,7 +63,7 @@ def check_settings(settings: Settings, ranks: int = 1, *, provided: bool = False
     if corpus is None:
         where = settings.corpus.folder
         notes.append(f"there is no corpus in {where!r} yet; make it with `counterpoise lm prepare`")
-    check_splits(settings, corpus)
+    check_corpus_splits(settings, corpus)
     domains = known_domains(settings, corpus)
     if domains is None:
         notes.append("the domains are unknown until the corpus is prepared")

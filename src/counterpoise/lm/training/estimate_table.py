@@ -14,7 +14,7 @@ ROWS = {
     "weights": "weights",
     "gradients": "gradients",
     "moments": "AdamW's moments",
-    "copies": "copies to compute with",
+    "copies": "working copies",
     "reference": "reference model",
     "activations": "activations",
     "logits": "logits and softmax",
@@ -69,7 +69,7 @@ def _verdict(found: Estimate) -> str:
     if found.room is None or found.device.memory is None:
         return ""
     share = " for all ranks" if found.device.shared and found.ranks > 1 else ""
-    there = f"{size(found.device.memory)}{share}, of which a tenth is left free"
+    there = f"{size(found.device.memory)}{share}, 10% kept free"
     return f"  {'fits' if found.fits else 'DOES NOT FIT'}: the device has {there}"
 
 

@@ -26,7 +26,7 @@ from counterpoise.lm.mixture.dataset import MixtureDataset
 from counterpoise.lm.steering import Steering
 from counterpoise.lm.training import checkpoints
 from counterpoise.lm.training.domains import (
-    check_splits,
+    check_corpus_splits,
     domains_of,
     make_reweighter,
     named_weights,
@@ -79,7 +79,8 @@ def train(
         folder.path.mkdir(parents=True, exist_ok=True)
         process.on_first_rank(lambda: stack.enter_context(locked(folder.path)))
         trainer = Trainer(settings, folder, process)
-        stack.callback(trainer.close)
+        stack.callback(trainer.close)  # before it has anything to release
+        trainer.start()
         bar = TrainBar(trainer.train.tokens) if progress and process.first else None
         try:
             while trainer.step < trainer.train.steps:
@@ -98,14 +99,22 @@ def train(
 
 
 class Trainer:
-    """The model, optimizer, data and weights of a run, and the step they have reached."""
+    """The model, optimizer, data and weights of a run, and the step they have reached.
+
+    `start` makes them; `close` releases them, however far `start` came.
+    """
 
     def __init__(self, settings: Settings, folder: RunFolder, process: Process) -> None:
         self.settings, self.folder, self.process = settings, folder, process
         self.train = settings.train
+        self.step, self.seconds, self.last_loss = 0, 0.0, math.nan
+
+    def start(self) -> None:
+        """Check the settings, make everything, resume if there is a checkpoint, or evaluate."""
+        settings, folder, process = self.settings, self.folder, self.process
         corpus = self.corpus = Corpus.open(settings.corpus.folder)
         domains = domains_of(settings, corpus)
-        check_splits(settings, corpus)
+        check_corpus_splits(settings, corpus)
         self.micro_batches, micro = self.train.micro_batches(process.world)
         inputs = inputs_of(settings)
         reweighter = make_reweighter(settings, domains, corpus, inputs["references"])
@@ -147,15 +156,15 @@ class Trainer:
         self.loader = self.mixture.loader(
             micro, num_workers=workers, worker_init_fn=ignore_signals if workers else None
         )
-        self.step, self.seconds, self.last_loss = 0, 0.0, math.nan
         self._resume()
         self.batches = iter(self.loader)
         if self.step == 0:
             self.evaluate()
 
     def close(self) -> None:
-        """Let go of the model, its optimizer and its batches, before the ranks part."""
-        del self.batches, self.loader, self.optimizer, self.model
+        """Release the model, its optimizer and its batches before the process group ends."""
+        for name in ("batches", "loader", "optimizer", "model"):
+            self.__dict__.pop(name, None)
         if self.process.world > 1:
             gc.collect()
 
@@ -289,14 +298,14 @@ class Trainer:
         """Restore the latest checkpoint, if there is one."""
         there = checkpoints.found(self.folder.checkpoints)
         if there:
-            state = checkpoints.restore(there[-1], self.model, self.optimizer, self.process)
-            self.step, self.seconds = int(state["step"]), float(state["seconds"])
-            whole = (there[-1] / OPTIMIZER).is_file()
-            if not whole and self.step < self.train.steps:
+            step = int(checkpoints.read_state(there[-1])["step"])
+            if step < self.train.steps and not (there[-1] / OPTIMIZER).is_file():
                 raise ValueError(
                     f"{str(there[-1])!r} holds no optimizer, so training cannot resume from it; "
                     "start in another folder"
                 )
+            state = checkpoints.restore(there[-1], self.model, self.optimizer, self.process)
+            self.step, self.seconds = step, float(state["seconds"])
             self.steering.restore(state["reweighter"], state["mixture"])
             if self.steering.mixture is None:
                 self.mixture.load_state_dict(state["mixture"])
