@@ -313,11 +313,7 @@ def _other_rows(neuron: Any, risks: Array, y: Array, *, own: bool) -> list[str]:
         return []
     k = int(np.argmax(gap))
     label = label_list(neuron.groups_)[k]
-    of = (
-        "the held-out risks are of the rows of the fit"
-        if own
-        else "the comparison is of these rows"
-    )
+    what = "held-out risks are of the rows of the fit" if own else "comparison is of these rows"
     return [
         "these rows are not those of the fit, or sample_weight differs: the risk of group "
         f"{label!r} is {figure(float(risks[k]))} here and {figure(float(known[k]))} in the fit; "
