@@ -452,9 +452,9 @@ def advise(groups: list[GroupDiagnosis], size: int, *, linear: bool) -> list[str
     small = troubled("rows", VIOLATED)
     if small:
         out.append(
-            f"merge groups, or raise nu: {named(small)} have fewer than "
-            f"{say.ROWS_PER_COEFFICIENT:.0f} rows for each of the {size} coefficients, so which "
-            "group is worst is largely chance."
+            f"merge groups, or raise nu: with fewer than {say.ROWS_PER_COEFFICIENT:.0f} rows for "
+            f"each of the {size} coefficients in {named(small)}, which group is worst is largely "
+            "chance."
         )
     far = troubled("tails", VIOLATED)
     if far:
