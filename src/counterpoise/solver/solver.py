@@ -22,7 +22,7 @@ from counterpoise.dual.divergences import Divergence, SimplexPoint
 from counterpoise.dual.objective import Objective
 from counterpoise.rows.engines.base import GroupEval, SumEngine
 from counterpoise.solver.algorithm import PATIENCE, PrimalDualResult, Progress, primal_dual
-from counterpoise.solver.certification import certify, duality_gap
+from counterpoise.solver.bounds import certify, duality_gap
 from counterpoise.solver.frame import Frame
 from counterpoise.solver.options import FitOptions
 from counterpoise.solver.polish import ROUNDING, PolishResult, polish
