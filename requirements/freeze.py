@@ -73,10 +73,12 @@ def main() -> None:
         sys.stdout.write(HEADER + "".join(f"{name}=={now[name]}\n" for name in now))
         return
     then = written()
-    for name in sorted(now.keys() | then.keys()):
-        if now.get(name) != then.get(name):
-            old, new = then.get(name, "not listed"), now.get(name, "not installed")
-            sys.stdout.write(f"{name}: {old} -> {new}\n")
+    found = [name for name in sorted(now.keys() | then.keys()) if now.get(name) != then.get(name)]
+    for name in found:
+        old, new = then.get(name, "not listed"), now.get(name, "not installed")
+        sys.stdout.write(f"{name}: {old} -> {new}\n")
+    if not found:
+        sys.stdout.write("none\n")
 
 
 if __name__ == "__main__":
