@@ -194,6 +194,7 @@ def test_resume_is_exact_for_other_ranks_and_workers(corpus, first, second):
     assert rest[: 240 - 84] == whole[84:240]
 
 
+@pytest.mark.slow
 def test_state_is_small_and_does_not_grow(corpus):
     mixture = MixtureDataset(corpus, LENGTH)
     loader = mixture.loader(4)
