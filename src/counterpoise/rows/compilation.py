@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -63,10 +64,8 @@ def _compile(kernel: Kernel) -> Any:
     numbers, double = types.CPointer(types.float64), types.float64
     signature = types.void(numbers, numbers, types.intp, double, double, double)
     if kernel.__module__.startswith("counterpoise."):
-        try:
+        with suppress(RuntimeError):  # neither the package nor the home folder is writable
             return cfunc(signature, cache=True, error_model="numpy")(kernel)
-        except RuntimeError:  # neither the package nor the home folder is writable
-            pass
     return cfunc(signature, error_model="numpy")(kernel)
 
 
