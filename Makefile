@@ -26,7 +26,7 @@ FAST := not slow and not browser and not distributed and not docs
 # Names of a browser that is here already, for the tests of reports.
 BROWSERS := chromium chromium-browser google-chrome
 
-.PHONY: demo demo-lm docs test test-fast check package constraints newest bench bench-quick theory clean
+.PHONY: demo demo-lm docs test test-fast check package constraints newest bench bench-quick theory torture clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/flights.py --out out
@@ -106,6 +106,10 @@ bench-quick: $(VENV)/.bench
 # Everything in docs/theory.md; about 20 minutes on two slow cores.
 theory: $(VENV)/.experiments
 	$(BIN)/python experiments/theory/run.py --out out/theory
+
+# Kills, flips bytes, fills the disk and feeds strange numbers; a table of what held. Minutes.
+torture: $(VENV)/.test
+	$(BIN)/python -m experiments.torture --out out/torture/results.json
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -1,0 +1,1 @@
+"""One module per target; importing it registers its attacks."""
