@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from counterpoise.storage import files
 from counterpoise.storage.files import read_json
 
 
@@ -15,3 +16,10 @@ def test_the_remedy_is_the_caller_s(tmp_path, text):
         read_json(path, "a", 1)
     with pytest.raises(ValueError, match=r"a\.json' (is|has) .*ask for it$"):
         read_json(path, "a", 1, "ask for it")
+
+
+def test_a_checksum_is_the_crc_of_all_bytes(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "CHUNK", 4)
+    path = tmp_path / "digits"
+    path.write_bytes(b"123456789")
+    assert files.checksum(path) == "cbf43926"  # the check value of CRC-32
