@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from counterpoise.dual.divergences import SimplexPoint
-from counterpoise.rows.engines.base import GroupEval
+from counterpoise.rows.engines.base import GroupEval, SumEngine
 from counterpoise.solver.algorithm import PrimalDualResult
 from counterpoise.solver.certificate import (
     Certificate,
@@ -17,6 +18,7 @@ from counterpoise.solver.certificate import (
     largest_loss_at_optimum,
 )
 from counterpoise.solver.coordinates import RANK_TOLERANCE
+from counterpoise.solver.frame import Frame
 from counterpoise.solver.minmax import solve_semidefinite
 from counterpoise.solver.problem import Problem
 from counterpoise.solver.quadratics import QuadraticEngine
@@ -31,6 +33,8 @@ METRICS = {
 }
 # With more coefficients than this, the matrix of the duality gap is too large.
 GAP_LIMIT = 4096
+# Engines add rows in blocks: at most this many terms in a row, and one more per so many rows.
+BLOCK_TERMS, BLOCK_ROWS = 512, 16384
 MEASURED = (
     "measured between this run's iterates and the returned coefficients, which stand in for "
     "the unknown minimiser"
@@ -44,12 +48,13 @@ class DualityGap(NamedTuple):
     """A proved bound on ``R(u) - min R``, and on the distance from ``u`` to any minimiser.
 
     Both hold for coefficients without a component in the ``flat`` directions of the proof's
-    matrix.
+    matrix. ``rounding`` is the part of ``value`` that allows for rounding.
     """
 
     value: float
     distance: float
     flat: int = 0
+    rounding: float = 0.0
 
 
 def certify(
@@ -152,24 +157,25 @@ class _Apart(NamedTuple):
 
 
 def duality_gap(
-    problem: Problem, u: Array, ev: GroupEval, point: SimplexPoint, matrices: Array | None
+    problem: Problem, u: Array, ev: GroupEval, point: SimplexPoint, frame: Frame
 ) -> DualityGap:
     """Compute ``R(u) - min_w L(w, lam)`` for quadratic losses with values ``ev`` at ``u``.
 
     The gap is ``[R(u) - L(u, lam)] + g.H^+.g / 2``, where ``g`` and ``H`` are the gradient and the
     matrix of ``L(., lam)``. Neither term is negative, so nothing cancels. A ball with multiplier
     ``m`` adds ``m/2 (||coef||^2 - radius^2)`` to the Lagrangian; any ``m >= 0`` gives a valid
-    bound.
+    bound. The gap includes what rounding may have done to the losses and the gradient.
     """
     objective, coordinates = problem.objective, problem.coordinates
-    if matrices is None and problem.size > GAP_LIMIT:
+    if frame.matrices is None and problem.size > GAP_LIMIT:
         return DualityGap(math.inf, math.inf)
     gradient = point.weights @ ev.grad_KD
-    if matrices is not None:
-        curved = np.tensordot(point.weights, matrices, axes=1)
+    if frame.matrices is not None:
+        curved = np.tensordot(point.weights, frame.matrices, axes=1)
     else:
         curved = problem.curvature(u, point.weights)
     inner = problem.risk(ev.loss_K) - objective.lagrangian(ev.loss_K, point.weights)
+    rounding = Rounding.of(problem, u, ev.loss_K, point, frame)
     multipliers = [0.0]
     if coordinates.radius is not None:
         pulled = coordinates.coef_gram() @ u
@@ -177,7 +183,7 @@ def duality_gap(
         if size > 0:
             multipliers.append(max(0.0, -float(gradient @ pulled) / size))
 
-    def outer(multiplier: float) -> float:
+    def outer(multiplier: float, lost: Callable[[Array], float]) -> float:
         room = 0.0
         slope, matrix = gradient, curved
         if multiplier:
@@ -192,19 +198,70 @@ def duality_gap(
         miss = float(np.linalg.norm(matrix @ step - slope))
         if miss > 1e-6 * float(np.linalg.norm(ev.grad_KD, axis=1).max()):
             return math.inf
-        return 0.5 * multiplier * room + 0.5 * float(slope @ step)
+        left = math.sqrt(max(float(slope @ step), 0.0)) + lost(matrix)
+        return max(0.5 * multiplier * room, 0.0) + 0.5 * left**2
 
-    gap = max(inner, 0.0) + max(min(map(outer, multipliers)), 0.0)
-    gap += 8 * np.finfo(float).eps * float(np.abs(ev.loss_K).max())  # rounding of the risk itself
+    exact = max(inner, 0.0) + min(outer(m, lambda matrix: 0.0) for m in multipliers)
+    gap = max(inner, 0.0) + min(outer(m, rounding.length) for m in multipliers) + rounding.loss
     # R(v) >= L(v, lam) >= R(u) - gap + s ||v - m||^2, where m minimises L(., lam) and s is the
     # smallest eigenvalue of the mixed second moment: u and any minimiser are close to m.
     if not len(u):
-        return DualityGap(gap, 0.0)
+        return DualityGap(gap, 0.0, 0, gap - exact)
     values = 0.5 * np.linalg.eigvalsh(curved)
     size = np.sqrt(np.diag(curved))
     alive = size > 0
     unit = np.linalg.eigvalsh(curved[np.ix_(alive, alive)] / np.outer(size[alive], size[alive]))
     flat = int(np.sum(unit <= RANK_TOLERANCE * unit.max(initial=0.0)))
-    if not alive.all() or values[0] <= 1e-12 * values[-1]:
-        return DualityGap(gap, math.inf, flat)
-    return DualityGap(gap, 2.0 * math.sqrt(gap / float(values[0])), flat)
+    sharp = alive.all() and values[0] > 1e-12 * values[-1]
+    distance = 2.0 * math.sqrt(gap / float(values[0])) if sharp else math.inf
+    return DualityGap(gap, distance, flat, gap - exact)
+
+
+class Rounding(NamedTuple):
+    """Bounds on what rounding did to ``L(u, lam)``, to residuals, and to sums for the gradient.
+
+    A score is a sum of ``d + 1`` products, so its error is at most that many units of rounding,
+    relative to the sum of the products' sizes. Sums over rows lose a few units per block of rows.
+    These are worst cases; real errors are far smaller.
+    """
+
+    loss: float
+    score: float
+    sums_D: Array
+
+    @classmethod
+    def of(
+        cls, problem: Problem, u: Array, loss_K: Array, point: SimplexPoint, frame: Frame
+    ) -> Rounding:
+        engine, objective, coordinates = problem.engine, problem.objective, problem.coordinates
+        assert isinstance(engine, SumEngine)
+        unit, d = 0.5 * engine.rounding, engine.n_features
+        w = coordinates.to_user(u)
+        products = float(np.abs(w[:d]) @ frame.sizes) + (abs(w[d]) if len(w) > d else 0.0)
+        # Groups may be farther out than the average: E_i x^2 <= E x^2 / prior_i.
+        share = np.sqrt(np.maximum(objective.prior, np.finfo(float).tiny))
+        score_K = (d + 3) * unit * (products / share + np.sqrt(engine.label_squares()))
+        summing = (BLOCK_TERMS + engine.census.n_rows / BLOCK_ROWS) * unit
+        root_K = np.sqrt(loss_K)
+        lost_K = 2.0 * root_K * score_K + score_K**2 + summing * loss_K
+        plain = 16 * np.finfo(float).eps * (float(loss_K.max()) + abs(objective.risk(loss_K)))
+        raw = frame.sizes + np.abs(coordinates.shift)
+        raw = np.append(raw, 1.0) if len(w) > d else raw
+        reach = raw @ np.abs(coordinates.basis) if coordinates.basis.ndim == 2 else (
+            raw * np.abs(coordinates.basis)
+        )  # fmt: skip
+        adding = 2.0 * (summing + len(w) * unit) * float(point.weights @ (root_K / share))
+        score = math.sqrt(float(point.weights @ score_K**2))
+        return cls(float(point.weights @ lost_K) + plain, score, adding * reach)
+
+    def length(self, matrix: Array) -> float:
+        """Bound ``sqrt(e.H^+.e)`` over errors ``e`` of the gradient, for the matrix ``H``."""
+        diagonal = matrix.diagonal()
+        alive = diagonal > 0
+        scale = np.where(alive, 1.0 / np.sqrt(np.where(alive, diagonal, 1.0)), 0.0)
+        values, vectors = np.linalg.eigh(scale[:, None] * matrix * scale)
+        keep = values > RANK_TOLERANCE * values.max(initial=0.0)
+        inverse = (vectors[:, keep] ** 2 / values[keep]).sum(axis=1)
+        # Residuals off by e change the gradient by 2 mean e x, and H is 2 mean x x^T.
+        error = math.sqrt(2.0) * self.score * np.sqrt(np.maximum(diagonal, 0.0)) + self.sums_D
+        return float(error @ (scale * np.sqrt(inverse)))

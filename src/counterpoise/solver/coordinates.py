@@ -7,7 +7,8 @@ The ball ``||coef|| <= radius`` always refers to the user's coordinates.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from scipy.optimize import brentq
@@ -19,6 +20,8 @@ Array = np.ndarray
 RANK_TOLERANCE = 1e-13
 # With smaller shares than this, rounding of the second moment affects the coordinates.
 STIFF = 1e-7
+# Variation below this multiple of the features' precision is taken for rounding.
+NOISE = 256.0
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,9 @@ class Coordinates:
     coordinates stretch some directions so much that matrices should be summed over mapped rows.
     If ``noise`` is not None, the coordinates should be :meth:`refined`: variation below this share
     of the features' ``scale`` is rounding, and ``mean`` is the mean of the shifted features.
+
+    The columns of ``left_out`` (d, dropped) are the directions left out, each of about unit score.
+    ``units`` are powers of two in which features can be squared, None if they can be as they are.
     """
 
     basis: Array
@@ -40,18 +46,17 @@ class Coordinates:
     noise: float | None = None
     mean: Array | None = None
     scale: Array | None = None
-    _ball: tuple[Array | None, Array] = field(init=False, repr=False)
+    left_out: Array | None = None
+    units: Array | None = None
 
-    def __post_init__(self) -> None:
-        # Singular vectors and values of C, where coef = C u.
+    @cached_property
+    def _ball(self) -> tuple[Array | None, Array]:
+        """Singular vectors and values of ``C``, where ``coef = C u``."""
         d = len(self.shift)
-        ball: tuple[Array | None, Array]
         if self.basis.ndim == 1:
-            ball = (None, np.append(self.basis[:d], 0.0) if self.intercept else self.basis)
-        else:
-            _, values, rows = np.linalg.svd(self.basis[:d])
-            ball = (rows.T, np.append(values, np.zeros(len(rows) - len(values))))
-        object.__setattr__(self, "_ball", ball)
+            return None, np.append(self.basis[:d], 0.0) if self.intercept else self.basis
+        _, values, rows = np.linalg.svd(self.basis[:d])
+        return rows.T, np.append(values, np.zeros(len(rows) - len(values)))
 
     @property
     def size(self) -> int:
@@ -76,7 +81,11 @@ class Coordinates:
         if self.basis.ndim == 1:
             alive = self.basis != 0
             return np.where(alive, w, 0.0) / np.where(alive, self.basis, 1.0)
-        return np.linalg.lstsq(self.basis, w, rcond=1e-15)[0]
+        basis = self.basis
+        if self.units is not None:
+            units = np.append(self.units, 1.0) if self.intercept else self.units
+            basis, w = basis / units[:, None], w / (units if w.ndim == 1 else units[:, None])
+        return np.linalg.lstsq(basis, w, rcond=1e-15)[0]
 
     def refined(self, second_moment: Array) -> tuple[Coordinates, Array]:
         """Whiten again, by the second moment of rows mapped to these coordinates.
@@ -91,7 +100,9 @@ class Coordinates:
         values, vectors = np.linalg.eigh(0.5 * (covariance + covariance.T))
         keep = values > (self.noise or 0.0) ** 2 / RANK_TOLERANCE
         d = len(self.shift)
-        null = self.basis[:d, :r] @ vectors[:, ~keep]
+        units = np.ones(d) if self.units is None else self.units
+        null = (self.basis[:d, :r] @ vectors[:, ~keep]) / units[:, None]
+        left_out = _side_by_side(self.left_out, null * units[:, None])
         change = vectors[:, keep] / np.sqrt(values[keep])
         if self.intercept:
             step = np.zeros((r + 1, change.shape[1] + 1))
@@ -100,7 +111,7 @@ class Coordinates:
         basis = self.basis @ change
         if null.shape[1]:  # keep coefficients in the row space of the features
             null = np.linalg.qr(null / np.linalg.norm(null, axis=0))[0]
-            outside = null @ (null.T @ basis[:d])
+            outside = (null @ (null.T @ (basis[:d] / units[:, None]))) * units[:, None]
             basis[:d] -= outside
             if self.intercept and self.mean is not None:  # constant scores there, not zero
                 basis[d] += self.mean @ outside
@@ -108,9 +119,11 @@ class Coordinates:
                                 compute_uv=False)[: int(keep.sum())]  # fmt: skip
         better = replace(
             self,
-            stiff=bool(stretch.min(initial=1.0) ** 2 < STIFF * stretch.max(initial=0.0) ** 2),
+            stiff=self.units is not None
+            or bool(stretch.min(initial=1.0) ** 2 < STIFF * stretch.max(initial=0.0) ** 2),
             basis=np.ascontiguousarray(basis),
             dropped=self.dropped + null.shape[1],
+            left_out=left_out,
             noise=None if values[keep].min(initial=1.0) > 1e-3 else self.noise,
         )
         return better, change
@@ -122,6 +135,11 @@ class Coordinates:
             grad = grad.copy()
             grad[..., :d] -= grad[..., d:] * self.shift
         return grad * self.basis if self.basis.ndim == 1 else grad @ self.basis
+
+    @property
+    def map(self) -> Array:
+        """The matrix ``basis``, also if only its diagonal is kept."""
+        return np.diag(self.basis) if self.basis.ndim == 1 else self.basis
 
     def pull_curvature(self, hess: Array) -> Array:
         """Map matrices in shifted user coordinates to matrices in ``u``."""
@@ -136,7 +154,11 @@ class Coordinates:
 
     def coef_norm(self, u: Array) -> float:
         """Return ``||coef||`` of the point ``u``."""
-        return float(np.linalg.norm(self.coef(u)))
+        coef = self.coef(u)
+        largest = float(np.abs(coef).max(initial=0.0))
+        if not 1e-100 < largest < 1e100:  # squares may not be representable
+            return largest * float(np.linalg.norm(coef / largest)) if largest else 0.0
+        return float(np.linalg.norm(coef))
 
     def coef_gram(self) -> Array:
         """Return ``C^T C`` where ``coef = C u``."""
@@ -179,12 +201,22 @@ def unscaled(n_features: int, intercept: bool, radius: float | None) -> Coordina
 
 
 def scaled(
-    second_moment: Array, shift: Array, intercept: bool, radius: float | None
+    second_moment: Array,
+    shift: Array,
+    intercept: bool,
+    radius: float | None,
+    units: Array | None = None,
 ) -> Coordinates:
-    """Divide every feature by its root mean square; ``second_moment`` is a diagonal."""
-    dead = _dead(second_moment, shift)
-    basis = np.where(dead, 0.0, 1.0 / _sizes(second_moment, shift))
-    return Coordinates(basis, shift, intercept, radius)
+    """Divide every feature by its root mean square; ``second_moment`` is a diagonal.
+
+    With ``units``, it is the one of features in these units.
+    """
+    factors = np.ones(len(shift)) if units is None else units
+    dead = _dead(second_moment, shift * factors)
+    basis = np.where(dead, 0.0, 1.0 / _sizes(second_moment, shift * factors))
+    basis[: len(shift)] *= factors
+    stiff = units is not None
+    return Coordinates(basis, shift, intercept, radius, stiff=stiff, units=units)
 
 
 def whitened(
@@ -193,15 +225,19 @@ def whitened(
     intercept: bool,
     radius: float | None,
     precision: float | None = None,
+    units: Array | None = None,
 ) -> Coordinates:
     """Return coordinates in which ``second_moment`` (p, p) is the identity on its range.
 
     With an intercept, the features are centred first, so that the result does not depend on the
     shift. Directions in which the features do not vary (constant or duplicate columns, fewer rows
     than features) are left out, and coefficients have no component there. Given the
-    ``precision`` of the features, small directions are kept for :meth:`Coordinates.refined`.
+    ``precision`` of the features, small directions are kept for :meth:`Coordinates.refined`. With
+    ``units``, ``second_moment`` is the one of features in these units; the rest is in the user's.
     """
     d = len(shift)
+    factors = np.ones(d) if units is None else units
+    own, shift = shift, shift * factors
     mean = second_moment[:d, d] if intercept else np.zeros(d)
     covariance = second_moment[:d, :d] - np.outer(mean, mean)
     squares = np.diag(covariance)
@@ -224,6 +260,7 @@ def whitened(
         keep = values > RANK_TOLERANCE * top
     else:
         keep, values = values > -np.inf, np.maximum(values, RANK_TOLERANCE * top)
+    left_out = vectors[:, ~keep] / size[:, None] * factors[:, None]
     vectors = vectors[:, keep]
     basis = (vectors / np.sqrt(values[keep])) / size[:, None]
     if vectors.shape[1] < d:
@@ -236,14 +273,29 @@ def whitened(
         whole = np.zeros((d + 1, rank + 1))
         whole[:d, :rank], whole[d, :rank], whole[d, rank] = basis, -mean @ basis, 1.0
         basis = whole
-    dropped = d - int(dead.sum()) - vectors.shape[1]
-    basis = np.ascontiguousarray(basis)
-    return Coordinates(basis, shift, intercept, radius, dropped, stiff, noise, mean, size)
+    basis[:d] *= factors[:, None]
+    return Coordinates(
+        basis=np.ascontiguousarray(basis),
+        shift=own,
+        intercept=intercept,
+        radius=radius,
+        dropped=d - int(dead.sum()) - vectors.shape[1],
+        stiff=stiff or units is not None,
+        noise=noise,
+        mean=mean / factors,
+        scale=size / factors,
+        left_out=left_out,
+        units=units,
+    )
+
+
+def _side_by_side(left: Array | None, right: Array) -> Array:
+    return right if left is None else np.hstack([left, right])
 
 
 def _noise(precision: float, centre: Array, size: Array) -> float:
     """Return the share of the features' size that is rounding, with a safety margin."""
-    return precision * max(4e4, 64.0 * float((np.abs(centre) / size).max(initial=0.0)))
+    return precision * max(NOISE, 64.0 * float((np.abs(centre) / size).max(initial=0.0)))
 
 
 def _dead(squares: Array, shift: Array) -> Array:

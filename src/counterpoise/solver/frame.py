@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,11 +12,14 @@ from counterpoise.rows.engines.base import GroupEval, SumEngine
 from counterpoise.solver import coordinates as coords
 from counterpoise.solver.polish import SECOND_ORDER_LIMIT, keeps_group_matrices
 from counterpoise.solver.quadratics import QuadraticEngine
+from counterpoise.solver.units import check_units, feature_units, unit_squares
 
 Array = np.ndarray
 
 # Maximum number of times that coordinates of ill-conditioned features are refined.
 REFINEMENTS = 3
+# Labels that deviate from their mean by less than this share of their size are constant.
+DISTINCT = 1e-15
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,7 @@ class Frame:
     In solver coordinates, ``moment`` is the largest eigenvalue of any group's second moment, and
     ``mean_moment`` is the mean eigenvalue of their ``average``. ``matrices`` holds twice the
     groups' second moments. ``average`` and ``matrices`` are None if they would not fit in memory.
+    ``sizes`` (d,) bounds the root mean square of every feature, in the user's units.
     """
 
     coordinates: coords.Coordinates
@@ -34,6 +38,7 @@ class Frame:
     mean_moment: float
     average: Array | None
     matrices: Array | None
+    sizes: Array
 
     @classmethod
     def measure(
@@ -47,20 +52,32 @@ class Frame:
         per_group = full and keeps_group_matrices(engine.n_groups, p)
         share = None if per_group else prior
         raw, average = np.empty((0, 0)), np.empty((0, 0))
-        if full:
-            raw = engine.curvature(None, share)
-            average = 0.5 * (np.tensordot(prior, raw, axes=1) if per_group else raw)
-            diagonal = np.diag(average).copy()
-        else:
-            diagonal = engine.mean_squares(prior)
+        with np.errstate(over="ignore", invalid="ignore"):  # of features that need units
+            if full:
+                raw = engine.curvature(None, share)
+                average = 0.5 * (np.tensordot(prior, raw, axes=1) if per_group else raw)
+                diagonal = np.diag(average).copy()
+            else:
+                diagonal = engine.mean_squares(prior)
+        units = feature_units(engine, diagonal)
+        if units is not None:
+            check_units(units, precondition, radius)
+            factors = np.append(units, 1.0) if intercept else units
+            if full:
+                raw = engine.curvature(None, share, np.diag(factors))
+                average = 0.5 * (np.tensordot(prior, raw, axes=1) if per_group else raw)
+                diagonal = np.diag(average).copy()
+            else:
+                diagonal = unit_squares(engine, prior, units)
         if precondition == "whiten":
             precision = engine.census.precision
-            frame = coords.whitened(average, engine.shift, intercept, radius, precision)
+            frame = coords.whitened(average, engine.shift, intercept, radius, precision, units)
         elif precondition == "scale":
-            frame = coords.scaled(diagonal, engine.shift, intercept, radius)
+            frame = coords.scaled(diagonal, engine.shift, intercept, radius, units)
         else:
             frame = coords.unscaled(engine.n_features, intercept, radius)
-        matrices = frame.pull_curvature(raw) if full else raw
+        inner = frame if units is None else replace(frame, basis=_divided(frame.basis, factors))
+        matrices = inner.pull_curvature(raw) if full else raw
         for _ in range(REFINEMENTS):
             if frame.noise is None:
                 break
@@ -70,7 +87,7 @@ class Frame:
             matrices = change.T @ mapped @ change
         mean = 1.0
         if frame.basis.ndim == 1:
-            mean = float(np.mean(frame.basis**2 * diagonal)) or 1.0
+            mean = float(np.mean(inner.basis**2 * diagonal)) or 1.0
         if per_group:
             top = 0.5 * float(np.linalg.eigvalsh(matrices).max(initial=0.0))
         else:
@@ -83,7 +100,19 @@ class Frame:
             mean_moment=mean,
             average=pooled if full else None,
             matrices=matrices if per_group else None,
+            sizes=_sizes(diagonal, engine.shift, units),
         )
+
+
+def _sizes(squares: Array, shift: Array, units: Array | None) -> Array:
+    """Bound the root mean square of features from the mean squares about ``shift``."""
+    deviations = np.sqrt(np.maximum(squares[: len(shift)], 0.0))
+    return deviations / (1.0 if units is None else units) + np.abs(shift)
+
+
+def _divided(basis: Array, factors: Array) -> Array:
+    """Return the basis for features in other units."""
+    return basis / (factors if basis.ndim == 1 else factors[:, None])
 
 
 def largest_moment(engine: SumEngine, frame: coords.Coordinates, rounds: int = 12) -> float:
@@ -158,6 +187,6 @@ def label_scale(engine: SumEngine, prior: Array) -> float:
     centre = float(prior @ engine.label_means()) if engine.census.intercept else 0.0
     square = float(prior @ engine.label_squares(centre))
     whole = float(prior @ engine.label_squares())
-    if square > 1e-20 * whole:
+    if square > DISTINCT**2 * whole:
         return square
     return whole if whole > 0 else 1.0

@@ -33,7 +33,7 @@ class Problem:
     def curvature(self, u: Array | None, weights_K: Array | None) -> Array:
         w = None if u is None else self.coordinates.to_user(u)
         if self.coordinates.stiff and isinstance(self.engine, SumEngine):
-            return self.engine.curvature(w, weights_K, self.coordinates.basis)
+            return self.engine.curvature(w, weights_K, self.coordinates.map)
         return self.coordinates.pull_curvature(self.engine.curvature(w, weights_K))
 
     def separation(self, points: Array, u: Array) -> Array:

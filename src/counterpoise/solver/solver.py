@@ -24,6 +24,7 @@ from counterpoise.rows.engines.base import GroupEval, SumEngine
 from counterpoise.solver.algorithm import PATIENCE, PrimalDualResult, Progress, primal_dual
 from counterpoise.solver.bounds import certify, duality_gap
 from counterpoise.solver.frame import Frame
+from counterpoise.solver.left_out import gain_left_out
 from counterpoise.solver.options import FitOptions
 from counterpoise.solver.polish import ROUNDING, PolishResult, polish
 from counterpoise.solver.schedules import ProblemScale, Schedule
@@ -183,7 +184,7 @@ class Solver:
         frame, problem, engine = self.frame, setup.problem, setup.engine
         gap = None
         if engine.activation.is_identity:
-            gap = duality_gap(problem, end.u, end.eval, end.point, frame.matrices)
+            gap = duality_gap(problem, end.u, end.eval, end.point, frame)
         certificate = certify(
             setup.working, run, setup.scale, u=end.u, loss_K=end.eval.loss_K, point=end.point,
             gap=gap, metric=frame.kind, moment_exact=frame.matrices is not None,
@@ -192,13 +193,34 @@ class Solver:
         converged, status = _status(run, end if self.options.polish else None)
         height = max(problem.objective.size(risk), setup.floor)
         allowed = max(GAP_SLACK * max(self.options.tol, 1e-7) * height, setup.floor)
-        if self.options.polish and gap is not None and allowed < gap.value < math.inf:
+        if self.options.polish and gap is not None and gap.value < math.inf:
+            exact = gap.value - gap.rounding
+            if exact > allowed:
+                converged = False
+                status = (
+                    f"Not converged: the duality gap is {exact:.2g}, {exact / height:.1g} of "
+                    "the risk. Rescale the features, lower tol, or try another precondition."
+                )
+            elif gap.rounding > allowed:
+                status += (
+                    " Rounding limits what is proved: subtract a constant from labels and features "
+                    "that are far from zero."
+                )
+        gain = gain_left_out(problem, end.u, end.point, height)
+        if gain:
             converged = False
             status = (
-                f"Not converged: the duality gap is {gap.value:.2g}, {gap.value / height:.1g} of "
-                "the risk. Rescale the features, lower tol, or try another precondition."
+                f"Not converged: {count(problem.coordinates.dropped, 'direction')} in which the "
+                "features hardly vary had to be left out, and could lower the risk by up to "
+                f"{gain:.2g}. Replace nearly equal columns by their difference, and correct or "
+                "remove rows with enormous entries."
             )
         start = self._start_of(setup, run, end)
+        if not np.isfinite(start.coef).all():
+            raise ValueError(
+                "X: a coefficient exceeds the largest double, because its feature is so small; "
+                "multiply the column by a power of ten"
+            )
         return Solution(
             coef=start.coef[: engine.n_features].copy(),
             intercept=float(start.coef[-1]) if engine.census.intercept else 0.0,

@@ -106,6 +106,11 @@ class SumEngine:
         """Passes over the rows so far."""
         return self.counter.count
 
+    @property
+    def rounding(self) -> float:
+        """Relative rounding of the arithmetic, which is double unless a device has none."""
+        return float(np.finfo(float).eps)
+
     def variant(
         self, *, activation: Activation | None = None, truncate: float | None = None
     ) -> Self:
@@ -175,7 +180,8 @@ class SumEngine:
         """Return the mean of ``(y - centre)^2`` of every group, after clipping."""
         first, second = self._label_moments().T
         gap = self.census.pivot - centre
-        return np.maximum(second + gap * (2.0 * first + gap), 0.0)
+        with np.errstate(over="ignore", invalid="ignore"):  # the solver refuses such labels
+            return np.maximum(second + gap * (2.0 * first + gap), 0.0)
 
     def _label_moments(self) -> Array:
         if self._labels is None:

@@ -138,6 +138,10 @@ class JournaledEngine(SumEngine):
     def sample(self) -> RowSample:
         return self.engine.sample()
 
+    @property
+    def rounding(self) -> float:
+        return self.engine.rounding
+
     def ask(self, question: Question) -> Array:
         digest = digest_question(question)
         if self.journal.replaying:

@@ -187,7 +187,8 @@ class RowPart:
     def _labels(self, q: Labels) -> Array:
         gap = self.labels_of(q.truncate) - q.pivot
         weights = self.data.weights_of(0, len(gap))
-        both = np.stack([weights * gap, weights * gap * gap], axis=1)
+        with np.errstate(over="ignore"):  # the solver refuses labels that large
+            both = np.stack([weights * gap, weights * gap * gap], axis=1)
         return np.add.reduceat(both, self.data.offsets[:-1], axis=0)
 
     def _matrices(self, q: Gram) -> Array:

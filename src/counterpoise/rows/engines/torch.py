@@ -105,6 +105,10 @@ class TorchEngine(SumEngine):
         rows = torch.from_numpy(drawn.X[:, 0].astype(np.int64)).to(self.X.device)
         return replace(drawn, X=host(self.X.index_select(0, rows)), budget=BUDGET)
 
+    @property
+    def rounding(self) -> float:
+        return float(torch.finfo(self.dtype).eps)
+
     def ask(self, question: asked.Question) -> Array:
         """Add up the blocks in order and in double, on the device if it supports that."""
         self.counter.count += not isinstance(question, asked.Labels)

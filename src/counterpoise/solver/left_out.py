@@ -1,0 +1,87 @@
+"""What the directions that coordinates leave out could still contribute.
+
+Directions in which features hardly vary are left out, because rounding hides them. Usually they
+are copies of other columns. If they could lower the risk by more than chance would, the user must
+know.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.special import betaincinv
+
+from counterpoise.activations import Activation
+from counterpoise.dual.divergences import SimplexPoint
+from counterpoise.rows.engines.base import SumEngine
+from counterpoise.rows.engines.questions import Question
+from counterpoise.solver.minmax import solve_semidefinite
+from counterpoise.solver.problem import Problem
+
+Array = np.ndarray
+
+# Gains below this share of the risk do not matter.
+NOTABLE = 1e-3
+# Random directions gain more than expected with this probability.
+CHANCE = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Along(Question):
+    """Sums of ``c r`` and of ``s^2 r r^T`` with ``r = (x - centre) @ directions``: (K, m, m + 1).
+
+    ``c`` is the residual at ``w`` times the slope ``s``. Rows are mapped before anything is summed,
+    so that nearly equal columns keep the digits of their difference.
+    """
+
+    w: Array
+    activation: Activation
+    truncate: float | None
+    centre: Array
+    directions: Array
+    intercept: bool
+
+    def of_rows(self, X: Any, y: Array, weights: Array, group: int) -> Array:
+        rows = X.toarray() if sparse.issparse(X) else np.asarray(X, dtype=float)
+        d = rows.shape[1]
+        z = rows @ self.w[:d] + (self.w[d] if self.intercept else 0.0)
+        labels = y if self.truncate is None else np.clip(y, -self.truncate, self.truncate)
+        slope = self.activation.slope(z)
+        c = weights * slope * (self.activation.value(z) - labels)
+        mapped = (rows - self.centre) @ self.directions
+        bent = (mapped * (weights * slope**2)[:, None]).T @ mapped
+        return np.concatenate([bent, (c @ mapped)[:, None]], axis=1)
+
+
+def gain_left_out(problem: Problem, u: Array, point: SimplexPoint, size: float) -> float:
+    """Estimate by how much the directions left out could lower a risk of this ``size``.
+
+    The group weights are held fixed, so the true gain is not larger. Returns 0 where it is no more
+    than chance. Takes a pass if directions were left out.
+    """
+    engine, frame = problem.engine, problem.coordinates
+    if frame.left_out is None or not frame.left_out.shape[1]:
+        return 0.0
+    assert isinstance(engine, SumEngine)
+    mean = 0.0 if frame.mean is None else frame.mean
+    centre = frame.shift + mean if frame.intercept else np.zeros_like(frame.shift)
+    asked = Along(
+        frame.to_user(u), engine.activation, engine.truncate, centre, frame.left_out,
+        frame.intercept,
+    )  # fmt: skip
+    sums = engine.ask(asked)
+    mixed = np.tensordot(point.weights / engine.census.totals, sums, axes=1)
+    gain = float(mixed[:, -1] @ solve_semidefinite(mixed[:, :-1], mixed[:, -1]))
+    share = engine.census.totals / engine.census.totals.sum()
+    rows = engine.census.n_rows / float(np.sum(point.weights**2 / share))
+    return gain if gain > max(NOTABLE, _by_chance(frame.left_out.shape[1], rows)) * size else 0.0
+
+
+def _by_chance(directions: int, rows: float) -> float:
+    """Return the share of the variance of noise that random directions hardly ever explain."""
+    if rows <= directions + 1:
+        return 1.0
+    return float(betaincinv(0.5 * directions, 0.5 * (rows - directions), 1.0 - CHANCE))
