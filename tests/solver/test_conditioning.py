@@ -9,9 +9,14 @@ from __future__ import annotations
 import mpmath
 import numpy as np
 import pytest
+import torch
+from scipy import sparse
 from scipy.optimize import minimize, root
 
-from counterpoise import solve
+from counterpoise import Chunks, solve
+from counterpoise.activations import identity
+from counterpoise.rows.engines.torch import TorchEngine
+from counterpoise.solver.frame import Frame
 
 EPS = np.finfo(float).eps
 K = 3
@@ -279,3 +284,184 @@ def test_more_features_than_rows_are_interpolated_with_small_coefficients():
     centred = X - X.mean(axis=0)
     least = np.linalg.pinv(centred) @ (y - y.mean())
     np.testing.assert_allclose(found.coef, least, atol=1e-6)
+
+
+# -- sizes that squares cannot hold --------------------------------------------------------
+
+TINY_TO_HUGE = [1e-300, 1e-200, 1e-162, 1e-100, 1e100, 1e162, 1e200, 1e300]
+
+
+@pytest.mark.parametrize("activation", ["identity", "relu", "softplus"])
+@pytest.mark.parametrize("size", TINY_TO_HUGE)
+def test_the_size_of_a_feature_does_not_matter(size, activation):
+    X, y, g = problem(3.0)
+    power = 2.0 ** np.round(np.log2(size))
+    base = solve(X, y, g, nu=0.1, activation=activation)
+    found = solve(X * [power, 1, 1, 1, 1], y, g, nu=0.1, activation=activation)
+    assert found.risk == pytest.approx(base.risk, rel=1e-9)
+    np.testing.assert_allclose(found.coef * [power, 1, 1, 1, 1], base.coef, rtol=1e-4)
+    assert found.converged
+    assert found.certificate.dropped == 0
+
+
+@pytest.mark.parametrize("size", [1e-200, 1e200])
+@pytest.mark.parametrize("form", ["all", "sparse", "chunks", "scale", "no intercept", "torch"])
+def test_the_size_of_a_feature_does_not_matter_in_any_form(size, form):
+    X, y, g = problem(3.0)
+    power = np.full(5, 2.0 ** np.round(np.log2(size)))
+    power[1:] = power[1:] if form == "all" else 1.0
+    options = {"nu": 0.1, "activation": "identity"}
+    if form == "scale":
+        options["precondition"] = "scale"
+    options["fit_intercept"] = form != "no intercept"
+    base = solve(X, y, g, **options)
+    Z = X * power
+    if form == "sparse":
+        found = solve(sparse.csr_matrix(Z), y, g, **options)
+    elif form == "chunks":
+        cut = [(Z[i::2], y[i::2], g[i::2]) for i in range(2)]
+        found = solve(Chunks(lambda: cut), **options)
+    elif form == "torch":
+        engine = TorchEngine(
+            torch.from_numpy(Z), y, g, None, identity(), intercept=True, centred=True
+        )
+        frame = Frame.measure(engine, np.full(K, 1 / K), "auto", None)
+        moment = np.tensordot(np.full(K, 1 / K), frame.matrices, 1)
+        np.testing.assert_allclose(moment, 2.0 * np.eye(6), atol=1e-9)
+        return
+    else:
+        found = solve(Z, y, g, **options)
+    assert found.risk == pytest.approx(base.risk, rel=1e-8)
+    np.testing.assert_allclose(found.coef * power, base.coef, rtol=1e-4)
+
+
+def test_a_tiny_feature_is_not_a_column_of_zeros():
+    """Squares of both are zero; only one of them says nothing."""
+    X, y, g = problem(3.0)
+    least = solve(X, y, g, nu=0.0, activation="identity").risk
+    for tiny in (1e-170, 1e-290):
+        found = solve(np.c_[X[:, 1:], X[:, 0] * tiny], y, g, nu=0.0, activation="identity")
+        assert found.risk == pytest.approx(least, rel=1e-6)
+    with pytest.raises(ValueError, match="a coefficient exceeds the largest double"):
+        solve(np.c_[X[:, 1:], X[:, 0] * 1e-310], y, g, nu=0.0, activation="identity")
+    empty = solve(np.c_[X, 0.0 * y], y, g, nu=0.0, activation="identity")
+    assert empty.coef[5] == 0
+
+
+@pytest.mark.parametrize("option", [{"precondition": None}, {"radius": 2.0}])
+def test_options_in_the_units_of_a_feature_refuse_an_extreme_one(option):
+    X, y, g = problem(3.0)
+    with pytest.raises(ValueError, match=r"feature 0 has a typical size of 8e\+199; multiply"):
+        solve(X * [1e200, 1, 1, 1, 1], y, g, nu=0.1, **option)
+
+
+def test_features_near_the_largest_double_are_refused():
+    X, y, g = problem(3.0)
+    with pytest.raises(ValueError, match="X: feature 1 has values near the largest double"):
+        solve(X * [1, 5e307, 1, 1, 1], y, g, nu=0.1)
+
+
+def test_a_coefficient_beyond_the_largest_double_is_refused():
+    X, y, g = problem(3.0)
+    with pytest.raises(ValueError, match="a coefficient exceeds the largest double"):
+        solve(X * [1e-300, 1, 1, 1, 1], 1e20 * y, g, nu=0.1, activation="identity")
+
+
+@pytest.mark.parametrize("size", [1e-320, 1e-200, 1e-100, 1e150, 1e200, 1e300])
+@pytest.mark.parametrize("truncate", [None, 1e299])
+def test_labels_whose_squares_vanish_or_overflow_are_refused(size, truncate):
+    X, y, g = problem(3.0)
+    with pytest.raises(ValueError, match=r"^y: .* (multiply|divide) y by a power of ten"):
+        solve(X, y * size, g, nu=0.1, truncate=truncate)
+
+
+@pytest.mark.parametrize("size", [1e-85, 1e-40, 1e40, 1e120])
+def test_labels_of_other_sizes_are_fitted_alike(size):
+    X, y, g = problem(3.0)
+    base = solve(X, y, g, nu=0.0, activation="relu")
+    found = solve(X, y * size, g, nu=0.0, activation="relu")
+    assert found.risk / size**2 == pytest.approx(base.risk, rel=1e-9)
+    assert found.converged
+
+
+def test_tiny_labels_that_balance_are_not_zero():
+    X, _, g = problem(3.0)
+    y = np.tile([1e-170, 0.0, -1e-170], len(g) // 3)
+    with pytest.raises(ValueError, match="y: labels are below 1e-90"):
+        solve(X, y, g, nu=0.1)
+    assert solve(X, 0.0 * y, g, nu=0.1).risk == 0
+
+
+# -- outlying rows, offsets, what is left out ----------------------------------------------
+
+
+def fitted_by_qr(X, y):
+    Q = np.linalg.qr(np.c_[X - X.mean(axis=0), np.ones(len(X))])[0]
+    return float(np.mean((y - Q @ (Q.T @ y)) ** 2))
+
+
+@pytest.mark.parametrize("size", [1e4, 1e8, 1e12, 1e13])
+def test_one_enormous_row_does_not_hide_the_others(size):
+    X, y, _ = problem(3.0)
+    X[7] = size
+    found = solve(X, y, nu=np.inf, activation="identity")
+    Q = orthonormal(X, True)
+    assert found.risk == pytest.approx(np.mean((y - Q @ (Q.T @ y) / len(y)) ** 2), rel=1e-6)
+    assert found.converged
+
+
+@pytest.mark.parametrize("size", [1e16, 1e18])
+def test_rows_that_hide_the_others_are_told(size):
+    X, y, _ = problem(3.0)
+    X[7] = size
+    found = solve(X, y, nu=np.inf, activation="identity")
+    assert not found.converged
+    assert "rows with enormous entries" in found.status
+
+
+@pytest.mark.parametrize("gap", 10.0 ** -np.arange(9, 18))
+@pytest.mark.parametrize("seed", range(4))
+def test_nearly_equal_columns_are_fitted_or_told(gap, seed):
+    """The difference carries most of the signal: it is used, or the status says what is lost."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(300, 4)) + 3.0 * (seed % 2)
+    extra = rng.normal(size=300)
+    X = np.c_[X, X[:, 1] + gap * extra]
+    difference = X[:, 4] - X[:, 1]
+    y = X[:, 0] + 0.3 * rng.normal(size=300)
+    if difference.std() > 0:
+        y += (difference - difference.mean()) / difference.std()
+    found = solve(X, y, nu=np.inf, activation="identity")
+    if found.converged:
+        assert found.risk <= 1.05 * fitted_by_qr(X, y)
+    else:
+        assert "could lower the risk by up to" in found.status
+    if gap >= 1e-12:
+        assert found.converged
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_copies_up_to_rounding_are_no_signal(seed):
+    rng = np.random.default_rng(seed)
+    X, y = rng.normal(size=(60, 3)), rng.normal(size=60)
+    copies = np.c_[X, X[:, :2] / 3.0 * 3.0, X @ [1.0, 2.0, 0.0]]
+    found = solve(copies, y, nu=np.inf, activation="identity")
+    assert found.converged
+    assert found.certificate.dropped == 3
+
+
+@pytest.mark.parametrize("offset", [1e6, 1e8, 1e9, 1e10])
+@pytest.mark.parametrize("which", ["X", "y"])
+def test_the_gap_includes_its_own_rounding(offset, which):
+    """Against the least risk in sixty digits: no lower bound may exceed it."""
+    for seed in range(3):
+        X, y, g = problem(3.0, seed=seed)
+        X, y = (X + offset, y) if which == "X" else (X, y + offset)
+        found = solve(X, y, g, nu=0.0, activation="identity")
+        centre = y.mean() if which == "y" else 0.0
+        least = reference(X, y - centre, g, 0.0, True)
+        assert found.risk - found.certificate.duality_gap <= least * (1 + 1e-12)
+        assert exact_risk(X, y, g, found) >= least * (1 - 1e-11)
+        assert found.converged
+    if which == "X" and offset >= 1e10:
+        assert "Rounding limits what is proved" in found.status

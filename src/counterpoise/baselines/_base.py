@@ -21,6 +21,7 @@ from counterpoise.solver.problem import Problem
 from counterpoise.solver.solution import Outcome
 from counterpoise.solver.solve import open_solver
 from counterpoise.solver.solver import Solver
+from counterpoise.solver.units import check_units, mean_squares
 
 Array = np.ndarray
 
@@ -82,16 +83,18 @@ def standardised(
     Features are centred only if there is an intercept. Takes two passes. The mean and deviation
     are exact, because methods with a fixed number of steps depend on the coordinates.
     """
-    d, squares = engine.n_features, engine.mean_squares(prior)
+    d, (squares, units) = engine.n_features, mean_squares(engine, prior)
+    if units is not None:
+        check_units(units, "scale", radius)
     if not engine.census.intercept:
-        return coords.scaled(squares, np.zeros(d), False, radius)
+        return coords.scaled(squares, np.zeros(d), False, radius, units)
     ones = np.zeros((engine.n_groups, d + 1))
     ones[:, d] = 1.0
     mean = prior @ engine.apply_moments(ones)[:, :d]
-    offset = (mean - engine.shift) ** 2
+    offset = ((mean - engine.shift) * (1.0 if units is None else units)) ** 2
     squares[:d] -= offset
     squares[:d][squares[:d] < ROUNDING * offset] = 0.0  # constant columns
-    return coords.scaled(squares, mean, True, radius)
+    return coords.scaled(squares, mean, True, radius, units)
 
 
 def true_evaluate(problem: Problem, u: Array) -> GroupEval:

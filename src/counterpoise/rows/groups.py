@@ -152,7 +152,8 @@ class GroupedData:
         pivot = float(np.median(self.y[::step]))
         if self.is_sparse or not self.intercept:
             return np.zeros(self.n_features), pivot
-        return np.asarray(self.X[::step], dtype=float).mean(axis=0), pivot
+        with np.errstate(over="ignore", invalid="ignore"):  # the solver refuses rows that large
+            return np.asarray(self.X[::step], dtype=float).mean(axis=0), pivot
 
 
 def encode_groups(groups: Any, n: int) -> tuple[Array, Array]:

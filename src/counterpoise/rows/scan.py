@@ -116,7 +116,7 @@ class Scan:
             totals=np.bincount(rows.codes, weights=rows.weights, minlength=len(rows.labels)) * 1.0,
             n_rows=n,
             n_features=d,
-            mean=np.zeros(d) if is_sparse or not n else rows.X.mean(axis=0, dtype=float),
+            mean=np.zeros(d) if is_sparse or not n else _mean(rows.X),
             pivot=float(np.median(rows.y[:: max(1, n // 4096)])) if n else 0.0,
             precision=float(np.finfo(rows.X.dtype).eps),
             is_sparse=is_sparse,
@@ -176,6 +176,11 @@ class Scan:
             pivot=self.pivot,
             precision=self.precision,
         )
+
+
+def _mean(X: Array) -> Array:
+    with np.errstate(over="ignore", invalid="ignore"):  # the solver refuses rows that large
+        return X.mean(axis=0, dtype=float)
 
 
 def _checksum(rows: Rows) -> int:

@@ -65,7 +65,10 @@ class Coordinates:
 
     def to_user(self, u: Array) -> Array:
         """Map one point, or a stack of points, to the user's coefficients, intercept last."""
-        w = u * self.basis if self.basis.ndim == 1 else u @ self.basis.T
+        with np.errstate(over="ignore", invalid="ignore"):
+            w = u * self.basis if self.basis.ndim == 1 else u @ self.basis.T
+        if self.units is not None:
+            _check_finite(w)
         if self.intercept:
             d = len(self.shift)
             w = w.copy()
@@ -214,7 +217,7 @@ def scaled(
     factors = np.ones(len(shift)) if units is None else units
     dead = _dead(second_moment, shift * factors)
     basis = np.where(dead, 0.0, 1.0 / _sizes(second_moment, shift * factors))
-    basis[: len(shift)] *= factors
+    basis[: len(shift)] = _in_units(basis[: len(shift)], factors)
     stiff = units is not None
     return Coordinates(basis, shift, intercept, radius, stiff=stiff, units=units)
 
@@ -260,7 +263,7 @@ def whitened(
         keep = values > RANK_TOLERANCE * top
     else:
         keep, values = values > -np.inf, np.maximum(values, RANK_TOLERANCE * top)
-    left_out = vectors[:, ~keep] / size[:, None] * factors[:, None]
+    left_out = _in_units(vectors[:, ~keep] / size[:, None], factors)
     vectors = vectors[:, keep]
     basis = (vectors / np.sqrt(values[keep])) / size[:, None]
     if vectors.shape[1] < d:
@@ -273,7 +276,7 @@ def whitened(
         whole = np.zeros((d + 1, rank + 1))
         whole[:d, :rank], whole[d, :rank], whole[d, rank] = basis, -mean @ basis, 1.0
         basis = whole
-    basis[:d] *= factors[:, None]
+    basis[:d] = _in_units(basis[:d], factors)
     return Coordinates(
         basis=np.ascontiguousarray(basis),
         shift=own,
@@ -287,6 +290,22 @@ def whitened(
         left_out=left_out,
         units=units,
     )
+
+
+def _in_units(values: Array, factors: Array) -> Array:
+    """Multiply every feature's coefficients by its factor, which must not overflow."""
+    with np.errstate(over="ignore"):
+        values = values * (factors if values.ndim == 1 else factors[:, None])
+    _check_finite(values)
+    return values
+
+
+def _check_finite(coefficients: Array) -> None:
+    if not np.isfinite(coefficients).all():
+        raise ValueError(
+            "X: a coefficient exceeds the largest double, because its feature is so small; "
+            "multiply the column by a power of ten"
+        )
 
 
 def _side_by_side(left: Array | None, right: Array) -> Array:

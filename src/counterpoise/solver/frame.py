@@ -12,7 +12,7 @@ from counterpoise.rows.engines.base import GroupEval, SumEngine
 from counterpoise.solver import coordinates as coords
 from counterpoise.solver.polish import SECOND_ORDER_LIMIT, keeps_group_matrices
 from counterpoise.solver.quadratics import QuadraticEngine
-from counterpoise.solver.units import check_units, feature_units, unit_squares
+from counterpoise.solver.units import check_units, feature_units, mean_squares
 
 Array = np.ndarray
 
@@ -52,23 +52,20 @@ class Frame:
         per_group = full and keeps_group_matrices(engine.n_groups, p)
         share = None if per_group else prior
         raw, average = np.empty((0, 0)), np.empty((0, 0))
-        with np.errstate(over="ignore", invalid="ignore"):  # of features that need units
-            if full:
+        units: Array | None = None
+        if full:
+            with np.errstate(over="ignore", invalid="ignore"):  # of features that need units
                 raw = engine.curvature(None, share)
                 average = 0.5 * (np.tensordot(prior, raw, axes=1) if per_group else raw)
-                diagonal = np.diag(average).copy()
-            else:
-                diagonal = engine.mean_squares(prior)
-        units = feature_units(engine, diagonal)
+            units = feature_units(engine, np.diag(average))
+            if units is not None:
+                raw = engine.curvature(None, share, np.diag(_whole(units, intercept)))
+                average = 0.5 * (np.tensordot(prior, raw, axes=1) if per_group else raw)
+            diagonal = np.diag(average).copy()
+        else:
+            diagonal, units = mean_squares(engine, prior)
         if units is not None:
             check_units(units, precondition, radius)
-            factors = np.append(units, 1.0) if intercept else units
-            if full:
-                raw = engine.curvature(None, share, np.diag(factors))
-                average = 0.5 * (np.tensordot(prior, raw, axes=1) if per_group else raw)
-                diagonal = np.diag(average).copy()
-            else:
-                diagonal = unit_squares(engine, prior, units)
         if precondition == "whiten":
             precision = engine.census.precision
             frame = coords.whitened(average, engine.shift, intercept, radius, precision, units)
@@ -76,7 +73,11 @@ class Frame:
             frame = coords.scaled(diagonal, engine.shift, intercept, radius, units)
         else:
             frame = coords.unscaled(engine.n_features, intercept, radius)
-        inner = frame if units is None else replace(frame, basis=_divided(frame.basis, factors))
+        inner = frame
+        if units is not None:  # the moments are those of features in their units
+            factors = _whole(units, intercept)
+            per_row = factors if frame.basis.ndim == 1 else factors[:, None]
+            inner = replace(frame, basis=frame.basis / per_row)
         matrices = inner.pull_curvature(raw) if full else raw
         for _ in range(REFINEMENTS):
             if frame.noise is None:
@@ -110,9 +111,9 @@ def _sizes(squares: Array, shift: Array, units: Array | None) -> Array:
     return deviations / (1.0 if units is None else units) + np.abs(shift)
 
 
-def _divided(basis: Array, factors: Array) -> Array:
-    """Return the basis for features in other units."""
-    return basis / (factors if basis.ndim == 1 else factors[:, None])
+def _whole(units: Array, intercept: bool) -> Array:
+    """Return units of all coefficients; the intercept's is one."""
+    return np.append(units, 1.0) if intercept else units
 
 
 def largest_moment(engine: SumEngine, frame: coords.Coordinates, rounds: int = 12) -> float:

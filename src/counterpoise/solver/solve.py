@@ -29,6 +29,7 @@ from counterpoise.solver.options import (
 from counterpoise.solver.schedules import get_schedule
 from counterpoise.solver.solution import Solution, Start
 from counterpoise.solver.solver import Solver
+from counterpoise.solver.units import check_centre, check_label_sizes
 
 Array = np.ndarray
 
@@ -153,6 +154,9 @@ def open_solver(
     reference_K = check_reference(per_group(options.reference, labels, "reference"), len(labels))
     if checkpoint is not None:
         engine = JournaledEngine(engine, Journal(checkpoint, engine))
+    check_centre(engine.shift)
+    if options.truncate is None:
+        check_label_sizes(engine)
     return Solver(engine, divergence, prior_K, reference_K, schedule, options)
 
 

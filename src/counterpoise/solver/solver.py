@@ -216,11 +216,6 @@ class Solver:
                 "remove rows with enormous entries."
             )
         start = self._start_of(setup, run, end)
-        if not np.isfinite(start.coef).all():
-            raise ValueError(
-                "X: a coefficient exceeds the largest double, because its feature is so small; "
-                "multiply the column by a power of ten"
-            )
         return Solution(
             coef=start.coef[: engine.n_features].copy(),
             intercept=float(start.coef[-1]) if engine.census.intercept else 0.0,

@@ -80,14 +80,34 @@ def feature_units(engine: SumEngine, squares: Array) -> Array | None:
         return None
     with np.errstate(over="ignore"):
         sums = engine.ask(Magnitudes(shift))
-        mean = (sums / engine.census.totals[:, None]).max(axis=0)
-    mean = np.where(np.isfinite(mean), mean, np.finfo(float).max)
-    exponents = np.clip(np.frexp(mean)[1], -LARGEST_EXPONENT, LARGEST_EXPONENT)
-    return np.where(extreme & (mean > 0), np.ldexp(1.0, -exponents), 1.0)
+        sizes = (sums / engine.census.totals[:, None]).max(axis=0)
+    return np.where(extreme, powers_of_two(sizes), 1.0)
+
+
+def powers_of_two(sizes: Array) -> Array:
+    """Return factors, powers of two, that make these sizes ordinary; 1 for a size of zero."""
+    finite = np.where(np.isfinite(sizes), sizes, np.finfo(float).max)
+    exponents = np.clip(np.frexp(finite)[1], -LARGEST_EXPONENT, LARGEST_EXPONENT)
+    return np.where(sizes > 0, np.ldexp(1.0, -exponents), 1.0)
+
+
+def sample_units(X: Array) -> Array | None:
+    """Return units for centred rows in memory; None if they need none."""
+    sizes = np.abs(X).max(axis=0, initial=0.0)
+    extreme = (sizes > 0) & ~((sizes > LEAST_SQUARE**0.5) & (sizes < LARGEST_SQUARE**0.5))
+    return np.where(extreme, powers_of_two(sizes), 1.0) if extreme.any() else None
+
+
+def mean_squares(engine: SumEngine, weights_K: Array) -> tuple[Array, Array | None]:
+    """Compute what ``engine.mean_squares`` does, in units if features need them."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = engine.mean_squares(weights_K)
+    units = feature_units(engine, squares)
+    return (squares if units is None else unit_squares(engine, weights_K, units)), units
 
 
 def unit_squares(engine: SumEngine, weights_K: Array, units: Array) -> Array:
-    """Compute what ``engine.mean_squares`` does, for features in their ``units``."""
+    """Compute the mean squares of shifted features in their ``units``."""
     sums = engine.ask(UnitSquares(engine.shift, units))
     means = (weights_K / engine.census.totals) @ sums
     return np.append(means, 1.0) if engine.census.intercept else means

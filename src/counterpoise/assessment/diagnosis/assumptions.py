@@ -231,6 +231,6 @@ def _needed_total(c1: float, epsilon: float, distance: float) -> float:
 
 def _geometric(total: float, first: float, growth: float) -> float:
     """Return the number of terms ``first (1 + growth)^t`` that add up to ``total``."""
-    if growth <= 0:
+    if total * growth / first < 1e-12:  # the terms are equal up to rounding
         return total / first
     return math.log1p(total * growth / first) / math.log1p(growth)

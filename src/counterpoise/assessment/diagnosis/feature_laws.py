@@ -15,6 +15,7 @@ from counterpoise.assessment.diagnosis.verdicts import Verdict, margin_verdict, 
 from counterpoise.rows.sample import RowSample
 from counterpoise.solver import coordinates as coords
 from counterpoise.solver.polish import SECOND_ORDER_LIMIT
+from counterpoise.solver.units import sample_units
 
 Array = np.ndarray
 
@@ -114,12 +115,15 @@ def _coordinates(
     share = weights / np.bincount(sample.codes, weights)[sample.codes] / len(sample.labels)
     centre = share @ X if intercept else np.zeros(X.shape[1])
     X = X - centre
+    units = sample_units(X)
+    plain = X if units is None else X * units
     if precondition is None:
         frame = coords.unscaled(X.shape[1], False, None)
     elif precondition == "scale" or X.shape[1] > SECOND_ORDER_LIMIT:
-        frame = coords.scaled(share @ X**2, centre, False, None)
+        frame = coords.scaled(share @ plain**2, centre, False, None, units)
     else:
-        frame = coords.whitened((X * share[:, None]).T @ X, centre, False, None)
+        moment = (plain * share[:, None]).T @ plain
+        frame = coords.whitened(moment, centre, False, None, units=units)
     return (X * frame.basis if frame.basis.ndim == 1 else X @ frame.basis), frame
 
 
@@ -134,7 +138,8 @@ def _directions(
     if frame.basis.ndim == 1:
         there = np.flatnonzero(frame.basis)
     else:
-        units = frame.from_user(np.eye(len(names))).T  # feature j as a direction
+        lengths = np.ones(len(names)) if frame.units is None else frame.units
+        units = frame.from_user(np.diag(lengths)).T  # feature j as a direction
         sizes = np.linalg.norm(units, axis=1)
         there = np.flatnonzero(sizes > 0)
         units = units[there] / sizes[there, None]

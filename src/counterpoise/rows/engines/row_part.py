@@ -81,7 +81,14 @@ class RowPart:
         return frozen(self.data.row_weights)
 
     def answer(self, question: Question) -> Array:
-        """Answer a question with sums over these rows."""
+        """Answer a question with sums over these rows.
+
+        A sum may overflow without a warning: the solver refuses or rescales such rows.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self._answer(question)
+
+    def _answer(self, question: Question) -> Array:
         match question:
             case Evaluate():
                 return self._evaluate(question)
@@ -187,8 +194,7 @@ class RowPart:
     def _labels(self, q: Labels) -> Array:
         gap = self.labels_of(q.truncate) - q.pivot
         weights = self.data.weights_of(0, len(gap))
-        with np.errstate(over="ignore"):  # the solver refuses labels that large
-            both = np.stack([weights * gap, weights * gap * gap], axis=1)
+        both = np.stack([weights * gap, weights * gap * gap], axis=1)
         return np.add.reduceat(both, self.data.offsets[:-1], axis=0)
 
     def _matrices(self, q: Gram) -> Array:
@@ -220,10 +226,15 @@ class RowPart:
 
     def _share_out(self, work: Callable[[int, int], None], n_items: int, uses: int = 1) -> None:
         """Call ``work(lo, hi)`` over all items, with threads if there is enough work."""
+
+        def quiet(first: int, last: int) -> None:
+            with np.errstate(over="ignore", invalid="ignore"):  # which other threads do not inherit
+                work(first, last)
+
         if self.numbers * uses + len(self.data.y) < THREAD_WORK:
             work(0, n_items)
         else:
-            over_ranges(work, n_items)
+            over_ranges(quiet, n_items)
 
     def _group_sums(self, work: SegmentWork, *shape: int) -> Array:
         """Sum the results of ``work(lo, hi, group)`` over rows ``lo:hi`` by group: (K, *shape)."""
