@@ -11,6 +11,7 @@ from problems import group_losses, linear_with_known_minimiser, neuron_data, rea
 from references import linear_losses, risk_of, solved
 
 from counterpoise import AdaptiveSteps, solve
+from counterpoise.activations import NAMED
 from counterpoise.dual.divergences import KL, ChiSquare
 from counterpoise.dual.objective import Objective
 from counterpoise.solver.certificate import largest_loss_at_optimum
@@ -65,12 +66,11 @@ def test_claims_for_realisable_labels(activation, divergence, nu):
     assert claim.at_sharpness(sharp).returned_bound >= gap
     fine = solve(X, y, g, activation=activation, divergence=divergence, nu=nu, fit_intercept=False)
     assert fine.risk <= 1e-8 * np.mean(y**2)
-    assert distance(X, fine.coef, w, g) <= fine.certificate.returned_bound + 1e-9
+    sharp = fine.certificate.at_sharpness(fine.certificate.c1)
+    assert distance(X, fine.coef, w, g) <= sharp.returned_bound + 1e-9
 
 
 def sharpness_to(X, found, w, groups, activation):
-    from counterpoise.activations import NAMED
-
     sigma = NAMED[activation]().value
     apart = group_losses(sigma(X @ found.coef), sigma(X @ w), groups)
     return float(apart.min() / group_losses(X @ found.coef, X @ w, groups).mean())
@@ -84,10 +84,12 @@ def test_theorem_bound_covers_the_last_iterate(divergence, nu):
         X, y, g, divergence=divergence, nu=nu, fit_intercept=False, polish=False, tol=0.0,
         max_iter=300,
     )  # fmt: skip
-    assert math.isfinite(long.certificate.theorem_bound)
+    claim = long.certificate.at_sharpness(long.certificate.c1)
+    assert math.isfinite(claim.theorem_bound)
     best = solve(X, y, g, divergence=divergence, nu=nu, fit_intercept=False)
-    assert distance(X, long.coef, best.coef, g) <= long.certificate.theorem_bound
-    assert distance(X, best.coef, w, g) <= best.certificate.returned_bound
+    assert distance(X, long.coef, best.coef, g) <= claim.theorem_bound
+    returned = best.certificate.at_sharpness(best.certificate.c1).returned_bound
+    assert distance(X, best.coef, w, g) <= returned
 
 
 @pytest.mark.parametrize("radius", [0.3, 1.0])
@@ -109,18 +111,42 @@ def test_certificate_prints_as_a_paragraph():
     text = str(solve(X, y, g, nu=0.1).certificate)
     assert "may not be globally optimal" in text
     assert "duality gap" not in text
-    assert "The sharpness is c1 =" in text
+    assert "no distance to a minimiser is claimed" in text
     assert "\n" not in text
     convex = str(solve(X, y, g, activation="identity", nu=0.1).certificate)
     assert "duality gap" in convex
     assert "nonconvex" not in convex
 
 
+@pytest.mark.parametrize("activation", ["relu", "leaky_relu", "softplus", "elu", "huber_relu"])
+@pytest.mark.parametrize("seed", range(6))
+def test_no_distance_is_claimed_for_a_sharpness_that_was_only_measured(activation, seed):
+    """Few rows without noise: other coefficients have risk 0 too, far from those returned."""
+    rng = np.random.default_rng(8 + seed)
+    X, w = rng.normal(size=(12, 5)), rng.normal(size=5)
+    y = NAMED[activation]().value(X @ w)
+    claim = solve(X, y, activation=activation, nu=0.0, fit_intercept=False).certificate
+    assert math.isinf(claim.returned_bound)
+    assert math.isinf(claim.theorem_bound)
+    assert "within" not in str(claim)
+    assert not claim.claims_distance
+    told = claim.at_sharpness(0.3)
+    assert math.isfinite(told.returned_bound)
+    assert "c1 = 0.3 (given)" in str(told)
+
+
+def test_a_lower_bound_is_not_below_the_obvious_one():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 3))
+    claim = solve(X, X @ [1.0, 2.0, 3.0], activation="identity", nu=0.0).certificate
+    assert "no coefficients have a risk below 0." in str(claim)
+
+
 def test_certificate_explains_a_missing_bound():
     X, y, g = neuron_data(K=4, n=80, d=5)
     early = solve(X, y, g, nu=0.1, polish=False, max_iter=2, tol=0.0).certificate
     assert math.isinf(early.theorem_bound)
-    assert "stopped too early" in str(early)
+    assert "stopped too early" in str(early.at_sharpness(0.2))
     greedy = solve(
         X, y, g, nu=0.1, polish=False, max_iter=60, tol=0.0, schedule=AdaptiveSteps(c1=1.9)
     ).certificate
@@ -204,7 +230,6 @@ def test_zero_sharpness_gives_no_bound():
     found = solve(X, np.full(len(X), -1.0), g, nu=0.1, fit_intercept=True)
     assert found.certificate.c1 == 0
     assert math.isinf(found.certificate.returned_bound)
-    assert "no bound" in str(found.certificate)
     with pytest.raises(ValueError, match="c1"):
         found.certificate.at_sharpness(0.0)
 

@@ -261,7 +261,7 @@ def test_schedules_by_name_or_object():
     own = PaperSteps(epsilon=0.5)
     assert get_schedule(own) is own
     assert get_schedule("adaptive") == AdaptiveSteps()
-    assert get_schedule("paper") == PaperSteps()
+    assert get_schedule("paper") == PaperSteps(alone=True)
 
 
 @pytest.mark.parametrize("wrong", ["Paper", "", None, AdaptiveSteps, 0.1])

@@ -156,10 +156,32 @@ def test_zero_vector_is_returned_where_it_is_better():
 
 def test_paper_schedule_without_a_radius_takes_one_from_the_data():
     X, y, g = neuron_data(K=3, n=60, d=3)
-    found = solve(X, y, g, schedule="paper", nu=0.1, max_iter=5, polish=False)
+    found = solve(X, y, g, schedule=PaperSteps(), nu=0.1, max_iter=5, polish=False)
     assert found.radius is None
     assert found.truncation > 0
     assert "paper's step sizes" in found.status
+
+
+def test_paper_by_name_is_the_algorithm_and_nothing_else():
+    """One switch: no intercept, no polish, the coordinates of X, the last iterate in the ball."""
+    X, y, g = neuron_data(K=3, n=60, d=3)
+    named = solve(X, y, g, schedule="paper", nu=0.1, radius=2.0, max_iter=7)
+    spelt = solve(X, y, g, schedule=PaperSteps(), nu=0.1, radius=2.0, max_iter=7, polish=False,
+                  fit_intercept=False, precondition=None)  # fmt: skip
+    np.testing.assert_array_equal(named.coef, spelt.coef)
+    np.testing.assert_array_equal(named.history["weights"], spelt.history["weights"])
+    assert named.intercept == 0
+    assert named.n_iter == 7
+    own = solve(X, y, g, schedule=PaperSteps(alone=True), nu=0.1, radius=2.0, max_iter=7)
+    np.testing.assert_array_equal(named.coef, own.coef)
+
+
+def test_paper_by_name_refuses_what_the_paper_does_not_have():
+    X, y, g = neuron_data(K=3, n=60, d=3)
+    with pytest.raises(ValueError, match="searches a ball; give its radius W as radius"):
+        solve(X, y, g, schedule="paper", nu=0.1)
+    with pytest.raises(ValueError, match="precondition='whiten' does not go with"):
+        solve(X, y, g, schedule="paper", nu=0.1, radius=1.0, precondition="whiten")
 
 
 def test_paper_schedule_with_polish_reaches_the_adaptive_risk():

@@ -58,9 +58,14 @@ class GroupDRONeuron(Neuron):
         Subtracted from each group's risk before the maximum, so that groups are compared by their
         avoidable (excess) risk.
     schedule : {"adaptive", "paper"} or Schedule, default="adaptive"
-        "paper" runs ``max_iter`` iterations of Algorithm 1 exactly as printed: with its step
-        sizes, its truncation, and in the user's coordinates. It is far too slow for practical
-        use. Without a ``radius``, its constants use twice the norm of the average fit.
+        "paper" runs ``max_iter`` iterations of the paper's Algorithm 1 and nothing else: from
+        zero, with its step sizes and its truncation, in a ball of the given ``radius``, without
+        intercept, polish or change of coordinates. The result is its last iterate, or zero if that
+        has a lower risk, as in the paper. It is far too slow for practical use. ``PaperSteps(...)``
+        takes the paper's step sizes, with its constants as arguments; all other options then
+        apply unless ``alone=True``. The default "adaptive" adds: measured step sizes, whitened
+        features, a start at the average fit if ``nu="auto"``, the best iterate instead of the
+        last, and the polish.
     polish : bool, default=True
         Whether to descend on the risk itself after Algorithm 1. Never raises the risk.
     fit_intercept : bool, default=True

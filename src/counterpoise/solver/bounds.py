@@ -13,6 +13,9 @@ from counterpoise.dual.divergences import SimplexPoint
 from counterpoise.rows.engines.base import GroupEval, SumEngine
 from counterpoise.solver.algorithm import PrimalDualResult
 from counterpoise.solver.certificate import (
+    ASSUMED,
+    EXACT,
+    MEASURED,
     Certificate,
     CertificateConstants,
     largest_loss_at_optimum,
@@ -35,13 +38,6 @@ METRICS = {
 GAP_LIMIT = 4096
 # Engines add rows in blocks: at most this many terms in a row, and one more per so many rows.
 BLOCK_TERMS, BLOCK_ROWS = 512, 16384
-MEASURED = (
-    "measured between this run's iterates and the returned coefficients, which stand in for "
-    "the unknown minimiser"
-)
-
-
-EXACT = "exact: the smallest eigenvalue of any group's second moment"
 
 
 class DualityGap(NamedTuple):
@@ -93,7 +89,7 @@ def certify(
         rho=account.in_first_unit(account.rho, account.unit),
         c1_assumed=account.c1,
         c1=account.c1,
-        c1_source="assumed by the step sizes",
+        c1_source=ASSUMED,
         opt_bound=largest_loss_at_optimum(objective, risk),
         theorem_bound=math.inf,
         returned_bound=math.inf if gap is None else gap.distance,
@@ -111,11 +107,9 @@ def certify(
         if 1e-9 * scale.moment < exact < np.inf:
             return certificate.at_sharpness(exact, EXACT)
     if apart is None:
-        return certificate.at_sharpness(account.c1, certificate.c1_source)
+        return certificate
     sharpness = apart.mixed(point)
-    if sharpness == 0.0:  # coefficients differ, but outputs do not
-        return replace(certificate, c1=0.0, c1_source=MEASURED)
-    return certificate.at_sharpness(sharpness, MEASURED)
+    return replace(certificate, c1=sharpness, c1_source=MEASURED)
 
 
 class _Apart(NamedTuple):

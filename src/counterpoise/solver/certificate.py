@@ -18,6 +18,14 @@ from counterpoise.solver.slack import SlackAccount
 
 Array = np.ndarray
 
+# Where a sharpness comes from. The last two bound nothing beyond the run's own path.
+EXACT = "exact: the smallest eigenvalue of any group's second moment"
+MEASURED = (
+    "measured between this run's iterates and the returned coefficients, which stand in for "
+    "the unknown minimiser"
+)
+ASSUMED = "assumed by the step sizes"
+
 
 @dataclass(frozen=True)
 class Certificate:
@@ -45,11 +53,12 @@ class Certificate:
     opt_bound : float
         An upper bound on ``OPT``, derived from ``risk``.
     theorem_bound : float
-        Bound on ``||u_n - w*||`` for the last iterate of Algorithm 1, given ``c1``;
-        infinite if the theorem gives none.
+        Bound on ``||u_n - w*||`` for the last iterate of Algorithm 1, given ``c1``; infinite if
+        the theorem gives none, or if ``c1`` is only measured.
     returned_bound : float
-        Bound on ``||u - w*||`` for the returned coefficients. It rests on ``c1`` or, for the
-        identity activation, on the duality gap without any assumption.
+        Bound on ``||u - w*||`` for the returned coefficients. For the identity activation it rests
+        on the duality gap, without any assumption. For others it is infinite, unless
+        :meth:`at_sharpness` supplies a sharpness.
     iterate_norm : float
         Distance from the first to the last iterate of Algorithm 1.
     metric : str
@@ -85,8 +94,24 @@ class Certificate:
     constants: CertificateConstants
     group_sharpness: tuple[float, ...] | None = None
 
+    def __post_init__(self) -> None:
+        # Measured along a path, sharpness says nothing about other directions.
+        if self.c1_source in (MEASURED, ASSUMED):
+            object.__setattr__(self, "theorem_bound", math.inf)
+            if self.duality_gap is None:
+                object.__setattr__(self, "returned_bound", math.inf)
+
+    @property
+    def claims_distance(self) -> bool:
+        """Whether a distance to any minimiser is claimed at all."""
+        return self.duality_gap is not None or self.c1_source not in (MEASURED, ASSUMED)
+
     def at_sharpness(self, c1: float, source: str = "given") -> Certificate:
-        """Return the same certificate for another sharpness ``c1``."""
+        """Return what the theorem says about this run if the sharpness is ``c1``.
+
+        The sharpness is the smallest ratio, over all coefficients, of the mean squared difference
+        of outputs to that of coefficients. The claims are as good as the reason for ``c1``.
+        """
         if not (math.isfinite(c1) and c1 > 0):
             raise ValueError(f"c1 must be a positive number; got {c1!r}")
         k = self.constants
@@ -116,16 +141,25 @@ class Certificate:
                 "The problem is convex, but has too many coefficients to compute a duality gap."
             )
         elif self.duality_gap is not None:
-            share = self.duality_gap / abs(self.risk) if self.risk else 0.0
+            share = ""
+            if self.risk and self.duality_gap <= abs(self.risk):
+                share = f" ({self.duality_gap / abs(self.risk):.1g} of the risk)"
+            floor = max(self.risk - self.duality_gap, self.constants.risk_floor)
             out.append(
-                f"The problem is convex and solved to a duality gap of {self.duality_gap:.2g} "
-                f"({share:.1g} of the risk): no coefficients{self._kept()} have a risk below "
-                f"{self.risk - self.duality_gap:.6g}."
+                f"The problem is convex and solved to a duality gap of {self.duality_gap:.2g}"
+                f"{share}: no coefficients{self._kept()} have a risk below {floor:.6g}."
+            )
+        elif self.claims_distance:
+            out.append(
+                "The activation makes the problem nonconvex, so the fit may not be globally "
+                "optimal. The bounds below follow from the theorem, given a sharpness c1."
             )
         else:
             out.append(
                 "The activation makes the problem nonconvex, so the fit may not be globally "
-                "optimal. The bounds below follow from the theorem, given a sharpness c1."
+                "optimal, and no distance to a minimiser is claimed: the theorem needs a sharpness "
+                f"c1 that holds in every direction, and this one, {self.c1:.3g}, is "
+                f"{self.c1_source}."
             )
         if self.running_slack <= 0:
             out.append(
@@ -136,10 +170,15 @@ class Certificate:
         else:
             out.append(
                 f"The running slack is {self.running_slack:.3g} > 0: the steps did not pay for all "
-                "their errors. The bounds below include the excess."
+                "their errors. The theorem's bounds include the excess."
             )
+        if self.claims_distance:
+            out.extend(self._distances())
+        return out
+
+    def _distances(self) -> list[str]:
         less = ", less than the steps assumed" if self.c1 < self.c1_assumed else ""
-        out.append(f"The sharpness is c1 = {self.c1:.3g}{less} ({self.c1_source}).")
+        out = [f"The sharpness is c1 = {self.c1:.3g}{less} ({self.c1_source})."]
         if not self.constants.moment_exact:
             out.append("Power iteration estimated the largest second moment of the features.")
         spread = math.sqrt(self.label_scale)
@@ -148,6 +187,8 @@ class Certificate:
                 f"With this sharpness, the last iterate of Algorithm 1 lies within "
                 f"{self.theorem_bound:.3g} of any minimiser of the risk."
             )
+        elif self.c1_source in (MEASURED, ASSUMED):
+            out.append("That says nothing about other directions, so it bounds no distance.")
         elif self.c1 <= 0.25 * self.c1_assumed:
             out.append(
                 f"The step sizes assumed {self.c1_assumed:.3g}, too much for the theorem to bound "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,28 @@ class FitOptions:
                 value = getattr(estimator, field.name)
                 found[field.name] = bool(value) if isinstance(value, np.bool_) else value
         return cls(**found)
+
+    def resolved(self, schedule: Schedule) -> FitOptions:
+        """Return the options as they take effect under the schedule.
+
+        One that runs ``alone`` has no intercept, no polish and no change of coordinates, and it
+        searches a ball.
+        """
+        if schedule.as_printed and self.precondition == "auto":
+            return replace(self, precondition=None).resolved(schedule)
+        if not schedule.alone:
+            return self
+        if self.radius is None:
+            raise ValueError(
+                "schedule='paper' is Algorithm 1 as printed, which searches a ball; give its "
+                "radius W as radius, or use schedule=PaperSteps() for its step sizes alone"
+            )
+        if self.precondition is not None:
+            raise ValueError(
+                f"precondition={self.precondition!r} does not go with schedule='paper', which runs "
+                "in the coordinates of X; use schedule=PaperSteps() for its step sizes alone"
+            )
+        return replace(self, polish=False, fit_intercept=False)
 
     def check(self) -> None:
         """Raise ValueError for numbers out of range and unknown names."""

@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from numbers import Real
 from typing import ClassVar, NamedTuple
 
@@ -72,6 +73,8 @@ class Schedule(ABC):
     # Whether Algorithm 1 runs as printed: from zero, for exactly ``max_iter`` iterations, in the
     # user's coordinates unless ``precondition`` is set, with its last iterate as the result.
     as_printed: ClassVar[bool] = False
+    # Whether Algorithm 1 is all that runs: no intercept, no polish, in a ball of a given radius.
+    alone: bool = False
 
     @abstractmethod
     def sharpness(self, scale: ProblemScale) -> float:
@@ -180,6 +183,9 @@ class PaperSteps(Schedule):
         Sharpness.
     C_M : float
         Constant of the truncation level ``M = C_M W B beta log(beta B W / epsilon)``.
+    alone : bool
+        Whether Algorithm 1 is all that runs, as with ``schedule="paper"``: ``polish``,
+        ``fit_intercept`` and ``precondition`` are then ignored, and a ``radius`` is needed.
     """
 
     as_printed: ClassVar[bool] = True
@@ -188,6 +194,7 @@ class PaperSteps(Schedule):
     B: float = 1.0
     c1: float = 0.1
     C_M: float = 1.0
+    alone: bool = False
 
     def __post_init__(self) -> None:
         _positive("PaperSteps", epsilon=self.epsilon, B=self.B, c1=self.c1, C_M=self.C_M)
@@ -238,7 +245,10 @@ class PaperSteps(Schedule):
         return math.exp(min(primal, max(dual, linear))) * now.unit
 
 
-NAMED: dict[str, Callable[[], Schedule]] = {"adaptive": AdaptiveSteps, "paper": PaperSteps}
+NAMED: dict[str, Callable[[], Schedule]] = {
+    "adaptive": AdaptiveSteps,
+    "paper": partial(PaperSteps, alone=True),
+}
 
 
 def get_schedule(schedule: str | Schedule) -> Schedule:

@@ -137,10 +137,9 @@ def open_solver(
     sigma, schedule = get_activation(options.activation), get_schedule(options.schedule)
     divergence = get_divergence(options.divergence)
     options.check()
+    options = options.resolved(schedule)
     if options.radius is not None:
         schedule.check(sigma.beta, options.radius)
-    if schedule.as_printed and options.precondition == "auto":
-        options = replace(options, precondition=None)
     if check_input and backend_of(X).is_memory:
         X, y = check_rows(X, y)
     engine: SumEngine = open_engine(

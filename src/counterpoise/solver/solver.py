@@ -238,7 +238,12 @@ class Solver:
     # -- starts ----------------------------------------------------------------------------
 
     def checked(self, start: Start | None) -> Start | None:
-        """Return the start after checking that it fits the shape of this problem."""
+        """Return the start after checking that it fits the shape of this problem.
+
+        The paper's algorithm starts at zero, whatever is given.
+        """
+        if self.schedule.as_printed:
+            return None
         if start is not None:
             Start.check(start, self.engine.n_coef, self.engine.n_groups)
         return start
@@ -331,8 +336,8 @@ def _status(run: PrimalDualResult, polished: PolishResult | None) -> tuple[bool,
         )
     if run.as_printed:
         return True, (
-            f"Completed all {run.n_iter} iterations of Algorithm 1 (max_iter), as printed. The "
-            "paper's step sizes are very small; use schedule='adaptive' for practical fits."
+            f"Completed all {run.n_iter} iterations of Algorithm 1 (max_iter) with the paper's "
+            "step sizes, which are very small; use schedule='adaptive' for practical fits."
         )
     if run.converged:
         return True, (

@@ -12,7 +12,7 @@ from scipy import sparse
 from scipy.stats import norm
 from sklearn.exceptions import NotFittedError
 
-from counterpoise import Chunks, Diagnosis, GroupDRONeuron, GroupDRONeuronCV, diagnose
+from counterpoise import Chunks, Diagnosis, GroupDRONeuron, GroupDRONeuronCV, PaperSteps, diagnose
 from counterpoise.assessment.diagnosis.assumptions import GAMMAS
 from counterpoise.assessment.diagnosis.diagnose import ASSUMPTIONS
 from counterpoise.assessment.diagnosis.floors import filled, noise_floors
@@ -186,7 +186,7 @@ def test_a_group_that_hardly_varies_is_not_called_silent_if_the_unit_is_linear()
 def test_measured_sharpness_does_not_depend_on_units_under_the_papers_schedule():
     X, y, g = labelled(law("gaussian", n=600))
     one, other = (
-        GroupDRONeuron("relu", schedule="paper", fit_intercept=False, max_iter=30)
+        GroupDRONeuron("relu", schedule=PaperSteps(), fit_intercept=False, max_iter=30)
         .fit(unit * X, y, groups=g)
         .diagnose_["left"]
         .measured_c1

@@ -16,7 +16,7 @@ import pytest
 from problems import neuron_data
 from scipy import sparse
 
-from counterpoise import Chunks, GroupDRONeuron, Npy, Parquet, Source, solve
+from counterpoise import Chunks, GroupDRONeuron, Npy, PaperSteps, Parquet, Source, solve
 from counterpoise.activations import Activation, identity, leaky_relu, relu, softplus
 from counterpoise.rows.engines.chunked import ChunkedEngine, read_ahead
 from counterpoise.rows.engines.memory import make_engine
@@ -241,7 +241,7 @@ FITS = {
     "scaled": {"activation": "identity", "nu": 0.1, "precondition": "scale"},
     "truncated": {"nu": 0.1, "truncate": 1.0},
     "ball": {"nu": 0.1, "radius": 0.5},
-    "paper": {"nu": 0.1, "schedule": "paper", "max_iter": 5, "polish": False},
+    "paper": {"nu": 0.1, "schedule": PaperSteps(), "max_iter": 5, "polish": False},
 }
 
 

@@ -20,18 +20,17 @@ def certificate_section(fit: FitView) -> Block | None:
         ("Risk at the returned coefficients", figure(found.risk)),
         ("Duality gap", _gap(found)),
         ("Running slack", _slack(found)),
-        (
-            "Sharpness c1",
-            f"{figure(found.c1)} ({found.c1_source}): how much the outputs change when the "
-            "coefficients do. The bounds below hold for this value.",
-        ),
-        ("Distance to a minimiser, returned coefficients", _bound(found.returned_bound)),
-        ("Distance to a minimiser, last iterate of Algorithm 1", _bound(found.theorem_bound)),
-        (
-            "Standard deviation of the labels, for comparison",
-            f"{figure(math.sqrt(found.label_scale))}; distances are measured {found.metric}.",
-        ),
+        ("Sharpness c1", _sharpness(found)),
     ]
+    if found.claims_distance:
+        items += [
+            ("Distance to a minimiser, returned coefficients", _bound(found.returned_bound)),
+            ("Distance to a minimiser, last iterate of Algorithm 1", _bound(found.theorem_bound)),
+            (
+                "Standard deviation of the labels, for comparison",
+                f"{figure(math.sqrt(found.label_scale))}; distances are measured {found.metric}.",
+            ),
+        ]
     return b.section("certificate", "Certificate", b.text(str(found)), b.facts(items))
 
 
@@ -47,13 +46,23 @@ def _gap(found: Any) -> str:
     )
 
 
+def _sharpness(found: Any) -> str:
+    what = (
+        f"{figure(found.c1)} ({found.c1_source}): how much the outputs change when the "
+        "coefficients do."
+    )
+    if found.claims_distance:
+        return f"{what} The bounds below hold for this value."
+    return f"{what} It does not cover other directions, so no distance is claimed."
+
+
 def _slack(found: Any) -> str:
     what = (
         f"{figure(found.running_slack)}: by how much the errors of Algorithm 1's steps exceed, in "
         "total, what the theorem allows."
     )
     if found.running_slack > 0:
-        return f"{what} It is above 0, so the bounds below include the excess."
+        return f"{what} It is above 0, so the theorem's bounds include the excess."
     return (
         f"{what} It is not above 0, so the theorem's inequality holds if the sharpness is at least "
         f"{figure(found.c1_assumed)}."
