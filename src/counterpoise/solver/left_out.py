@@ -8,7 +8,7 @@ know.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -23,8 +23,8 @@ from counterpoise.solver.problem import Problem
 
 Array = np.ndarray
 
-# Gains below this share of the risk do not matter.
-NOTABLE = 1e-3
+# Gains below these shares of the risk do not matter; the second is for gains within chance.
+NOTABLE, NOTABLE_CHANCE = 1e-3, 1e-2
 # Random directions gain more than expected with this probability.
 CHANCE = 1e-6
 
@@ -56,15 +56,22 @@ class Along(Question):
         return np.concatenate([bent, (c @ mapped)[:, None]], axis=1)
 
 
-def gain_left_out(problem: Problem, u: Array, point: SimplexPoint, size: float) -> float:
+class Gain(NamedTuple):
+    """By how much directions left out could lower the risk, and whether chance explains that."""
+
+    value: float
+    by_chance: bool
+
+
+def gain_left_out(problem: Problem, u: Array, point: SimplexPoint, size: float) -> Gain | None:
     """Estimate by how much the directions left out could lower a risk of this ``size``.
 
-    The group weights are held fixed, so the true gain is not larger. Returns 0 where it is no more
-    than chance. Takes a pass if directions were left out.
+    The group weights are held fixed, so the true gain is not larger. Returns None if the gain does
+    not matter. Takes a pass if directions were left out.
     """
     engine, frame = problem.engine, problem.coordinates
     if frame.left_out is None or not frame.left_out.shape[1]:
-        return 0.0
+        return None
     assert isinstance(engine, SumEngine)
     mean = 0.0 if frame.mean is None else frame.mean
     centre = frame.shift + mean if frame.intercept else np.zeros_like(frame.shift)
@@ -77,7 +84,9 @@ def gain_left_out(problem: Problem, u: Array, point: SimplexPoint, size: float) 
     gain = float(mixed[:, -1] @ solve_semidefinite(mixed[:, :-1], mixed[:, -1]))
     share = engine.census.totals / engine.census.totals.sum()
     rows = engine.census.n_rows / float(np.sum(point.weights**2 / share))
-    return gain if gain > max(NOTABLE, _by_chance(frame.left_out.shape[1], rows)) * size else 0.0
+    by_chance = gain <= _by_chance(frame.left_out.shape[1], rows) * size
+    least = NOTABLE_CHANCE if by_chance else NOTABLE
+    return Gain(gain, by_chance) if gain > least * size else None
 
 
 def _by_chance(directions: int, rows: float) -> float:

@@ -207,14 +207,20 @@ class Solver:
                     "that are far from zero."
                 )
         gain = gain_left_out(problem, end.u, end.point, height)
-        if gain:
-            converged = False
-            status = (
-                f"Not converged: {count(problem.coordinates.dropped, 'direction')} in which the "
-                "features hardly vary had to be left out, and could lower the risk by up to "
-                f"{gain:.2g}. Replace nearly equal columns by their difference, and correct or "
-                "remove rows with enormous entries."
-            )
+        if gain is not None:
+            left = f"{count(problem.coordinates.dropped, 'direction')} in which the features hardly"
+            if gain.by_chance:
+                status += (
+                    f" {left} vary had to be left out; they could lower the risk by up to "
+                    f"{gain.value:.2g}, no more than chance would."
+                )
+            else:
+                converged = False
+                status = (
+                    f"Not converged: {left} vary had to be left out, and could lower the risk by "
+                    f"up to {gain.value:.2g}. Replace nearly equal columns by their difference, "
+                    "and correct or remove rows with enormous entries."
+                )
         start = self._start_of(setup, run, end)
         return Solution(
             coef=start.coef[: engine.n_features].copy(),
