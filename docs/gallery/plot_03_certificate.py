@@ -48,7 +48,8 @@ print(f"the proved floor is {floor / certificate.risk:.15f} times the fit's")
 
 # %%
 # Now the ReLU, which never predicts negative hours. Its certificate does not claim global
-# optimality. It bounds the distance to any minimiser, depending on the sharpness.
+# optimality, nor any distance to a minimiser: that would need a sharpness that holds in every
+# direction. ``at_sharpness`` shows what would follow from one.
 
 relu = GroupDRONeuron("relu").fit(X, hours, groups=groups)
 print(relu.certificate_)
@@ -63,13 +64,13 @@ left.axhline(floor / certificate.risk, color="#b3261e", ls="--", label="proved f
 left.plot(0, 1, "o", color="#1f6feb", label="the fit", clip_on=False, zorder=3)
 left.set(xlabel="change of the predictions, hours", ylabel="risk, relative to the fit's")
 left.set_title("Linear: the risk rises in every direction", fontsize=11)
-right.plot(sharpness, bounds, color="#1f6feb", label="the theorem's bound")
-right.plot(relu.certificate_.c1, relu.certificate_.returned_bound, "o", color="#1f6feb",
-           label="at the sharpness measured in this run")  # fmt: skip
+right.plot(sharpness, bounds, color="#1f6feb", label="the theorem's bound, if c1 is true")
+right.axvline(relu.certificate_.c1, color="#1f6feb", ls="--",
+              label="sharpness along this run's path")  # fmt: skip
 right.axhline(hours.std(), color="#8a8f98", ls=":", label="spread of the labels")
 right.set(xscale="log", yscale="log", xlabel="sharpness c1")
 right.set_ylabel("distance to a minimiser, hours")
-right.set_title("ReLU: a valid but wide bound", fontsize=11)
+right.set_title("ReLU: a wide bound, under an assumption", fontsize=11)
 for ax in (left, right):
     ax.legend(frameon=False)
     ax.spines[["top", "right"]].set_visible(False)
@@ -77,6 +78,5 @@ plt.show()
 
 # %%
 # **What to take away.** For a linear model the certificate is a proof: the fit is the minimum, up
-# to rounding. For a ReLU, compare the bound with the spread of the labels, as the certificate's
-# last sentence does: a wider bound is true but not informative. Either way you know which case
-# you have.
+# to rounding. For a ReLU the theorem bounds the distance only under an assumption, and even then
+# by more than the labels vary. The certificate says which case you have.
