@@ -135,3 +135,85 @@ def claimed_distance(trial: Trial) -> str | None:
         bound = found.certificate.returned_bound
         return f"within {bound:.2g} of any minimiser; one is {away:.2g} away"
     return None
+
+
+def _hostile(rng: np.random.Generator) -> tuple[Array, Array, Array, Array | None]:
+    """Rows with several troubles at once."""
+    n, d = int(rng.choice([1, 2, 3, 8, 40, 200])), int(rng.choice([1, 2, 5, 30]))
+    X = rng.normal(size=(n, d))
+    if rng.random() < 0.3:
+        X = rng.standard_cauchy(size=(n, d)) ** 3
+    if rng.random() < 0.3:
+        X = np.round(X)
+    for j in range(d):
+        trouble = rng.integers(0, 12)
+        if trouble == 0:
+            X[:, j] = rng.choice([0.0, 1.0, -1e9, 1e-300])
+        elif trouble == 1:
+            X[:, j] = X[:, int(rng.integers(d))] * rng.choice([1.0, -3.0, 1e8])
+        elif trouble == 2:
+            X[:, j] *= 10.0 ** rng.integers(-250, 250)
+        elif trouble == 3:
+            X[:, j] += 10.0 ** rng.integers(0, 14)
+        elif trouble == 4:
+            X[int(rng.integers(n)), j] = 10.0 ** rng.integers(5, 15)
+    y = rng.normal(size=n) * 10.0 ** rng.integers(-60, 60) + rng.choice([0.0, 1.0, 1e6])
+    if rng.random() < 0.2:
+        y[:] = rng.choice([0.0, 1.0, -1e5])
+    g = rng.integers(0, rng.choice([1, 2, 5, n + 1]), n)
+    weights = None
+    if rng.random() < 0.4:
+        weights = rng.exponential(size=n) * (rng.random(n) < 0.9) * 10.0 ** rng.integers(-90, 90)
+        weights[0] = weights.max() or 1.0
+    if rng.random() < 0.2 and np.abs(X).max() < 1e38:
+        X = X.astype(np.float32)
+    return X, y, g, weights
+
+
+@attack("several troubles at once: copies, constants, outliers, sizes, weights", tries=200)
+def hostile(trial: Trial) -> str | None:
+    """Any fit is no worse than the constants, is what it says it is, or is refused in words."""
+    rng = trial.rng
+    X, y, g, weights = _hostile(rng)
+    options = {
+        "activation": str(rng.choice(["identity", "relu", "leaky_relu", "softplus"])),
+        "nu": rng.choice([0.0, 0.1, np.inf]) * (float(np.mean(y**2)) or 1.0),
+        "divergence": str(rng.choice(["kl", "chi2"])),
+        "fit_intercept": bool(rng.random() < 0.8),
+    }
+    if options["nu"] != options["nu"]:
+        options["nu"] = 0.0
+    found = fit(X, y, g, weights, **options)
+    if isinstance(found, str):
+        clear = found.startswith(("X", "y", "Input X", "sample_weight", "Input contains"))
+        return None if clear else f"unclear: {found}"
+    if not (np.isfinite(found.coef).all() and math.isfinite(found.risk)):
+        return f"coefficients {found.coef[:5]}, risk {found.risk}"
+    zero = _losses(np.zeros(len(y)), y, g, weights)
+    scores = np.asarray(X, dtype=float) @ found.coef + found.intercept
+    rough = _losses(_sigma(options["activation"])(scores), y, g, weights)
+    size = float(np.abs(np.asarray(X, dtype=float)) @ np.abs(found.coef) @ np.ones(len(y)))
+    allowed = 1e-6 * rough.max() + 1e-9 * zero.max() + (1e-12 * size) ** 2
+    if np.abs(np.sort(rough) - np.sort(found.losses)).max() > allowed:
+        return f"losses {found.losses[:4]}, but its predictions have {rough[:4]}"
+    if found.losses.max() > zero.max() * (1 + 1e-9) and options["nu"] == 0:
+        return f"risk {found.risk:.4g} above that of zero, {zero.max():.4g}"
+    return None
+
+
+def _sigma(name: str) -> Any:
+    return {
+        "identity": lambda z: z,
+        "relu": lambda z: np.maximum(z, 0.0),
+        "leaky_relu": lambda z: np.where(z > 0, z, 0.01 * z),
+        "softplus": lambda z: np.logaddexp(0.0, z) - math.log(2.0),
+    }[name]
+
+
+def _losses(output: Array, y: Array, g: Array, weights: Array | None) -> Array:
+    share = np.ones(len(y)) if weights is None else weights / weights.max()
+    labels = np.unique(g[share > 0])
+    with np.errstate(over="ignore"):
+        return np.array(
+            [np.average((output - y)[g == k] ** 2, weights=share[g == k]) for k in labels]
+        )

@@ -202,13 +202,13 @@ def duality_gap(
     if not len(u):
         return DualityGap(gap, 0.0, 0, gap - exact)
     values = 0.5 * np.linalg.eigvalsh(curved)
-    size = np.sqrt(np.diag(curved))
+    size = np.sqrt(np.maximum(np.diag(curved), 0.0))
     alive = size > 0
     unit = np.linalg.eigvalsh(curved[np.ix_(alive, alive)] / np.outer(size[alive], size[alive]))
     flat = int(np.sum(unit <= RANK_TOLERANCE * unit.max(initial=0.0)))
     sharp = alive.all() and values[0] > 1e-12 * values[-1]
     distance = 2.0 * math.sqrt(gap / float(values[0])) if sharp else math.inf
-    return DualityGap(gap, distance, flat, gap - exact)
+    return DualityGap(gap, distance, flat, gap - exact if math.isfinite(gap) else 0.0)
 
 
 class Rounding(NamedTuple):

@@ -20,6 +20,8 @@ Array = np.ndarray
 RANK_TOLERANCE = 1e-13
 # With smaller shares than this, rounding of the second moment affects the coordinates.
 STIFF = 1e-7
+# Features whose sizes differ by more than this are balanced before coefficients are compared.
+UNEVEN = 1e6
 # Variation below this multiple of the features' precision is taken for rounding.
 NOISE = 256.0
 
@@ -103,18 +105,20 @@ class Coordinates:
         values, vectors = np.linalg.eigh(0.5 * (covariance + covariance.T))
         keep = values > (self.noise or 0.0) ** 2 / RANK_TOLERANCE
         d = len(self.shift)
-        units = np.ones(d) if self.units is None else self.units
-        null = (self.basis[:d, :r] @ vectors[:, ~keep]) / units[:, None]
-        left_out = _side_by_side(self.left_out, null * units[:, None])
+        balance = np.ones(d) if self.scale is None else _balance(self.scale)
+        null = (self.basis[:d, :r] @ vectors[:, ~keep]) / balance[:, None]
+        left_out = _side_by_side(self.left_out, null * balance[:, None])
         change = vectors[:, keep] / np.sqrt(values[keep])
         if self.intercept:
             step = np.zeros((r + 1, change.shape[1] + 1))
             step[:r, :-1], step[r, :-1], step[r, -1] = change, -mean @ change, 1.0
             change = step
-        basis = self.basis @ change
+        with np.errstate(over="ignore", invalid="ignore"):
+            basis = self.basis @ change
+        _check_finite(basis)
         if null.shape[1]:  # keep coefficients in the row space of the features
             null = np.linalg.qr(null / np.linalg.norm(null, axis=0))[0]
-            outside = (null @ (null.T @ (basis[:d] / units[:, None]))) * units[:, None]
+            outside = (null @ (null.T @ (basis[:d] / balance[:, None]))) * balance[:, None]
             basis[:d] -= outside
             if self.intercept and self.mean is not None:  # constant scores there, not zero
                 basis[d] += self.mean @ outside
@@ -256,7 +260,7 @@ def whitened(
     stiff = bool(values.min(initial=top) < STIFF * top)
     noise = None
     if stiff and precision is not None:
-        noise = _noise(precision, shift + mean, size)
+        noise = _noise(precision, (shift + mean)[~dead], size[~dead])
         if noise**2 >= RANK_TOLERANCE:
             noise = None
     if noise is None:
@@ -269,8 +273,9 @@ def whitened(
     if vectors.shape[1] < d:
         # Stay in the row space of the features: a component outside changes no score, but adds
         # to the norm of the coefficients.
-        rows = np.linalg.qr(size[:, None] * vectors)[0]
-        basis = rows @ (rows.T @ basis)
+        balance = _balance(size)
+        rows = np.linalg.qr((size * balance)[:, None] * vectors)[0]
+        basis = (rows @ (rows.T @ (basis / balance[:, None]))) * balance[:, None]
     if intercept:
         rank = basis.shape[1]
         whole = np.zeros((d + 1, rank + 1))
@@ -308,6 +313,17 @@ def _check_finite(coefficients: Array) -> None:
         )
 
 
+def _balance(sizes: Array) -> Array:
+    """Return factors, powers of two, in which a norm of coefficients makes sense.
+
+    They are ones unless the features' sizes differ so much that rounding in the large ones would
+    hide the small ones.
+    """
+    if sizes.max(initial=1.0) <= UNEVEN * sizes.min(initial=1.0):
+        return np.ones_like(sizes)
+    return np.ldexp(1.0, -np.clip(np.frexp(sizes)[1], -1000, 1000))
+
+
 def _side_by_side(left: Array | None, right: Array) -> Array:
     return right if left is None else np.hstack([left, right])
 
@@ -320,8 +336,8 @@ def _noise(precision: float, centre: Array, size: Array) -> float:
 def _dead(squares: Array, shift: Array) -> Array:
     """Mark columns that are constant up to rounding: they vanish after the shift."""
     floor = np.zeros_like(squares)
-    floor[: len(shift)] = (64 * np.finfo(float).eps * shift) ** 2
-    return squares <= floor
+    floor[: len(shift)] = 64 * np.finfo(float).eps * np.abs(shift)
+    return np.sqrt(np.maximum(squares, 0.0)) <= floor
 
 
 def _sizes(squares: Array, shift: Array) -> Array:

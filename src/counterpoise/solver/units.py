@@ -80,7 +80,7 @@ def feature_units(engine: SumEngine, squares: Array) -> Array | None:
         return None
     with np.errstate(over="ignore"):
         sums = engine.ask(Magnitudes(shift))
-        sizes = (sums / engine.census.totals[:, None]).max(axis=0)
+        sizes = (sums / engine.census.totals[:, None]).max(axis=0) + np.abs(shift)
     return np.where(extreme, powers_of_two(sizes), 1.0)
 
 
