@@ -16,6 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from counterpoise.common.packages import TASKS, not_installed
 from counterpoise.lm.tasks.catalog import Task
 from counterpoise.lm.tasks.scores import Score
 
@@ -34,9 +35,7 @@ def check_installed() -> None:
         import lm_eval  # noqa: F401
         from lm_eval.models.huggingface import HFLM  # noqa: F401
     except ImportError as error:  # of the harness, or of what it needs for transformers
-        raise ImportError(
-            f"downstream tasks need: pip install 'counterpoise[tasks]' ({error})"
-        ) from error
+        raise not_installed("downstream tasks need", *TASKS, error=error) from error
 
 
 def wrap(
