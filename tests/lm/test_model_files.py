@@ -226,7 +226,10 @@ class TestErrors:
 
     def test_a_file_that_is_not_what_its_name_says(self, tmp_path):
         (tmp_path / "model.gguf").write_bytes(b"no model")
-        with pytest.raises(ValueError, match="cannot load a causal language model from it"):
+        with pytest.raises(ValueError, match=r"model\.gguf' has 8 bytes, too few for a GGUF file"):
+            load_checkpoint(tmp_path)
+        (tmp_path / "model.gguf").write_bytes(b"no model" * 8)
+        with pytest.raises(ValueError, match=r"model\.gguf' is not a GGUF file"):
             load_checkpoint(tmp_path)
 
     def test_a_model_without_its_tokenizer(self, saved, tmp_path):
