@@ -186,7 +186,7 @@ def _fetch(name: str, weights: bool) -> tuple[Path, str]:
 
 
 def _open_config(source: Source) -> Any:
-    with _naming(source.spec, "configuration"):
+    with _naming(source.described, "configuration"):
         config = _transformers().AutoConfig.from_pretrained(
             source.name, trust_remote_code=False, **source.options
         )
@@ -231,7 +231,7 @@ def _naming(spec: Any, what: str) -> Iterator[None]:
         kind = FileNotFoundError if isinstance(error, OSError) else ValueError
         remedy = "check its files" if os.path.exists(spec) else "check the name and the connection"
         raise kind(
-            f"spec={os.fspath(spec)!r}: transformers cannot load a {what} from it "
+            f"{os.fspath(spec)!r}: transformers cannot load a {what} from it "
             f"({one_line(error)}); {remedy}"
         ) from error
 

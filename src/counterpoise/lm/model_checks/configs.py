@@ -136,8 +136,8 @@ def check_counts(config: dict[str, Any], file: Path, tensors: int | None = None)
 def _bound(file: Path, name: str, value: int, most: int, what: str) -> None:
     if value > most:
         raise ValueError(
-            f"{str(file)!r}: {name}={_shown(value)} is more than the {most:,} {what} that are "
-            "read; correct it"
+            f"{str(file)!r}: {name}={_shown(value)} is beyond the {most:,} {what} that are read at "
+            "most; correct it"
         )
 
 

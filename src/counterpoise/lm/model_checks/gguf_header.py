@@ -9,7 +9,7 @@ import math
 import mmap
 import struct
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from counterpoise.lm.model_checks.configs import MOST_LAYERS, REMEDY, check_regular
 from counterpoise.lm.model_checks.held import Held
@@ -21,6 +21,7 @@ STRING, ARRAY = 8, 9
 NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q",
            12: "d"}  # fmt: skip
 MOST_DIMENSIONS = 8
+ALIGNMENT = "general.alignment"
 BLOCKS, EXPERTS = ".block_count", ".expert_count"
 
 
@@ -31,6 +32,13 @@ def check_gguf(path: Path) -> Held:
         raise ValueError(f"{str(path)!r} has {size} bytes, too few for a GGUF file; {REMEDY}")
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         return _Header(path, data).check()
+
+
+class _Tensor(NamedTuple):
+    name: str
+    elements: int
+    kind: int
+    offset: int
 
 
 class _Header:
@@ -51,13 +59,16 @@ class _Header:
         tensors, keys = self.number("Q"), self.number("Q")
         self.room(tensors, 24, "tensors")
         self.room(keys, 13, "keys")
-        counts = {}
+        counts, alignment = {}, 32
         for _ in range(keys):
             name = self.text()
             value = self.value(self.number("I"))
             if name.endswith((BLOCKS, EXPERTS)) and isinstance(value, int):
                 counts[name] = value
-        elements = sum(self.tensor() for _ in range(tensors))
+            elif name == ALIGNMENT and isinstance(value, int):
+                alignment = max(value, 1)
+        table = [self.tensor() for _ in range(tensors)]
+        self.check_room(table, alignment)
         for name, value in counts.items():
             most = min(max(tensors, 256), MOST_LAYERS) if name.endswith(BLOCKS) else MOST_LAYERS
             if value > most:
@@ -65,7 +76,7 @@ class _Header:
                     f"{str(self.path)!r}: {name}={value:,}, but it holds only {tensors:,} tensors; "
                     f"{REMEDY}"
                 )
-        return Held(tensors, elements)
+        return Held(tensors, sum(tensor.elements for tensor in table))
 
     def value(self, kind: int) -> Any:
         """Read a number; pass over texts and arrays."""
@@ -85,19 +96,28 @@ class _Header:
             self.skip(self.number("Q"), 1, "bytes of text")
         return None
 
-    def tensor(self) -> int:
-        """Pass over a tensor's entry; return its number of elements."""
+    def tensor(self) -> _Tensor:
+        """Read a tensor's entry."""
         name = self.text()
         dimensions = self.number("I")
         if dimensions > MOST_DIMENSIONS:
             self.damaged(f"tensor {name[:80]!r} has {dimensions:,} dimensions")
         shape = [self.number("Q") for _ in range(dimensions)]
-        self.number("I")
-        offset, elements = self.number("Q"), math.prod(shape)
-        # one bit an element is the least that any type takes
-        if offset > self.size or elements > 8 * (self.size - offset):
-            self.damaged(f"tensor {name[:80]!r} of shape {shape} lies beyond the end of the file")
-        return elements
+        return _Tensor(name[:80], math.prod(shape), self.number("I"), self.number("Q"))
+
+    def check_room(self, table: list[_Tensor], alignment: int) -> None:
+        """Check that the data of all tensors lie within the file, after the header."""
+        from gguf.constants import GGML_QUANT_SIZES
+
+        begin = -(-self.at // alignment) * alignment
+        for name, elements, kind, offset in table:
+            if kind not in GGML_QUANT_SIZES:
+                self.damaged(f"tensor {name!r} has the unknown type {kind}")
+            block, width = GGML_QUANT_SIZES[kind]  # type: ignore[index]
+            if elements % block:
+                self.damaged(f"tensor {name!r} has {elements:,} elements in blocks of {block}")
+            if begin + offset + elements // block * width > self.size:
+                self.damaged(f"tensor {name!r} lies beyond the end of the file")
 
     def number(self, code: str) -> Any:
         width = struct.calcsize(f"<{code}")

@@ -139,4 +139,6 @@ def _counts(value: Any, most: int) -> bool:
 
 
 def _damaged(path: Path, problem: str) -> ValueError:
-    return ValueError(f"{str(path)!r}: the safetensors are damaged ({problem}); copy or download them again")
+    return ValueError(
+        f"{str(path)!r}: the safetensors are damaged ({problem}); copy or download them again"
+    )
