@@ -222,8 +222,8 @@ def json_keys(name: str, **keys: Any) -> Change:
 
 AUTO = {"AutoConfig": "evil.C", "AutoModelForCausalLM": "evil.C", "AutoTokenizer": ["evil.C", None]}
 API = "from counterpoise.lm import {0}; {0}({1!r})"
-COMMAND = ["-m", "counterpoise", "lm", "train"]
-ENTRIES = ("load_checkpoint", "get_tokenizer", "train", "dry-run")
+COMMAND = ["-m", "counterpoise", "lm"]
+ENTRIES = ("load_checkpoint", "get_tokenizer", "prepare", "train")
 
 
 @attack("code in a model folder, with yes on standard input", tries=7, prepare=small_model)
@@ -236,9 +236,10 @@ def code_in_a_folder(trial: Trial) -> str | None:
     )
     of_model = trial.number % 2 == 0
     name = "config.json" if of_model else "tokenizer_config.json"
-    json_keys(name, auto_map=AUTO, **({"model_type": "evil"} if of_model else {}))(folder)
+    kind = {"model_type": "evil"} if of_model else {"tokenizer_class": "EvilTokenizer"}
+    json_keys(name, auto_map=AUTO, **kind)(folder)
     entry = ENTRIES[trial.number // 2 % 4]
-    if entry in ("train", "dry-run"):
+    if entry in ("prepare", "train"):
         config = trial.folder / "run.toml"
         config.write_text(
             f'out = "{trial.folder}/run"\n[corpus]\nfolder = "{trial.folder}/corpus"\n'
@@ -247,9 +248,7 @@ def code_in_a_folder(trial: Trial) -> str | None:
         )
         (trial.folder / "texts").mkdir()
         (trial.folder / "texts" / "x.txt").write_text("The owl runs. " * 500)
-        words = [*COMMAND, str(config), *(["--dry-run"] if entry == "dry-run" else [])]
-        if entry == "train":
-            words[3] = "prepare"
+        words = [*COMMAND, entry, str(config), *(["--dry-run"] if entry == "train" else [])]
     else:
         words = ["-c", API.format(entry, str(folder))]
     done = subprocess.run(
@@ -390,7 +389,7 @@ def dry_runs(trial: Trial) -> str | None:
         f'out = "{trial.folder}/run"\n[corpus]\nfolder = "{trial.folder}/corpus"\n'
         f'domains = ["x"]\ntokenizer = "bytes"\n[model]\n{key} = {value}\n[train]\ntokens = 16384\n'
     )
-    words = [sys.executable, *COMMAND, str(path), "--dry-run"]
+    words = [sys.executable, *COMMAND, "train", str(path), "--dry-run"]
     limited = ["bash", "-c", f'ulimit -v {MEMORY >> 10}; exec "$@"', "_", *words]
     try:
         done = subprocess.run(limited, capture_output=True, text=True, timeout=45)

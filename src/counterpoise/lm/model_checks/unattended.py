@@ -43,7 +43,8 @@ def one_line(error: BaseException) -> str:
     ("KeyError 'a'", 'two lines', 'MemoryError')
     """
     text = " ".join(str(error).split())
-    plain = isinstance(error, (ValueError, OSError, RuntimeError, TypeError, ImportError))
+    kinds = (ValueError, OSError, RuntimeError, TypeError, ImportError)
+    plain = isinstance(error, kinds) or type(error) is Exception
     if not plain or not text:
         text = f"{type(error).__name__} {text}".strip()
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
