@@ -296,14 +296,15 @@ def pickled(name: str) -> Change:
 
         weights = load_file(folder / "model.safetensors")
         (folder / "model.safetensors").unlink()
-        target = folder / name
+        place = name.replace("PARENT", str(folder.parent))
+        target = folder / place
         if name.endswith(".bin"):
             torch.save(weights, target)
         else:
             from safetensors.torch import save_file
 
             save_file(weights, target, metadata={"format": "pt"})
-        table = {"metadata": {"total_size": 1}, "weight_map": dict.fromkeys(weights, name)}
+        table = {"metadata": {"total_size": 1}, "weight_map": dict.fromkeys(weights, place)}
         (folder / "model.safetensors.index.json").write_text(json.dumps(table))
 
     return change
@@ -311,7 +312,7 @@ def pickled(name: str) -> Change:
 
 INDICES = [
     ("plain", pickled(name))
-    for name in ("w.bin", "model.safetensors.bin", "../w.bin", "../w.safetensors", "/tmp/w.bin")
+    for name in ("w.bin", "model.safetensors.bin", "../w.bin", "../w.safetensors", "PARENT/v.bin")
 ]
 
 
