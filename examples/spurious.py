@@ -20,7 +20,7 @@ library leaves its weight alone.
 
     python examples/spurious.py [--out DIR]
 
-needs ``pip install counterpoise[torch]``, and ``[plot]`` for the picture.
+needs ``pip install ".[torch]"`` in a checkout, and ``[plot]`` for the picture.
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
+import io
 import json
 import shutil
+import subprocess
+import sys
 from copy import deepcopy
 
 import gguf
@@ -11,8 +14,8 @@ from lm_problems import small_llama
 from lm_tasks import byte_tokenizer
 from safetensors.torch import load_file, save_file
 
-from counterpoise.lm import get_tokenizer, load_checkpoint
-from counterpoise.lm.model_files import load_model
+from counterpoise.lm import get_tokenizer, load_checkpoint, model_files
+from counterpoise.lm.model_files import load_config, load_model, load_tokenizer
 
 pytestmark = pytest.mark.slow  # imports torch and transformers
 
@@ -226,7 +229,10 @@ class TestErrors:
 
     def test_a_file_that_is_not_what_its_name_says(self, tmp_path):
         (tmp_path / "model.gguf").write_bytes(b"no model")
-        with pytest.raises(ValueError, match="cannot load a causal language model from it"):
+        with pytest.raises(ValueError, match=r"model\.gguf' has 8 bytes, too few for a GGUF file"):
+            load_checkpoint(tmp_path)
+        (tmp_path / "model.gguf").write_bytes(b"no model" * 8)
+        with pytest.raises(ValueError, match=r"model\.gguf' is not a GGUF file"):
             load_checkpoint(tmp_path)
 
     def test_a_model_without_its_tokenizer(self, saved, tmp_path):
@@ -244,3 +250,146 @@ class TestErrors:
     def test_what_is_no_spec(self, spec):
         with pytest.raises(TypeError, match="a path or a name on the hub; got"):
             load_checkpoint(spec)
+
+
+EVIL = "import pathlib\npathlib.Path({marker!r}).touch()\nclass C: pass\n"
+AUTO = {"AutoConfig": "evil.C", "AutoModelForCausalLM": "evil.C", "AutoTokenizer": ["evil.C", None]}
+
+
+def plant(folder, marker):
+    (folder / "evil.py").write_text(EVIL.format(marker=str(marker)))
+
+
+def change(path, **keys):
+    path.write_text(json.dumps(json.loads(path.read_text()) | keys))
+
+
+class TestCode:
+    """Nothing that comes with a model runs, whatever is piped to standard input."""
+
+    @pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json"])
+    @pytest.mark.parametrize("load", ["load_checkpoint", "get_tokenizer"])
+    def test_a_folder_with_code_of_its_own(self, copied, tmp_path, file, load):
+        """In a process of its own, because modules that ran once are remembered."""
+        marker = tmp_path / "marker"
+        plant(copied, marker)
+        kind = {} if file == "tokenizer_config.json" else {"model_type": "evil"}
+        change(copied / file, auto_map=AUTO, **kind)
+        code = f"from counterpoise.lm import {load}; {load}({str(copied)!r})"
+        done = subprocess.run(
+            [sys.executable, "-c", code], input="yes\n" * 1000, capture_output=True, text=True
+        )
+        last = done.stderr.strip().splitlines()[-1]
+        assert f"{file}': auto_map=" in last
+        assert "names Python code to run, which is never done" in last
+        assert "Do you wish" not in done.stdout + done.stderr
+        assert not marker.exists()
+
+    def test_a_model_from_the_command_line(self, copied, tmp_path):
+        marker = tmp_path / "marker"
+        plant(copied, marker)
+        change(copied / "config.json", auto_map=AUTO, model_type="evil")
+        config = tmp_path / "run.toml"
+        config.write_text(
+            f'out = "{tmp_path}/run"\n[corpus]\nfolder = "{tmp_path}/corpus"\ndomains = ["x"]\n'
+            f'tokenizer = "bytes"\n[model]\ncheckpoint = "{copied}"\n[train]\ntokens = 4096\n'
+        )
+        words = ["counterpoise", "lm", "train", str(config), "--dry-run"]
+        done = subprocess.run(
+            [sys.executable, "-m", *words], input="yes\n" * 1000, capture_output=True, text=True
+        )
+        assert done.returncode == 1
+        assert done.stderr.startswith("error: ")
+        assert len(done.stderr.splitlines()) == 1
+        assert "config.json': auto_map=" in done.stderr
+        assert not marker.exists()
+
+    @pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json"])
+    def test_a_model_of_the_hub(self, copied, tmp_path, monkeypatch, file):
+        marker = tmp_path / "marker"
+        plant(copied, marker)
+        change(copied / file, auto_map=AUTO)
+        cache = tmp_path / "hub/models--owner--evil"
+        (cache / "refs").mkdir(parents=True)
+        (cache / "refs/main").write_text("0" * 40)
+        shutil.copytree(copied, cache / "snapshots" / ("0" * 40))
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+        for load in (load_model, load_tokenizer, load_config):
+            with pytest.raises(ValueError, match=f"{file}': auto_map=.* which is never done"):
+                load("owner/evil")
+        assert not marker.exists()
+
+    def test_questions_are_not_asked_even_if_a_check_is_passed_over(self, copied, monkeypatch):
+        """The second line of defence: transformers is told not to trust code either."""
+        change(copied / "config.json", auto_map=AUTO, model_type="evil")
+        monkeypatch.setattr(model_files, "check_folder", lambda folder: {})
+        monkeypatch.setattr(model_files, "check_config", lambda config, file: None)
+        monkeypatch.setattr(sys, "stdin", io.StringIO("yes\n" * 10))
+        with pytest.raises(ValueError, match="contains custom code"):
+            load_model(copied)
+        assert sys.stdin.tell() == 0
+
+    def test_an_index_that_names_a_pickle(self, model, copied, tmp_path):
+        (copied / "model.safetensors").unlink()
+        torch.save(model.state_dict(), copied / "pytorch_model.bin")
+        table = {
+            "metadata": {},
+            "weight_map": dict.fromkeys(model.state_dict(), "pytorch_model.bin"),
+        }
+        (copied / "model.safetensors.index.json").write_text(json.dumps(table))
+        with pytest.raises(ValueError, match=r"index\.json': .* other files are pickles"):
+            load_model(copied)
+
+    def test_an_index_of_safetensors(self, model, tokenizer, copied):
+        weights = load_file(copied / "model.safetensors")
+        (copied / "model.safetensors").unlink()
+        places = {name: f"part-{i % 2}.safetensors" for i, name in enumerate(weights)}
+        for part in set(places.values()):
+            chosen = {name: w for name, w in weights.items() if places[name] == part}
+            save_file(chosen, copied / part, metadata={"format": "pt"})
+        table = {"metadata": {"total_size": 1}, "weight_map": places}
+        (copied / "model.safetensors.index.json").write_text(json.dumps(table))
+        found, own = load_checkpoint(copied)
+        np.testing.assert_array_equal(logits(found, own), logits(model, tokenizer))
+
+
+class TestSizes:
+    """A few bytes cannot ask for all memory."""
+
+    @pytest.mark.parametrize(
+        "keys",
+        [
+            {"num_hidden_layers": 200_000},
+            {"num_hidden_layers": 300},
+            {"vocab_size": 10**12},
+            {"hidden_size": 10**9},
+            {"intermediate_size": 10**15},
+            {"head_dim": 10**9},
+            {"num_labels": 10**12},
+            {"hidden_size": 10**30},
+        ],
+    )
+    def test_a_configuration_beyond_its_weights(self, copied, keys):
+        change(copied / "config.json", **keys)
+        with pytest.raises(ValueError, match=r"config\.json'") as found:
+            load_model(copied)
+        assert "\n" not in str(found.value)
+
+    def test_a_gguf_file_beyond_its_weights(self, model, tokenizer, tmp_path):
+        larger = deepcopy(model)
+        larger.config.vocab_size = 10**9
+        save_gguf(tmp_path / "m.gguf", larger, tokenizer)
+        with pytest.raises(ValueError, match=r"m\.gguf' describes a model of .* parameters, but"):
+            load_model(tmp_path)
+
+
+@pytest.mark.parametrize("file", ["tokenizer.json", "tokenizer_config.json", "config.json"])
+@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b'{"version": 1}', b"\xff\xfe", b"{" * 9999])
+def test_damaged_files_are_named(copied, file, data):
+    (copied / file).write_bytes(data)
+    if file == "tokenizer_config.json" and data in (b"{}", b'{"version": 1}'):
+        return  # all of its keys are optional
+    with pytest.raises((ValueError, FileNotFoundError), match=file) as found:
+        load_checkpoint(copied)
+    assert "\n" not in str(found.value)

@@ -157,6 +157,7 @@ def compare(
     from counterpoise.lm.compare.plan import plan
     from counterpoise.lm.compare.study import Study, gather, save_study
     from counterpoise.lm.compare.tables import headline
+    from counterpoise.lm.tasks.scores import TasksFailed
     from counterpoise.lm.training.measure import available_tasks
     from counterpoise.storage.files import locked
 
@@ -165,7 +166,7 @@ def compare(
     folder = Path(settings.out, "results") if results is None else Path(results)
     if settings.evaluate.tasks:
         available_tasks(settings)
-    failed: RunsFailed | None = None
+    failed: RunsFailed | TasksFailed | None = None
     try:
         run_all(
             settings,
@@ -197,7 +198,10 @@ def compare(
         raise
     if settings.evaluate.tasks or settings.evaluate.final:
         planned = plan(settings, only=list(only) or None, seeds=chosen)
-        measure_all([item for item in planned if item.done])
+        try:
+            measure_all([item for item in planned if item.done])
+        except TasksFailed as error:
+            failed = failed or error
     study = keep(draw=True)
     click.echo(headline(study))
     click.echo("\n".join(findings(study)))
@@ -264,6 +268,7 @@ def evaluate(
     counterpoise lm evaluate out/one-run --set evaluate.tasks='["paper"]'
     counterpoise lm evaluate out/one-run --all --set evaluate.task_data=data/tasks
     """
+    from counterpoise.lm.tasks.scores import TasksFailed
     from counterpoise.lm.training.measure import (
         available_tasks,
         losses_of,
@@ -279,15 +284,24 @@ def evaluate(
                 f"{target!r} is not the folder of a run; add --config for a model"
             )
         settings = folder.settings.changed(parse_changes(changes))
-        _show(measure_run(folder, settings, all_checkpoints=all_checkpoints))
+        try:
+            _show(measure_run(folder, settings, all_checkpoints=all_checkpoints))
+        except TasksFailed as error:
+            _show(error.scores)
+            raise
         return
     settings = _settings(config, changes)
     asked = settings.evaluate
     losses = losses_of(settings, target, asked.report, asked.final or asked.sequences)
     found: dict[str, Any] = {"losses": losses}
     if settings.evaluate.tasks:
-        scores = task_scores(settings, target, available_tasks(settings))
-        found["tasks"] = [score.row() for score in scores]
+        found["tasks"] = []
+        try:
+            for score in task_scores(settings, target, available_tasks(settings)):
+                found["tasks"].append(score.row())
+        except TasksFailed:
+            _show(found)
+            raise
     _show(found)
 
 

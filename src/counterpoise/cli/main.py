@@ -11,6 +11,7 @@ import click
 
 from counterpoise import __version__
 from counterpoise.cli.wording import in_options
+from counterpoise.common.packages import with_hint
 from counterpoise.common.progress import StatusHandler
 from counterpoise.common.stopping import STOPPED, Stopped
 
@@ -119,7 +120,8 @@ def main(args: list[str] | None = None) -> int:
             return STOPPED
         if debug or not isinstance(error, EXPECTED):
             raise
-        message = in_options(str(error), called[-1] if called else None)
+        message = with_hint(error) if isinstance(error, ImportError) else str(error)
+        message = in_options(message, called[-1] if called else None)
         click.echo(f"error: {message}", err=True)
         return exit_code(error)
     finally:  # a caller from Python has its own logging

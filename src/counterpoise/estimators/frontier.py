@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from counterpoise.common.packages import not_installed
 from counterpoise.common.text import text_table
 
 Array = np.ndarray
@@ -82,9 +83,7 @@ class Frontier:
         try:
             from matplotlib.figure import Figure
         except ImportError as error:
-            raise ImportError(
-                "plotting needs matplotlib; install it with pip install 'counterpoise[plot]'"
-            ) from error
+            raise not_installed("plotting needs", "matplotlib") from error
         if ax is None:
             ax = Figure(figsize=(7, 4.8), layout="constrained").subplots()
         near = self.near()

@@ -23,3 +23,4 @@ from .tasks.catalog import PAPER_TASKS as PAPER_TASKS
 from .tasks.catalog import Task as Task
 from .tasks.catalog import get_task as get_task
 from .tasks.evaluate import evaluate_tasks as evaluate_tasks
+from .tasks.scores import TasksFailed as TasksFailed

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from counterpoise.common.jsonable import plain
+from counterpoise.common.packages import not_installed
 from counterpoise.storage.files import write_text
 
 Record = Mapping[str, Any]
@@ -137,7 +138,7 @@ class TensorBoardLog(Log):
             try:
                 from torch.utils.tensorboard import SummaryWriter
             except ImportError as error:
-                raise ImportError("TensorBoardLog needs: pip install tensorboard") from error
+                raise not_installed("TensorBoardLog needs", "tensorboard") from error
             self._writer = SummaryWriter(self.folder, purge_step=self._purge)
         for tag, value in flat(record).items():
             self._writer.add_scalar(tag, value, record["step"])
@@ -159,7 +160,7 @@ class WandbLog(Log):
             try:
                 import wandb
             except ImportError as error:
-                raise ImportError("WandbLog needs: pip install wandb") from error
+                raise not_installed("WandbLog needs", "wandb") from error
             run = wandb.run
             if run is None:
                 raise RuntimeError("no W&B run is active; call wandb.init(), or pass run=")

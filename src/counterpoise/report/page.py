@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING
 
 from counterpoise import __version__
 from counterpoise.common.jsonable import plain
+from counterpoise.common.packages import not_installed
 from counterpoise.report.blocks import Block
 
 if TYPE_CHECKING:
     import jinja2
 
-MISSING = "reports need {}; install it with pip install 'counterpoise[report]'"
 # Significant digits of numbers in charts and tables.
 DIGITS = 5
 # Characters that could end a script element or a line of JavaScript.
@@ -88,7 +88,7 @@ def _template() -> jinja2.Template:
     try:
         import jinja2
     except ModuleNotFoundError as error:
-        raise ImportError(MISSING.format("jinja2")) from error
+        raise not_installed("reports need", "jinja2") from error
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -102,11 +102,11 @@ def plotly_js() -> str:
         found = files("plotly").joinpath("package_data", "plotly.min.js")
         script = found.read_text(encoding="utf-8")
     except (ModuleNotFoundError, FileNotFoundError) as error:
-        raise ImportError(MISSING.format("plotly")) from error
+        raise not_installed("reports need", "plotly") from error
     if "</script" in script.lower() or "<!--" in script:
         raise ImportError(
             "the installed plotly cannot be embedded in a page; install another version with "
-            "pip install -U 'counterpoise[report]'"
+            "pip install -U plotly"
         )
     return script.replace("\r\n", "\n").replace("\r", "\n")
 

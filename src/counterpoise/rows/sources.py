@@ -25,6 +25,8 @@ from typing import Any
 
 import numpy as np
 
+from counterpoise.common.packages import not_installed
+
 Array = np.ndarray
 Chunk = tuple[Any, ...]
 PathLike = str | os.PathLike[str]
@@ -256,7 +258,7 @@ def _parquet() -> Any:
     try:
         import pyarrow.parquet as pq
     except ImportError as error:
-        raise ImportError("reading Parquet files needs pyarrow: pip install pyarrow") from error
+        raise not_installed("reading Parquet files needs", "pyarrow") from error
     return pq
 
 

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from counterpoise import __version__
 from counterpoise.activations import Activation
 from counterpoise.common.arguments import check_choice
+from counterpoise.common.packages import not_installed
 from counterpoise.storage.files import write_bytes
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ def _onnx() -> Any:
     try:
         import onnx
     except ImportError as error:
-        raise ImportError("ONNX export needs onnx: pip install 'counterpoise[onnx]'") from error
+        raise not_installed("ONNX export needs", "onnx") from error
     return onnx
 
 

@@ -1,7 +1,6 @@
 """Group-robust training of PyTorch models: a loss that carries the dual, and sums over ranks.
 
-Stands on `reweight`. Needs ``pip install counterpoise[torch]``; ``import counterpoise`` does not
-import it.
+Stands on `reweight`. Needs the package torch, which ``import counterpoise`` does not import.
 """
 
 from counterpoise.torch.distributed import group_sums, reduce_checked, reduce_sums, world_size

@@ -116,5 +116,5 @@ def test_sources_and_files_that_cannot_be(sources, tmp_path):
 
 def test_without_the_package(sources, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(ImportError, match="pip install 'counterpoise"):
+    with pytest.raises(ImportError, match="pip install tokenizers"):
         train_tokenizer(sources, tmp_path / "t.json", vocab_size=300)

@@ -96,7 +96,7 @@ def test_zstandard(tmp_path, monkeypatch):
     path.write_bytes(zstandard.compress(lines(TEXTS)))
     assert list(read_documents(path)) == FULL
     monkeypatch.setitem(sys.modules, "zstandard", None)
-    with pytest.raises(ImportError, match=r"pip install 'counterpoise\[lm\]'"):
+    with pytest.raises(ImportError, match=r"pip install zstandard"):
         list(read_documents(path))
 
 

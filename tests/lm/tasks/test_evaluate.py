@@ -1,6 +1,7 @@
 import json
 import logging
 import math
+import shutil
 import socket
 from dataclasses import replace
 
@@ -19,10 +20,11 @@ from lm_tasks import (
 )
 
 from counterpoise.lm import PAPER_TASKS, Task, evaluate_tasks, get_task
+from counterpoise.lm.tasks import evaluate
 from counterpoise.lm.tasks.catalog import TASKS
 from counterpoise.lm.tasks.harness import _manager, load
 from counterpoise.lm.tasks.local import INDEX, task_files
-from counterpoise.lm.tasks.scores import Score, average
+from counterpoise.lm.tasks.scores import Score, TasksFailed, average
 
 pytestmark = pytest.mark.slow  # imports torch and transformers
 
@@ -288,3 +290,56 @@ def test_without_the_hub_the_error_names_the_remedy(tmp_path, monkeypatch):
         ConnectionError, match=r"'PIQA': the hub's dataset could not be loaded .*; pass data=, a"
     ):
         load(get_task("PIQA"))
+
+
+class TestFailures:
+    """A task that cannot be scored is reported, and the others are scored."""
+
+    def test_the_other_tasks_are_scored(self, unigram, tokenizer, data, tmp_path):
+        broken = shutil.copytree(data, tmp_path / "broken")
+        (broken / "piqa.validation.jsonl").write_text('{"goal": "')
+        names = ["SciQ", "PIQA", "ARC-E"]
+        with pytest.raises(TasksFailed, match=r"^1 task could not be scored.* PIQA: ") as failed:
+            evaluate_tasks(unigram, tokenizer, names, data=broken, limit=1)
+        assert list(failed.value.failures) == ["PIQA"]
+        assert [score.task for score in failed.value.scores] == ["SciQ", "ARC-E"]
+        whole = evaluate_tasks(unigram, tokenizer, ["SciQ", "ARC-E"], data=data, limit=1)
+        assert failed.value.scores == whole
+
+    def test_unknown_tasks_are_named_before_any_is_scored(self, unigram, tokenizer, monkeypatch):
+        monkeypatch.setattr(evaluate, "load", None)
+        monkeypatch.setattr(evaluate, "wrap", None)
+        wrong = Task("x", "no_such_task", folder="sciq")
+        with pytest.raises(ValueError, match="lm_eval has no 'no_such_task'"):
+            evaluate_tasks(unigram, tokenizer, ["SciQ", wrong])
+
+    def test_a_dataset_that_is_a_script_is_read_from_its_tables(self, monkeypatch):
+        """As LogiQA's is, which datasets 4 and later refuse to run."""
+        asked = []
+
+        def load_dataset(path, name=None, *, revision=None, data_dir=None, **others):
+            asked.append((path, name, revision, data_dir))
+            if revision is None:
+                raise RuntimeError("Dataset scripts are no longer supported, but found logiqa.py")
+            rows = [{"label": "a", "context": "It rains.", "question": "Does it?",
+                     "options": ["yes", "no", "so", "or"]}]  # fmt: skip
+            splits = ("train", "validation", "test")
+            return datasets.DatasetDict({s: datasets.Dataset.from_list(rows) for s in splits})
+
+        monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+        loaded = load(get_task("LogiQA"))
+        assert len(loaded.eval_docs) == 1
+        assert asked == [
+            ("EleutherAI/logiqa", "logiqa", None, None),
+            ("EleutherAI/logiqa", None, "refs/convert/parquet", "logiqa"),
+        ]
+
+    def test_a_script_without_tables(self, monkeypatch):
+        def load_dataset(*args, **options):
+            raise RuntimeError("Dataset scripts are no longer supported, but found logiqa.py")
+
+        monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+        with pytest.raises(
+            ConnectionError, match=r"'LogiQA': .* pass data=, .* because datasets runs no scripts"
+        ):
+            load(get_task("LogiQA"))

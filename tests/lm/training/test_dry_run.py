@@ -254,3 +254,17 @@ def test_a_folder_of_another_run_is_refused(capsys):
     Path("c.toml").write_text(to_toml(table(train={"seed": 1})))
     assert main(["lm", "train", "c.toml", "--dry-run"]) == 1
     assert main(["lm", "train", "c.toml", "--dry-run", "--out", "new"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "most"),
+    [("layers", 10**6, "10,000"), ("hidden_size", 4 << 30, "1,048,576"),
+     ("vocab_size", 10**15, "4,294,967,296"), ("intermediate_size", 10**12, "4,194,304")],
+)  # fmt: skip
+def test_a_model_beyond_any_is_refused_at_once(tmp_path, capsys, name, value, most):
+    path = tmp_path / "run.toml"
+    path.write_text(to_toml(table(model={name: value})))
+    assert main(["lm", "train", str(path), "--dry-run"]) == 1
+    said = capsys.readouterr().err
+    assert f"model.{name} must be at most {most}; got {value}" in said
+    assert len(said.splitlines()) == 1

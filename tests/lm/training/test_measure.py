@@ -1,6 +1,8 @@
 """Finished runs measured: losses and tasks, each kept when it is there."""
 
+import json
 import os
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -10,10 +12,12 @@ import torch
 from lm_problems import small_llama
 from lm_tasks import byte_tokenizer, save_task_files
 
+from counterpoise.cli.main import main
 from counterpoise.common.stopping import Stopped
 from counterpoise.common.toml import build
 from counterpoise.lm.tasks import harness
 from counterpoise.lm.tasks.evaluate import evaluate_tasks
+from counterpoise.lm.tasks.scores import TasksFailed
 from counterpoise.lm.training import measure
 from counterpoise.lm.training.corpora import prepare_corpus
 from counterpoise.lm.training.run_folder import RunFolder
@@ -86,6 +90,26 @@ def test_what_was_measured_before_a_stop_is_not_measured_again(run, monkeypatch)
     assert [r["n"] for r in record["tasks"]] == [1, 2, 2]
 
 
+def test_a_task_that_fails_is_reported_and_the_others_are_kept(run, data, tmp_path, capsys):
+    folder, settings = run
+    broken = shutil.copytree(data, tmp_path / "broken")
+    (broken / "piqa.validation.jsonl").write_text("no document")
+    changed = settings.changed({"evaluate.task_data": str(broken)})
+    with pytest.raises(TasksFailed, match=r"1 task could not be scored.*PIQA: ") as failed:
+        measure.measure_run(folder, changed, all_checkpoints=True)
+    records = folder.scores.read()
+    assert failed.value.scores == records
+    assert [[row["task"] for row in r["tasks"]] for r in records] == [["SciQ", "ARC-E"]] * 2
+    assert main(["lm", "evaluate", str(folder.path), "--set", f"evaluate.task_data={broken}",
+                 "--set", f"evaluate.tasks={TASKS}"]) == 1  # fmt: skip
+    shown, said = capsys.readouterr()
+    assert [row["task"] for row in json.loads(shown)[0]["tasks"]] == ["SciQ", "ARC-E"]
+    assert "error: 1 task could not be scored, the others were. PIQA: " in said
+    shutil.copy(data / "piqa.validation.jsonl", broken)
+    (record,) = measure.measure_run(folder, changed)
+    assert [row["task"] for row in record["tasks"]] == ["SciQ", "ARC-E", "PIQA"]
+
+
 def test_one_process_at_a_time_measures_a_run(run):
     folder, settings = run
     with locked(folder.path), pytest.raises(RuntimeError, match="another process"):
@@ -111,7 +135,7 @@ def test_what_scoring_needs_is_missed_before_training(run, monkeypatch):
     _, settings = run
     monkeypatch.delitem(sys.modules, "lm_eval.models.huggingface", raising=False)
     monkeypatch.setitem(sys.modules, "accelerate", None)
-    with pytest.raises(ImportError, match=r"pip install 'counterpoise\[tasks\]' \(.*accelerate"):
+    with pytest.raises(ImportError, match=r"pip install lm_eval accelerate .*\(.*accelerate"):
         measure.available_tasks(settings)
     monkeypatch.undo()
     harness.check_installed()

@@ -6,9 +6,15 @@ import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import torch
-from transformers import Trainer, TrainerCallback, default_data_collator
-from transformers.trainer_callback import ExportableState
+from counterpoise.common.packages import TRAINER, not_installed
+
+try:
+    import accelerate  # noqa: F401  the Trainer fails without it, and late
+    import torch
+    from transformers import Trainer, TrainerCallback, default_data_collator
+    from transformers.trainer_callback import ExportableState
+except ImportError as error:
+    raise not_installed("the adapter for the Trainer needs", *TRAINER, error=error) from error
 
 from counterpoise.lm.mixture.dataset import MixtureDataset
 from counterpoise.lm.steering import Steering

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from counterpoise.common.packages import not_installed
 from counterpoise.common.text import short
 from counterpoise.storage.files import write_bytes
 
@@ -68,9 +69,7 @@ def saved_figure(path: Any, width: float, height: float, made_by: str) -> Iterat
         import matplotlib
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ImportError(
-            "figures need matplotlib; install it with pip install 'counterpoise[plot]'"
-        ) from error
+        raise not_installed("figures need", "matplotlib") from error
     path = Path(path)
     if path.suffix not in METADATA:
         raise ValueError(f"path must end in one of {', '.join(METADATA)}; got {str(path)!r}")

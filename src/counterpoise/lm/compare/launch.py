@@ -114,13 +114,23 @@ def run_all(
 
 
 def measure_all(items: list[PlannedRun]) -> None:
-    """Measure every kept checkpoint of finished runs as ``[evaluate]`` says, each only once."""
+    """Measure every kept checkpoint of finished runs as ``[evaluate]`` says, each only once.
+
+    Raises `TasksFailed` at the end, if some tasks could not be scored.
+    """
+    from counterpoise.lm.tasks.scores import TasksFailed
     from counterpoise.lm.training.measure import measure_run
 
+    failures: dict[str, str] = {}
     for item in items:
         if not item.run.stage:
             logger.info("measuring %s", item.title)
-            measure_run(item.folder, item.settings(), all_checkpoints=True)
+            try:
+                measure_run(item.folder, item.settings(), all_checkpoints=True)
+            except TasksFailed as error:
+                failures |= error.failures
+    if failures:
+        raise TasksFailed(failures)
 
 
 def _begin(item: PlannedRun, settings: Settings) -> Job:

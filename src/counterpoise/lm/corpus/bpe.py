@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from counterpoise.common.arguments import check_whole
+from counterpoise.common.packages import not_installed
 from counterpoise.lm.corpus.arguments import check_columns, check_domains, readers_of
 from counterpoise.lm.corpus.documents import Documents, Source, beginning
 from counterpoise.lm.corpus.tokenizers import END_NAMES
@@ -116,7 +117,5 @@ def _package() -> Any:
     try:
         import tokenizers
     except ImportError as error:
-        raise ImportError(
-            "training a tokenizer needs the package tokenizers: pip install 'counterpoise[lm]'"
-        ) from error
+        raise not_installed("training a tokenizer needs", "tokenizers") from error
     return tokenizers

@@ -12,6 +12,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from counterpoise.common.packages import not_installed
 from counterpoise.lm.corpus.readers import (
     COMPRESSED,
     LINES,
@@ -23,6 +24,7 @@ from counterpoise.lm.corpus.readers import (
     SavedDatasetReader,
     TextReader,
 )
+from counterpoise.lm.model_checks.unattended import unattended
 
 # Where documents come from; `read_documents` says what may be given.
 Source = str | os.PathLike[str] | DatasetLike | Sequence["Source"]
@@ -256,10 +258,9 @@ def _hub(source: str, text: str) -> DatasetReader:
     try:
         from datasets import load_dataset
     except ImportError as error:
-        raise ImportError(
-            f"reading {source!r} needs the package datasets: pip install datasets"
-        ) from error
-    data = load_dataset(
-        match["name"], match["config"], split=match["split"] or "train", streaming=True
-    )
+        raise not_installed(f"reading {source!r} needs", "datasets") from error
+    with unattended():  # older releases ask whether to run a dataset's script
+        data = load_dataset(
+            match["name"], match["config"], split=match["split"] or "train", streaming=True
+        )
     return DatasetReader(data, text, source)

@@ -16,6 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Protocol
 
+from counterpoise.common.packages import not_installed
 from counterpoise.rows.sources import open_parquet, parquet_schema
 
 LINES = (".jsonl", ".json", ".ndjson")
@@ -204,9 +205,7 @@ class SavedDatasetReader(DatasetReader):
         try:
             from datasets import load_from_disk
         except ImportError as error:
-            raise ImportError(
-                f"reading {str(folder)!r} needs the package datasets: pip install datasets"
-            ) from error
+            raise not_installed(f"reading {str(folder)!r} needs", "datasets") from error
         self.folder = folder
         super().__init__(load_from_disk(os.fspath(folder)), text, str(folder))
 
@@ -269,7 +268,5 @@ def zstandard_for(path: Path) -> Any:
     try:
         import zstandard
     except ImportError as error:
-        raise ImportError(
-            f"reading {str(path)!r} needs the package zstandard: pip install 'counterpoise[lm]'"
-        ) from error
+        raise not_installed(f"reading {str(path)!r} needs", "zstandard") from error
     return zstandard

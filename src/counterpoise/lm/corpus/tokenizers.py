@@ -12,7 +12,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from counterpoise.common.packages import not_installed
 from counterpoise.lm.corpus.tokens import dtype_of
+from counterpoise.lm.model_checks.unattended import one_line, panics_as_errors
 
 Array = np.ndarray
 Encoder = Callable[[Sequence[str]], list[Array]]
@@ -189,14 +191,9 @@ def _finish(
 
 def _from_path(path: Path, end: int | str | None) -> Tokenizer:
     if path.is_dir():
-        try:
-            from transformers import AutoTokenizer
-        except ImportError as error:
-            raise ImportError(
-                f"tokenizer={str(path)!r} is a folder, which needs transformers: pip install "
-                "transformers, or give the path of the tokenizer.json in it"
-            ) from error
-        return _from_transformers(AutoTokenizer.from_pretrained(path), end, str(path))
+        from counterpoise.lm.model_files import load_tokenizer_folder
+
+        return _from_transformers(load_tokenizer_folder(path), end, str(path))
     if path.suffix == ".gguf" and path.is_file():
         from counterpoise.lm.model_files import load_tokenizer
 
@@ -207,12 +204,14 @@ def _from_path(path: Path, end: int | str | None) -> Tokenizer:
             "tokenizer.json or of a folder for AutoTokenizer"
         )
     try:
-        tokenizer = _package().from_str(path.read_text(encoding="utf-8"))
+        with panics_as_errors():
+            tokenizer = _package().from_str(path.read_text(encoding="utf-8"))
     except ImportError:
         raise
     except Exception as error:  # the package raises nothing more precise
         raise ValueError(
-            f"tokenizer={str(path)!r} is not a tokenizer.json of the package tokenizers ({error})"
+            f"tokenizer={str(path)!r} is not a tokenizer.json of the package tokenizers "
+            f"({one_line(error)}); copy or download it again, or give another"
         ) from None
     return _from_fast(tokenizer, str(path), end)
 
@@ -282,9 +281,7 @@ def _package() -> Any:
     try:
         from tokenizers import Tokenizer as FastTokenizer
     except ImportError as error:
-        raise ImportError(
-            "this tokenizer needs the package tokenizers: pip install 'counterpoise[lm]'"
-        ) from error
+        raise not_installed("this tokenizer needs", "tokenizers") from error
     return FastTokenizer
 
 

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 from counterpoise.common.arguments import check_choice, check_whole
 from counterpoise.lm.evaluate import evaluating
+from counterpoise.lm.model_checks.unattended import one_line
 from counterpoise.lm.tasks.catalog import PAPER_TASKS, TASKS, Task, choose_tasks
-from counterpoise.lm.tasks.harness import load, score, wrap
+from counterpoise.lm.tasks.harness import check_known, load, score, wrap
 from counterpoise.lm.tasks.local import task_files
-from counterpoise.lm.tasks.scores import Score
+from counterpoise.lm.tasks.scores import Score, TasksFailed
 
 if TYPE_CHECKING:
     import torch
@@ -61,6 +62,12 @@ def evaluate_tasks(
     list of Score
         In the order of the tasks.
 
+    Raises
+    ------
+    TasksFailed
+        If some of several tasks could not be scored, after all others were. It holds their scores
+        in ``scores`` and the reasons in ``failures``.
+
     Notes
     -----
     The harness draws examples with its own seed. A prompt longer than the model's context loses
@@ -75,17 +82,28 @@ def evaluate_tasks(
     if data is not None:
         files = task_files(data)
         chosen = _available(chosen, list(files), os.fspath(data), available_only)
-    scores = []
+    check_known(chosen)
+    scores: list[Score] = []
+    failures: dict[str, str] = {}
     with evaluating(model):
         lm = wrap(model, tokenizer, batch_size, device, precision)
         for task in chosen:
             began = time.monotonic()
-            loaded = load(task, None if files is None else files[task.harness])
-            scores.append(score(lm, task, loaded, task.limit or limit, local=files is not None))
+            try:
+                loaded = load(task, None if files is None else files[task.harness])
+                scores.append(score(lm, task, loaded, task.limit or limit, local=files is not None))
+            except Exception as error:  # from any package; the other tasks can be scored
+                if len(chosen) == 1 or isinstance(error, ImportError):
+                    raise
+                failures[task.name] = one_line(error)
+                logger.error("task %s failed: %s", task.name, failures[task.name])
+                continue
             logger.info(
                 "task %s: %s %.4f on %d documents, %.1f s", task.name, scores[-1].metric,
                 scores[-1].value, scores[-1].n, time.monotonic() - began,
             )  # fmt: skip
+    if failures:
+        raise TasksFailed(failures, scores)
     return scores
 
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from counterpoise.common.packages import TASKS, not_installed
+from counterpoise.lm.model_checks.unattended import one_line, unattended
 from counterpoise.lm.tasks.catalog import Task
 from counterpoise.lm.tasks.scores import Score
 
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 # The harness's own seed for drawing examples.
 SEED = 1234
+# The branch in which the hub keeps a dataset's tables as Parquet.
+TABLES = "refs/convert/parquet"
 
 
 def check_installed() -> None:
@@ -34,9 +38,7 @@ def check_installed() -> None:
         import lm_eval  # noqa: F401
         from lm_eval.models.huggingface import HFLM  # noqa: F401
     except ImportError as error:  # of the harness, or of what it needs for transformers
-        raise ImportError(
-            f"downstream tasks need: pip install 'counterpoise[tasks]' ({error})"
-        ) from error
+        raise not_installed("downstream tasks need", *TASKS, error=error) from error
 
 
 def wrap(
@@ -88,23 +90,56 @@ def load(task: Task, files: Mapping[str, Path] | None = None) -> ConfigurableTas
             "custom_dataset": read_local,
             "dataset_kwargs": {"files": names},
         }
-    # The harness takes changes to a task from the group that lists it.
-    group = {"group": "counterpoise", "task": [{"task": task.harness, **changes}]}
     try:
-        with _quiet():
-            loaded = manager.load(group)["tasks"][task.harness]
-    except OSError as error:
+        loaded = _load(manager, task, changes)
+    except Exception as error:  # of files, connections, formats: each package has its own
         if files is not None:
             raise
+        remedy = "or try again with a connection"
+        if _is_script(error):
+            remedy = "because datasets runs no scripts"
         raise ConnectionError(
-            f"task {task.name!r}: the hub's dataset could not be loaded ({error}); pass data=, a "
-            "folder of task files, or try again with a connection"
+            f"task {task.name!r}: the hub's dataset could not be loaded ({one_line(error)}); pass "
+            f"data=, a folder of task files, {remedy}"
         ) from error
     if loaded.config.num_fewshot is None:
         loaded.set_config(key="num_fewshot", value=0)
     loaded.set_fewshot_seed(seed=SEED)
     _check_shots(task, loaded)
     return loaded
+
+
+def _load(manager: TaskManager, task: Task, changes: dict[str, Any]) -> ConfigurableTask:
+    """Load a task; where its dataset is a script, from the tables that the hub made of it."""
+    try:
+        return _load_changed(manager, task, changes)
+    except RuntimeError as error:
+        if not _is_script(error) or "custom_dataset" in changes:
+            raise
+        config = manager.task_index[task.harness].cfg or {}
+        name = config.get("dataset_name")
+        tables = {"revision": TABLES} | ({} if name is None else {"data_dir": name})
+        return _load_changed(
+            manager, task, changes | {"dataset_name": None, "dataset_kwargs": tables}
+        )
+
+
+def _load_changed(manager: TaskManager, task: Task, changes: dict[str, Any]) -> ConfigurableTask:
+    # The harness takes changes to a task from the group that lists it.
+    group = {"group": "counterpoise", "task": [{"task": task.harness, **changes}]}
+    with _quiet(), unattended():
+        return manager.load(group)["tasks"][task.harness]
+
+
+def _is_script(error: Exception) -> bool:
+    """Return whether datasets, from release 4 on, refused to run a dataset's script."""
+    return isinstance(error, RuntimeError) and "scripts are no longer supported" in str(error)
+
+
+def check_known(tasks: Iterable[Task]) -> None:
+    """Make sure that the harness has all tasks, before any of them is scored."""
+    for task in tasks:
+        _manager_of(task)
 
 
 def read_local(*, files: Mapping[str, str], **others: Any) -> dict[str, Any]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
+
+from counterpoise.common.text import count
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,25 @@ class Score:
     def row(self) -> dict[str, Any]:
         """Return plain numbers and strings, for JSON or a table."""
         return asdict(self)
+
+
+class TasksFailed(RuntimeError):
+    """Some tasks could not be scored; the others were.
+
+    Attributes
+    ----------
+    failures : dict of str
+        Reasons by task.
+    scores : list
+        What was measured all the same.
+    """
+
+    def __init__(self, failures: Mapping[str, str], scores: Sequence[Any] = ()) -> None:
+        self.failures, self.scores = dict(failures), list(scores)
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in self.failures.items())
+        super().__init__(
+            f"{count(len(self.failures), 'task')} could not be scored, the others were. {reasons}"
+        )
 
 
 def average(scores: Sequence[Score]) -> float:

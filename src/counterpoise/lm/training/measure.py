@@ -11,12 +11,13 @@ from typing import Any
 from counterpoise.common.stopping import Stopped, asked_to_stop
 from counterpoise.lm.corpus.tokens import Corpus
 from counterpoise.lm.evaluate import domain_losses, held_out
+from counterpoise.lm.model_checks.unattended import one_line
 from counterpoise.lm.model_files import load_model, load_tokenizer
 from counterpoise.lm.tasks.catalog import PAPER_TASKS, Task, get_task
 from counterpoise.lm.tasks.evaluate import evaluate_tasks
-from counterpoise.lm.tasks.harness import check_installed
+from counterpoise.lm.tasks.harness import check_installed, check_known
 from counterpoise.lm.tasks.local import task_files
-from counterpoise.lm.tasks.scores import Score
+from counterpoise.lm.tasks.scores import Score, TasksFailed
 from counterpoise.lm.training.checkpoints import found, read_state
 from counterpoise.lm.training.domains import domains_of
 from counterpoise.lm.training.losses import summed_loss
@@ -85,20 +86,35 @@ def available_tasks(settings: Settings) -> list[Task]:
 
 
 def task_scores(settings: Settings, model: str | Path, tasks: Sequence[Task]) -> Iterator[Score]:
-    """Score a model on tasks, one after the other, in the precision of training."""
+    """Score a model on tasks, one after the other, in the precision of training.
+
+    Raises `TasksFailed` at the end, if some could not be scored.
+    """
     asked = settings.evaluate
+    check_known(tasks)
+    failures: dict[str, str] = {}
     with join_ranks(None) as process:
         loaded, tokenizer = load_model(model).to(process.device), load_tokenizer(model)
         for task in tasks:
-            yield from evaluate_tasks(
-                loaded,
-                tokenizer,
-                task,
-                data=asked.task_data,
-                limit=asked.task_limit,
-                batch_size=asked.task_batch,
-                precision=settings.train.precision,
-            )
+            try:
+                scores = evaluate_tasks(
+                    loaded,
+                    tokenizer,
+                    task,
+                    data=asked.task_data,
+                    limit=asked.task_limit,
+                    batch_size=asked.task_batch,
+                    precision=settings.train.precision,
+                )
+            except ImportError:
+                raise
+            except Exception as error:  # from any package; the other tasks can be scored
+                failures[task.name] = one_line(error)
+                logger.error("task %s failed: %s", task.name, failures[task.name])
+                continue
+            yield from scores
+    if failures:
+        raise TasksFailed(failures)
 
 
 def measure_run(
@@ -108,7 +124,8 @@ def measure_run(
 
     Losses are of the reported split; tasks are those of the settings. What was measured before in
     the same way is not measured again. Every score is stored at once, so a process that is asked to
-    stop ends after the current one.
+    stop ends after the current one. If tasks failed, `TasksFailed` is raised when all else is
+    measured; its ``scores`` are what would have been returned.
     """
     there = found(folder.checkpoints)
     if not there:
@@ -119,15 +136,23 @@ def measure_run(
     with locked(folder.path), asked_to_stop() as asked:
         known = {record["step"]: record for record in folder.scores.read()}
         steps = []
+        failures: dict[str, str] = {}
         for path in there if all_checkpoints else there[-1:]:
             steps.append(step := int(read_state(path)["step"]))
             record = known.setdefault(
                 step, {"step": step, "tokens": step * settings.train.step_tokens}
             )
-            for _ in _measured(settings, path, record, tasks):
-                folder.scores.write([known[k] for k in sorted(known)])
-                if asked:
-                    raise Stopped("measurements so far are kept; run the same command to resume")
+            try:
+                for _ in _measured(settings, path, record, tasks):
+                    folder.scores.write([known[k] for k in sorted(known)])
+                    if asked:
+                        raise Stopped(
+                            "measurements so far are kept; run the same command to resume"
+                        )
+            except TasksFailed as error:
+                failures |= error.failures
+    if failures:
+        raise TasksFailed(failures, [known[step] for step in steps])
     return [known[step] for step in steps]
 
 

@@ -17,6 +17,13 @@ from counterpoise.reweight.rules import NAMED
 
 RECIPES = ("folders", "redpajama")
 WEIGHTS = ("uniform", "size")
+# Far beyond any model, so that a slip of the pen neither takes hours nor all memory.
+LARGEST_MODEL = {
+    "layers": 10_000,
+    "hidden_size": 1 << 20,
+    "intermediate_size": 1 << 22,
+    "vocab_size": 1 << 32,
+}
 
 
 def _check(name: str, fits: bool, value: Any, allowed: str) -> None:
@@ -85,6 +92,10 @@ class ModelSettings:
     def __post_init__(self) -> None:
         _check_positive("model", self, "vocab_size", "hidden_size", "intermediate_size", "layers",
                         "heads", "kv_heads", "rope_theta", "norm_eps")  # fmt: skip
+        for name, most in LARGEST_MODEL.items():
+            value = getattr(self, name)
+            if value is not None and value > most:
+                _check(f"model.{name}", False, value, f"at most {most:,}")
         _check(
             "model.hidden_size",
             self.hidden_size % self.heads == 0,

@@ -73,7 +73,7 @@ def shape_of(settings: Settings, corpus: Corpus | None = None) -> Shape:
     if config is None:
         config = llama_config(settings, _vocabulary(settings, corpus))
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
+        model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     blocks = blocks_of(model)
     heads = config.num_attention_heads
     return Shape(
@@ -108,19 +108,18 @@ def _config_of(checkpoint: str, described: bool) -> Any:
 
     Returns None if it is out of reach and ``[model]`` describes a shape instead.
     """
-    from transformers import AutoConfig
+    from counterpoise.lm.model_files import is_hub_name, load_config
 
     file = local_checkpoint(checkpoint)
     if file is not None:
-        options = {"gguf_file": file.name} if file.suffix == ".gguf" else {}
-        return AutoConfig.from_pretrained(str(file.parent), **options)
+        return load_config(file if file.suffix == ".gguf" else file.parent)
     if described:
         return None
     problem: Exception | None = None
-    if not checkpoint.endswith(".gguf"):
+    if is_hub_name(checkpoint):
         try:
-            return AutoConfig.from_pretrained(checkpoint)
-        except (OSError, ValueError) as error:
+            return load_config(checkpoint)
+        except OSError as error:
             problem = error
     raise FileNotFoundError(
         f"model.checkpoint={checkpoint!r} is neither on this disk nor reachable on the hub; to "
