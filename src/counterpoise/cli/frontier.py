@@ -15,7 +15,7 @@ from counterpoise.cli.options import (
     model_options,
     table_options,
 )
-from counterpoise.cli.printing import show_json, wrapped
+from counterpoise.cli.printing import say, say_notes, show_json, wrapped
 from counterpoise.cli.wording import in_options
 
 PLOTS = (".png", ".svg", ".pdf", ".jpg")
@@ -50,7 +50,7 @@ def frontier(
         if Path(plot).suffix.lower() not in PLOTS:
             raise click.UsageError(f"--plot: {plot!r} must end with one of {', '.join(PLOTS)}")
         check_parent("--plot", plot)
-    rows = TableRequest.of(options).rows_in_memory()
+    rows, notes = TableRequest.of(options).rows_in_memory()
     model = GroupDRONeuronCV(activation, divergence=divergence, cv=folds, repeats=repeats)
     with collecting_convergence() as missed:
         model.fit(rows.X, rows.y, groups=rows.groups, sample_weight=rows.sample_weight)
@@ -64,6 +64,7 @@ def frontier(
                 "robust": model.robust_,
                 "chosen": found.chosen,
                 "not_converged": missed,
+                "notes": notes,
                 "candidates": [
                     {
                         "family": found.family[i],
@@ -77,10 +78,13 @@ def frontier(
             }
         )
         return
-    click.echo(f"{wrapped(in_options(model.verdict_, frontier))}\n\n{found}")
+    say(f"{wrapped(in_options(model.verdict_, frontier))}\n\n{found}")
     for status in missed:
-        click.echo(
+        say(
             "\n" + wrapped(f"Note: the chosen fit did not converge. {in_options(status, frontier)}")
         )
+    if notes:
+        say("")
+        say_notes(notes, frontier)
     if plot is not None:
-        click.echo(f"\nPlot: {plot}")
+        say(f"\nPlot: {plot}")

@@ -65,9 +65,8 @@ def fit_table(
         chunked = not fits_in_memory(table, layout)
     fitted = (_fit_chunks if chunked else _fit_rows)(model, table, learned)
     pipeline = Pipeline([("table", TableEncoder.from_layout(layout)), ("neuron", fitted.neuron)])
-    facts = table_facts(
-        table, layout, learned.used, chunked, [*_handled(learned), *learned.notes, *fitted.notes]
-    )
+    notes = [*learned.remarks, *fitted.notes]
+    facts = table_facts(table, layout, learned.used, chunked, notes)
     return assess_encoded(
         fitted.neuron, *fitted.rows, model=pipeline, feature_names=layout.names,
         folds=None if bare else folds, level=level, diagnosis=not bare,
@@ -115,15 +114,3 @@ def _fit_chunks(model: Any, table: Table, learned: LearnedLayout) -> _FittedNeur
             model = model.chosen_estimator()
         model.fit(source)
     return _FittedNeuron(model, (source,), time.perf_counter() - begun, notes)
-
-
-def _handled(learned: LearnedLayout) -> list[str]:
-    """Notes about missing values."""
-    notes = []
-    if learned.dropped:
-        notes.append(
-            f"{learned.dropped:,} of {learned.rows:,} rows have a missing value and were left out"
-        )
-    for name, count in learned.filled.items():
-        notes.append(f"{count:,} missing value(s) of {name!r} were filled in")
-    return notes

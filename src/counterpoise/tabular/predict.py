@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from counterpoise.common.progress import stage
 from counterpoise.storage.files import draft_of
-from counterpoise.tabular.errors import DataError, check_names
+from counterpoise.tabular.errors import DataError, check_names, short
 from counterpoise.tabular.indicators import encode, missing_masks
 from counterpoise.tabular.table import Table
 
@@ -88,18 +88,42 @@ def file_writer(path: Path) -> Iterator[Callable[[Any], None]]:
     writers: list[Any] = []
 
     def write(batch: Any) -> None:
-        if not writers:
-            writers.append(_opened(path.suffix.lower(), draft, batch.schema))
-        writers[0].write_batch(batch)
+        with writing(repr(str(path))):
+            if not writers:
+                writers.append(_opened(path.suffix.lower(), draft, batch.schema))
+            writers[0].write_batch(batch)
 
     try:
         yield write
         if writers:
-            writers[0].close()
-            os.replace(draft, path)
+            with writing(repr(str(path))):
+                writers[0].close()
+                os.replace(draft, path)
     finally:
+        for writer in writers:  # Arrow keeps the file open
+            with suppress(OSError, pa.ArrowException):
+                writer.close()
         with suppress(FileNotFoundError):
             draft.unlink()
+
+
+@contextmanager
+def writing(where: str) -> Iterator[None]:
+    """Turn errors of the disk and of the format into ones that name the file."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except pa.ArrowException as error:
+        raise DataError(
+            f"{where} cannot be written ({short(error)}); leave such columns out, or choose "
+            "another format"
+        ) from None
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else short(error)
+        raise OSError(
+            f"{where} cannot be written ({reason}); free some space, or choose another place"
+        ) from None
 
 
 def _opened(suffix: str, draft: Path, schema: Any) -> Any:
