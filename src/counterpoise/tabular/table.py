@@ -134,10 +134,12 @@ class ParquetTable(Table):
             try:
                 schemas.append(parquet_schema(file).remove_metadata())
                 n_rows += pq.read_metadata(file).num_rows
-            except (ValueError, OSError, pa.ArrowException) as error:
+            except (ValueError, OSError, MemoryError, pa.ArrowException) as error:
                 if isinstance(error, PermissionError):
                     raise
-                raise DataError(f"{short(error)}; write it again, or give another file") from None
+                why = short(error)
+                where = "" if str(file) in why else f"{str(file)!r} cannot be read as Parquet: "
+                raise DataError(f"{where}{why}; write it again, or give another file") from None
         for file, schema in zip(files, schemas, strict=True):
             other = set(schema.names) ^ set(schemas[0].names)
             if other:
