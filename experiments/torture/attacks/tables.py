@@ -238,8 +238,8 @@ def _lines(path: Path, end: str = "\n", encoding: str = "utf-8", more: str = "")
 
 
 def _wide(path: Path) -> None:
-    names = ",".join(f"c{j}" for j in range(100_000))
-    rows = "\n".join(f"{'ab'[i % 2]},{i % 7}," + ",".join("01"[i % 2] * 100_000) for i in range(8))
+    names = ",".join(f"c{j}" for j in range(20_000))
+    rows = "\n".join(f"{'ab'[i % 2]},{i % 7}," + ",".join("01"[i % 2] * 20_000) for i in range(8))
     path.write_text(f"g,y,{names}\n{rows}\n")
 
 

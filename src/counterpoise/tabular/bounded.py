@@ -26,9 +26,13 @@ class Bounded:
         self._stream = pa.input_stream(str(file), compression="detect")
         self._budget = pa.total_allocated_bytes() + budget()
 
-    def read(self, size: int = -1) -> Any:
+    def check(self) -> None:
+        """Raise MemoryError if what was made of the file takes too much memory."""
         if pa.total_allocated_bytes() > self._budget:
             raise MemoryError
+
+    def read(self, size: int = -1) -> Any:
+        self.check()
         return self._stream.read(None if size < 0 else size)
 
     @property

@@ -90,6 +90,7 @@ def _read(file: Path, as_text: Sequence[str], decimal: str, options: dict[str, A
     )
     with Bounded(file) as stream:
         data = pacsv.read_csv(stream, convert_options=convert, **options)
+        stream.check()
     data.column_names  # noqa: B018  decoded only now
     return data
 

@@ -15,14 +15,14 @@ from counterpoise.common.progress import stage
 from counterpoise.storage.files import draft_of
 from counterpoise.tabular.errors import DataError, check_names, short
 from counterpoise.tabular.indicators import encode, missing_masks
-from counterpoise.tabular.table import Table
+from counterpoise.tabular.table import as_table
 
 SUFFIXES = (".csv", ".parquet", ".arrow")
 
 
 def predictions(
     model: Any,
-    table: Table,
+    table: Any,
     *,
     extra: Sequence[str] = (),
     unseen: str = "refuse",
@@ -33,7 +33,7 @@ def predictions(
     Parameters
     ----------
     model : Pipeline of a TableEncoder and a neuron
-    table : Table
+    table : Table, data frame or mapping of columns
     extra : list of str
         Columns of the table to return, too.
     unseen : {"refuse", "base"}
@@ -48,6 +48,7 @@ def predictions(
         fit left such rows out.
     """
     layout, neuron = model.steps[0][1].layout_, model.steps[-1][1]
+    table = as_table(table)
     extra = list(dict.fromkeys(extra))
     check_names(layout.inputs, table.names, table.where, "feature")
     check_names(extra, table.names, table.where)

@@ -235,10 +235,20 @@ def _as_arrow(data: Any) -> Any:
         return pa.table(dict(data))
     frame = nw.from_native(data, pass_through=True)
     if isinstance(frame, nw.LazyFrame):
-        frame = frame.collect(backend="pyarrow")
+        frame = _collected(frame)
     if isinstance(frame, nw.DataFrame):
         return frame.to_arrow().select(range(len(frame.columns)))  # an index of pandas comes last
     return pa.table(data) if hasattr(data, "__arrow_c_stream__") else None
+
+
+def _collected(frame: Any) -> Any:
+    try:
+        return frame.collect(backend="pyarrow")
+    except Exception as error:  # every package has its own
+        raise DataError(
+            f"the lazy frame cannot be collected ({short(error)}); collect it first to see where "
+            "it fails"
+        ) from error
 
 
 def _joined(column: Any) -> Any:
