@@ -80,10 +80,8 @@ def test_other_compressions_and_doubled_names_are_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_BZIP2) as file:
         file.writestr("a.npy", npy((MB,), data=bytes(8 * MB)))
     refused(tmp_path / "a.npz", r"compressed in a way")
-    with (
-        zipfile.ZipFile(tmp_path / "b.npz", "w") as file,
-        pytest.warns(UserWarning, match="Duplicate name"),
-    ):
-        for value in (1.0, 2.0):
-            file.writestr("a.npy", npy((1,), data=np.array([value]).tobytes()))
+    with zipfile.ZipFile(tmp_path / "b.npz", "w") as file:
+        file.writestr("a.npy", npy((1,), data=bytes(8)))
+        with pytest.warns(UserWarning, match="Duplicate name"):
+            file.writestr("a.npy", npy((1,), data=bytes(8)))
     refused(tmp_path / "b.npz", r"same name")
