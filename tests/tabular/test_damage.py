@@ -16,6 +16,7 @@ from counterpoise.tabular import (
     as_table,
     fit_table,
     fits_in_memory,
+    formats,
     learn_layout,
     open_table,
     read_rows,
@@ -62,6 +63,21 @@ def test_damaged_offsets_of_arrow_text_are_refused(tmp_path):
     wrong = np.array([0, 5, 2**30, 2**30 + 5], np.int32).tobytes()
     path.write_bytes(data.replace(offsets, wrong))
     with pytest.raises(DataError, match=r"a.arrow' cannot be read as an Arrow file"):
+        open_table(path)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_compressed_arrow_larger_than_the_memory_is_refused(tmp_path, monkeypatch, stream):
+    batch = pa.RecordBatch.from_arrays([pa.array(np.zeros(100_000))], names=["x"])
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    path = tmp_path / "a.arrow"
+    opened = pa.ipc.new_stream if stream else pa.ipc.new_file
+    with opened(str(path), batch.schema, options=options) as file:
+        for _ in range(10):
+            file.write_batch(batch)
+    assert open_table(path).n_rows == 1_000_000
+    monkeypatch.setattr(formats, "budget", lambda: 2e6)
+    with pytest.raises(DataError, match=r"a.arrow' does not fit in the memory"):
         open_table(path)
 
 

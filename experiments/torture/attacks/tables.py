@@ -175,6 +175,15 @@ def _gzip_bomb(path: Path) -> None:
             file.write(row)
 
 
+def _arrow_bomb(path: Path) -> None:
+    """Zeros of 1.3 GB in compressed batches."""
+    batch = pa.RecordBatch.from_arrays([pa.array(np.zeros(8 * MB))], names=["y"])
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_file(str(path), batch.schema, options=options) as file:
+        for _ in range(20):
+            file.write_batch(batch)
+
+
 def _many_rows(path: Path) -> None:
     """Two billion rows claimed in the footer of a file with three hundred."""
     pq.write_table(_table(300), path)
@@ -205,24 +214,27 @@ def _nested(path: Path) -> None:
     pq.write_table(table.append_column("deep", pa.nulls(300, kind)), path)
 
 
-BOMBS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
-    "zeros.npz": (_zeros, []),
-    "shared.npz": (_shared, []),
-    "claims.npz": (_claims, []),
-    "bomb.csv.gz": (_gzip_bomb, []),
-    "rows.parquet": (_many_rows, []),
-    "levels.parquet": (_dictionary, []),
-    "nested.parquet": (_nested, []),
+BOMBS: dict[str, Callable[[Path], None]] = {
+    "zeros.npz": _zeros,
+    "shared.npz": _shared,
+    "claims.npz": _claims,
+    "bomb.csv.gz": _gzip_bomb,
+    "bomb.arrow": _arrow_bomb,
+    "rows.parquet": _many_rows,
+    "levels.parquet": _dictionary,
+    "nested.parquet": _nested,
 }
 
 
 @attack("small files that are huge in memory", tries=len(BOMBS), prepare=prepare)
 def bombs(trial: Trial) -> str | None:
     name = list(BOMBS)[trial.number]
-    BOMBS[name][0](trial.folder / name)
-    memory = 1200 * MB if name == "bomb.csv.gz" else None
+    BOMBS[name](trial.folder / name)
+    memory = 1200 * MB if name.startswith("bomb.") else None
     ended = trial.prepared.commands.run(["fit", name, *FIT], trial.folder, memory=memory)
-    most = {"bomb.csv.gz": 1700 * MB, "levels.parquet": 1200 * MB}.get(name, MODEST)
+    most = {"bomb.csv.gz": 1700 * MB, "bomb.arrow": 1700 * MB, "levels.parquet": 1200 * MB}.get(
+        name, MODEST
+    )
     fault = _bounded(ended, name, "column", "'deep'", "'word'", most=most)
     return fault or (None if ended.code == 3 else f"{name}: exit code {ended.code}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from counterpoise.cli.options import (
 from counterpoise.cli.printing import say, say_notes, show_json, wrapped
 from counterpoise.cli.wording import in_options
 
+# Dots per inch of a plot.
+DOTS = 150
 PLOTS = (".png", ".svg", ".pdf", ".jpg")
 
 
@@ -56,7 +59,7 @@ def frontier(
         model.fit(rows.X, rows.y, groups=rows.groups, sample_weight=rows.sample_weight)
     found = model.frontier_
     if plot is not None:
-        found.plot(path=plot)
+        _write_plot(found, Path(plot))
     if as_json:
         show_json(
             {
@@ -88,3 +91,12 @@ def frontier(
         say_notes(notes, frontier)
     if plot is not None:
         say(f"\nPlot: {plot}")
+
+
+def _write_plot(found: Any, path: Path) -> None:
+    """Draw in memory first, so that a full disk leaves no part of a plot."""
+    from counterpoise.storage.files import write_bytes
+
+    drawn = io.BytesIO()
+    found.plot().figure.savefig(drawn, format=path.suffix[1:].lower(), dpi=DOTS)
+    write_bytes(path, drawn.getvalue())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from counterpoise.common.arguments import check_choice
+from counterpoise.tabular.bounded import budget
 from counterpoise.tabular.csv import known_encoding, read_csv
 from counterpoise.tabular.errors import DataError, no_memory, short
 from counterpoise.tabular.foreign import check_regular, check_suffix
@@ -153,10 +154,24 @@ def _read_arrow(file: Path) -> Any:
 def _mapped(file: Path) -> Any:
     source = pa.memory_map(str(file))
     try:
-        return pa.ipc.open_file(source).read_all()
+        reader = pa.ipc.open_file(source)
+        return _held(reader, map(reader.get_batch, range(reader.num_record_batches)))
     except pa.ArrowInvalid as error:
         source.seek(0)
         try:
-            return pa.ipc.open_stream(source).read_all()
-        except pa.ArrowException:
+            reader = pa.ipc.open_stream(source)
+            return _held(reader, reader)
+        except pa.ArrowException as other:
+            if isinstance(other, MemoryError):
+                raise
             raise error from None
+
+
+def _held(reader: Any, batches: Iterable[Any]) -> Any:
+    """All batches, if they fit in memory; compressed ones may be small in the file."""
+    most, found = pa.total_allocated_bytes() + budget(), []
+    for batch in batches:
+        found.append(batch)
+        if pa.total_allocated_bytes() > most:
+            raise MemoryError
+    return pa.Table.from_batches(found, schema=reader.schema)
