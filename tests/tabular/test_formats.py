@@ -270,7 +270,7 @@ def test_labels_stay_as_they_are_written(tmp_path):
     assert read(table) == expected
     plain = read(open_table(path))
     assert plain["g"] == [None] * 4
-    assert plain["h"] == [1, 2, 10, 11]
+    assert plain["h"] == ["01", "02", "10", "11"]
 
 
 @pytest.mark.parametrize(
@@ -332,7 +332,11 @@ def test_types_are_those_of_the_whole_file(tmp_path):
         ("a.npz", b"", r"a.npz' is empty"),
         ("a.npz", b"junk", r"a.npz' cannot be read as an .npz"),
         ("a.npz", b"PK\x03\x04junk", r"a.npz' is truncated or damaged"),
-        ("a.xlsx", b"PK", r"a.xlsx' has an unknown suffix; known are .csv"),
+        ("a.xlsx", b"PK", r"a.xlsx' is an Excel workbook and cannot.*as CSV or Parquet"),
+        ("a.csv", b"PK\x03\x04\x14", r"a.csv' is a zip archive.*save the table"),
+        ("a.csv", b"\x1f\x8b\x08", r"a.csv' is compressed with gzip.*add .gz"),
+        ("a.csv", b"PAR1\x15\x04", r"a.csv' is a Parquet file.*format='parquet'"),
+        ("a.sav", b"$FL2", r"a.sav' is an SPSS file"),
         ("noname", b"a", r"noname' has an unknown suffix"),
         ("a.gz", b"a", r"a.gz' has an unknown suffix"),
     ],

@@ -159,7 +159,8 @@ def test_missing_marks_in_csv_are_told(tmp_path):
 
 def test_days_written_as_integers_are_noted():
     days = [20200131, 20200229, 20191231, 20210101] * 10
-    data = {"day": days, "id": [d + 40 for d in days], "x": list(range(40)), "y": list(range(40))}
+    x = [k * 7 % 40 for k in range(40)]  # neither in order nor the target
+    data = {"day": days, "code": [d + 40 for d in days], "x": x, "y": list(range(40))}
     notes = learn(data).notes
     assert len(notes) == 1
     assert "'day' has numbers such as 20200131, which look like dates" in notes[0]

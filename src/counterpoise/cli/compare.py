@@ -17,7 +17,7 @@ from counterpoise.cli.options import (
     model_options,
     table_options,
 )
-from counterpoise.cli.printing import as_text, show_json, wrapped
+from counterpoise.cli.printing import as_text, say, say_notes, show_json, wrapped
 from counterpoise.cli.wording import in_options
 
 METHODS = (
@@ -87,7 +87,7 @@ def compare(
     if out is not None:
         check_parent("--out", out)
     request = TableRequest.of(options)
-    rows = request.rows_in_memory()
+    rows, notes = request.rows_in_memory()
     assert rows.y is not None
     models = _methods(names, activation, divergence)
     found = []
@@ -118,10 +118,11 @@ def compare(
     if out is not None:
         write_text(Path(out), as_text(found) + "\n")
     if as_json:
+        say_notes(notes, compare, err=True)  # the JSON is a list of methods
         show_json(found)
         return
     best, unit = found[0], request.layout["target"]
-    click.echo(wrapped(
+    say(wrapped(
         f"Best on the worst group: {best['method']}, with an error of "
         f"{figure(best['worst'].value ** 0.5)} there and {figure(best['average'] ** 0.5)} over all "
         f"rows. Root mean squared error, held out, in units of {unit}."
@@ -139,9 +140,12 @@ def compare(
         for row in found
     ]
     used = usable_folds(folds, encode_groups(rows.groups, len(rows))[1])
-    click.echo(f"\nMean squared error on rows held out in {used} folds, default settings:\n")
-    click.echo(text_table(head, body))
+    say(f"\nMean squared error on rows held out in {used} folds, default settings:\n")
+    say(text_table(head, body))
     for row in found:
         if row["not_converged"]:
             fits = f"{row['not_converged']} of its fits did not converge"
-            click.echo(wrapped(f"* {row['method']}: {fits}. {in_options(row['status'], compare)}"))
+            say(wrapped(f"* {row['method']}: {fits}. {in_options(row['status'], compare)}"))
+    if notes:
+        say("")
+        say_notes(notes, compare)

@@ -8,8 +8,9 @@ import click
 
 from counterpoise.activations import NAMED as ACTIVATIONS
 from counterpoise.cli.options import TableRequest, as_json, table_options
-from counterpoise.cli.printing import show_json
+from counterpoise.cli.printing import say, say_notes, show_json
 from counterpoise.cli.wording import in_options
+from counterpoise.common.jsonable import plain
 
 
 @click.command()
@@ -39,6 +40,9 @@ def diagnose(as_json: bool, activation: str, **options: Any) -> None:
     result = diagnosis.diagnose(*given, activation=activation, feature_names=layout.names)
     stage(None)
     if as_json:
-        show_json(result)
-    else:
-        click.echo(in_options(str(result), diagnose))
+        show_json({**plain(result), "notes": learned.remarks})
+        return
+    say(in_options(str(result), diagnose))
+    if learned.remarks:
+        say("")
+        say_notes(learned.remarks, diagnose)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from counterpoise.cli.printing import say
+
 
 @click.command()
 @click.argument("model", type=click.Path())
@@ -21,4 +23,4 @@ def export(model: str, out: str, single: bool) -> None:
     from counterpoise.storage.onnx import to_onnx
 
     to_onnx(load(model), out, dtype="float32" if single else "float64")
-    click.echo(out)
+    say(out)

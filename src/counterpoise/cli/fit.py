@@ -19,7 +19,7 @@ from counterpoise.cli.options import (
     model_options,
     table_options,
 )
-from counterpoise.cli.printing import show_json, wrapped
+from counterpoise.cli.printing import say, show_json, wrapped
 from counterpoise.cli.wording import in_options
 
 if TYPE_CHECKING:
@@ -90,12 +90,12 @@ def fit(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
         if as_json:
             show_json(summary(record, None if failure else out))
         else:
-            click.echo(described(record))
+            say(described(record))
         if failure is not None:
             raise failure
     if out is not None and not as_json:
         folder = shlex.quote(out)
-        click.echo(f"\nStored in {folder}. For a report, run: counterpoise report {folder}")
+        say(f"\nStored in {folder}. For a report, run: counterpoise report {folder}")
     if not record.neuron.converged_:
         ctx.exit(NOT_CONVERGED)
 
@@ -207,7 +207,7 @@ def described(record: FitRecord) -> str:
     lines += ["", "Data: " + ", ".join(count(size, noun) for size, noun in sizes) + "."]
     if not data.group:
         lines.append("Note: without --group all rows are one group, and this is the plain average.")
-    lines += [in_options(f"Note: {note.rstrip('.')}.", fit) for note in data.notes]
+    lines += [told(f"Note: {note.rstrip('.')}.") for note in data.notes]
     lines += [
         "",
         told(f"{neuron.status_} nu = {number(neuron.nu_)}; {neuron.n_passes_} passes."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ from counterpoise.cli.options import (
     model_options,
     table_options,
 )
-from counterpoise.cli.printing import show_json, wrapped
+from counterpoise.cli.printing import say, say_notes, show_json, wrapped
 from counterpoise.cli.wording import in_options
 
+# Dots per inch of a plot.
+DOTS = 150
 PLOTS = (".png", ".svg", ".pdf", ".jpg")
 
 
@@ -50,13 +53,13 @@ def frontier(
         if Path(plot).suffix.lower() not in PLOTS:
             raise click.UsageError(f"--plot: {plot!r} must end with one of {', '.join(PLOTS)}")
         check_parent("--plot", plot)
-    rows = TableRequest.of(options).rows_in_memory()
+    rows, notes = TableRequest.of(options).rows_in_memory()
     model = GroupDRONeuronCV(activation, divergence=divergence, cv=folds, repeats=repeats)
     with collecting_convergence() as missed:
         model.fit(rows.X, rows.y, groups=rows.groups, sample_weight=rows.sample_weight)
     found = model.frontier_
     if plot is not None:
-        found.plot(path=plot)
+        _write_plot(found, Path(plot))
     if as_json:
         show_json(
             {
@@ -64,6 +67,7 @@ def frontier(
                 "robust": model.robust_,
                 "chosen": found.chosen,
                 "not_converged": missed,
+                "notes": notes,
                 "candidates": [
                     {
                         "family": found.family[i],
@@ -77,10 +81,22 @@ def frontier(
             }
         )
         return
-    click.echo(f"{wrapped(in_options(model.verdict_, frontier))}\n\n{found}")
+    say(f"{wrapped(in_options(model.verdict_, frontier))}\n\n{found}")
     for status in missed:
-        click.echo(
+        say(
             "\n" + wrapped(f"Note: the chosen fit did not converge. {in_options(status, frontier)}")
         )
+    if notes:
+        say("")
+        say_notes(notes, frontier)
     if plot is not None:
-        click.echo(f"\nPlot: {plot}")
+        say(f"\nPlot: {plot}")
+
+
+def _write_plot(found: Any, path: Path) -> None:
+    """Draw in memory first, so that a full disk leaves no part of a plot."""
+    from counterpoise.storage.files import write_bytes
+
+    drawn = io.BytesIO()
+    found.plot().figure.savefig(drawn, format=path.suffix[1:].lower(), dpi=DOTS)
+    write_bytes(path, drawn.getvalue())

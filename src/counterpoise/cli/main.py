@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import sys
+import traceback
+from pathlib import Path
 from typing import Any
 
 import click
 
 from counterpoise import __version__
+from counterpoise.cli.printing import say
 from counterpoise.cli.wording import in_options
 from counterpoise.common.packages import with_hint
 from counterpoise.common.progress import StatusHandler
@@ -109,20 +113,21 @@ def main(args: list[str] | None = None) -> int:
         given = {"args": sys.argv[1:] if args is None else list(args), "called": called}
         return cli.main(args, "counterpoise", standalone_mode=False, obj=given) or 0
     except click.ClickException as error:
-        error.show()
+        usage = io.StringIO()
+        error.show(usage)
+        say(usage.getvalue().rstrip("\n"), err=True)
         return error.exit_code
     except click.exceptions.Abort:
         click.echo("stopped", err=True)
         return 130
     except Exception as error:
         if isinstance(error, Stopped):
-            click.echo(str(error), err=True)
+            say(str(error), err=True)
             return STOPPED
-        if debug or not isinstance(error, EXPECTED):
+        if debug:
             raise
-        message = with_hint(error) if isinstance(error, ImportError) else str(error)
-        message = in_options(message, called[-1] if called else None)
-        click.echo(f"error: {message}", err=True)
+        message = in_options(described(error), called[-1] if called else None)
+        say(f"error: {message}", err=True)
         return exit_code(error)
     finally:  # a caller from Python has its own logging
         for handler in logger.handlers:
@@ -130,6 +135,34 @@ def main(args: list[str] | None = None) -> int:
                 handler.close()
         logger.handlers = before[0]
         logger.setLevel(before[1])
+
+
+def described(error: Exception) -> str:
+    """An error in words: what to change, or how to report it if it was not foreseen."""
+    text = clipped_lines(str(error))
+    frames = traceback.extract_tb(error.__traceback__)
+    if isinstance(error, MemoryError):
+        return (
+            "there is not enough memory; use fewer rows or columns, or save tables as Parquet, "
+            "which is read in chunks"
+        )
+    if isinstance(error, OSError) and error.strerror and error.errno is not None:
+        at = "" if error.filename is None else f": {error.filename!r}"
+        return f"{error.strerror}{at}"
+    if isinstance(error, ImportError):
+        return with_hint(error)
+    if isinstance(error, EXPECTED) and not isinstance(error, RecursionError):
+        return text
+    at = f", {Path(frames[-1].filename).name} line {frames[-1].lineno}" if frames else ""
+    return (
+        f"unexpected {type(error).__name__}{at}: {text or 'no message'}. This is a bug in "
+        f"counterpoise {__version__}; please report it with what `counterpoise --debug ...` prints"
+    )
+
+
+def clipped_lines(text: str, most: int = 4000) -> str:
+    """A message of a length that a terminal can show."""
+    return text if len(text) <= most else f"{text[:most]} ... ({len(text):,} characters)"
 
 
 def exit_code(error: Exception) -> int:
@@ -145,9 +178,19 @@ def exit_code(error: Exception) -> int:
 def script() -> None:
     """Entry point of the installed command."""
     try:
-        sys.exit(main())
+        code = main()
+        sys.stdout.flush()
+        sys.exit(code)
     except KeyboardInterrupt:  # while modules are imported
         sys.exit(130)
     except BrokenPipeError:  # the reader closed the pipe
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         sys.exit(1)
+    except OSError as error:  # what was printed last could not be written
+        _discard_output()
+        say(f"error: standard output cannot be written ({described(error)})", err=True)
+        sys.exit(1)
+
+
+def _discard_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from counterpoise.activations import NAMED as ACTIVATIONS
+from counterpoise.cli.printing import say
 from counterpoise.dual.divergences import NAMED as DIVERGENCES
 
 if TYPE_CHECKING:
@@ -105,6 +106,10 @@ file_options.add(
     "--encoding", default="utf-8", show_default=True,
     help="Encoding of CSV files; Excel exports often use cp1252.",
 )  # fmt: skip
+file_options.add(
+    "--numbers", **_columns(),
+    help="Columns of CSV files whose leading zeros mean nothing; otherwise 00123 is a code.",
+)  # fmt: skip
 
 # Arguments of learn_layout.
 layout_options = OptionGroup()
@@ -174,8 +179,12 @@ class TableRequest:
         layout, reading = self.layout, f"reading {self.path}"
         check_roles(layout["target"], layout["group"], layout["weight"])
         stage(reading)
+        amounts = (layout["target"], layout["weight"])
         table = open_table(
-            self.path, **self.file, text=layout["group"], words=layout["categorical"]
+            self.path,
+            **{**self.file, "numbers": [*self.file["numbers"], *filter(None, amounts)]},
+            text=layout["group"],
+            words=layout["categorical"],
         )
         learned = learn_layout(
             table, **layout, progress=lambda done, rows: stage(reading, done / rows)
@@ -183,20 +192,23 @@ class TableRequest:
         stage(None)
         return table, learned
 
-    def rows_in_memory(self) -> EncodedRows:
-        """The rows as cross-validation needs them; a sample if they do not fit in memory."""
+    def rows_in_memory(self) -> tuple[EncodedRows, list[str]]:
+        """The rows as cross-validation needs them, and remarks on the data.
+
+        The rows are a sample if they do not fit in memory.
+        """
         from counterpoise.tabular import fits_in_memory, read_rows, sample_rows
         from counterpoise.tabular.fit import CHOOSING_ROWS
 
         table, learned = self.read()
         if fits_in_memory(table, learned.layout):
-            return read_rows(table, learned.layout)
-        click.echo(
+            return read_rows(table, learned.layout), learned.remarks
+        say(
             f"Using {CHOOSING_ROWS:,} rows drawn at random, because the table does not fit in "
             "memory.",
             err=True,
         )
-        return sample_rows(table, learned.layout, CHOOSING_ROWS, 0)
+        return sample_rows(table, learned.layout, CHOOSING_ROWS, 0), learned.remarks
 
 
 def check_parent(option: str, path: str) -> None:

@@ -12,7 +12,7 @@ import click
 import numpy as np
 
 from counterpoise.cli.options import as_json, file_options, names
-from counterpoise.cli.printing import show_json
+from counterpoise.cli.printing import say, show_json
 
 PREDICTION = "prediction"
 
@@ -29,12 +29,14 @@ PREDICTION = "prediction"
               "count them as the most frequent level.")  # fmt: skip
 @click.option("--score", is_flag=True,
               help="Print risks by group instead; the data must have the target.")  # fmt: skip
+@click.option("--spreadsheet-safe", is_flag=True, help="Put an apostrophe before text that a "
+              "spreadsheet would run as a formula, and escape control characters.")  # fmt: skip
 @file_options
 @as_json
 @click.pass_context
 def predict(
     ctx: click.Context, /, model: str, data: str, out: str | None, extra: list[str],
-    unseen: str, score: bool, as_json: bool, **options: Any,
+    unseen: str, score: bool, spreadsheet_safe: bool, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Predict the rows of a table with a stored model.
 
@@ -51,6 +53,7 @@ def predict(
 
     fitted = load(model)
     layout = _layout(fitted, model)
+    options["numbers"] = [*options["numbers"], *layout.numbers]
     table = open_table(data, **options, text=layout.text, words=layout.words)
     if score:
         if out is not None or extra:
@@ -59,20 +62,23 @@ def predict(
         return
     if as_json:
         raise click.UsageError("--json needs --score; predictions are CSV, Parquet or Arrow")
+    if spreadsheet_safe and out is not None and Path(out).suffix.lower() != ".csv":
+        raise click.UsageError("--spreadsheet-safe is for CSV; leave it out, or write a .csv file")
     from counterpoise.tabular.predict import predictions
+    from counterpoise.tabular.safe_text import protected
 
     batches = predictions(fitted, table, extra=extra, unseen=unseen, name=PREDICTION)
     count, without = 0, 0
     with _writer(out) as write:
         for batch in batches:
-            write(batch)
+            write(protected(batch) if spreadsheet_safe else batch)
             count += batch.num_rows
             without += batch.column(PREDICTION).null_count
     if without and ctx.obj["progress"]:
-        click.echo(f"{without:,} of {count:,} rows have a missing feature and no prediction",
+        say(f"{without:,} of {count:,} rows have a missing feature and no prediction",
                    err=True)  # fmt: skip
     if out is not None:
-        click.echo(f"Wrote {count:,} predictions to {out}")
+        say(f"Wrote {count:,} predictions to {out}")
 
 
 def _layout(fitted: Any, folder: str) -> Any:
@@ -90,14 +96,21 @@ def _writer(out: str | None) -> Iterator[Callable[[Any], None]]:
     import pyarrow.csv as csv
 
     if out is None:
+        from counterpoise.tabular.predict import writing
+        from counterpoise.tabular.safe_text import shown
+
         stream: Any = sys.stdout.buffer
+        terminal = sys.stdout.isatty()
         made: list[Any] = []
 
         def show(batch: Any) -> None:
-            if not made:
-                made.append(csv.CSVWriter(stream, batch.schema))
-            made[0].write(batch)
-            stream.flush()
+            if terminal:  # which would obey control characters
+                batch = shown(batch)
+            with writing("standard output"):
+                if not made:
+                    made.append(csv.CSVWriter(stream, batch.schema))
+                made[0].write(batch)
+                stream.flush()
 
         yield show
         if made:
@@ -137,10 +150,10 @@ def _score(fitted: Any, table: Any, unseen: str, as_json: bool) -> None:
         show_json({**found, "worst": risks.worst, "groups": by_group})
         return
     root = np.sqrt([risks.worst.value, average])
-    click.echo(
+    say(
         f"Worst group's error: {figure(root[0])}; all rows: {figure(root[1])}. Root mean squared "
         f"error, in units of {layout.target}.\n\nMean squared error by group:\n\n{risks}"
     )
-    click.echo(f"\naverage over rows: {number(average)}")
+    say(f"\naverage over rows: {number(average)}")
     if left_out:
-        click.echo(f"{left_out:,} of {table.n_rows:,} rows have a missing value and were left out")
+        say(f"{left_out:,} of {table.n_rows:,} rows have a missing value and were left out")

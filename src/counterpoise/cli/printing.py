@@ -3,13 +3,32 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 import click
 
-from counterpoise.common.jsonable import plain
+from counterpoise.cli.wording import in_options
+from counterpoise.common.text import CONTROLS, harmless
+
+# Control characters that JSON does not escape by itself.
+_CONTROL = re.compile(f"[{CONTROLS}]")
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Print text that may hold names and cells of a stranger's file: no control characters."""
+    click.echo(harmless(text), err=err)
+
+
+def say_notes(notes: Iterable[str], command: click.Command, *, err: bool = False) -> None:
+    """Print remarks on the data in the words of a command; on stderr, only if not --quiet."""
+    if err and not click.get_current_context().obj["progress"]:
+        return
+    for note in notes:
+        say(wrapped(in_options(f"Note: {note.rstrip('.')}.", command)), err=err)
 
 
 def show_json(value: Any) -> None:
@@ -17,8 +36,11 @@ def show_json(value: Any) -> None:
 
 
 def as_text(value: Any) -> str:
-    """Anything as JSON text."""
-    return json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False)
+    """Anything as JSON text, with control characters as escapes."""
+    from counterpoise.common.jsonable import plain  # with numpy, for which --help need not wait
+
+    text = json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False)
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def wrapped(text: str) -> str:

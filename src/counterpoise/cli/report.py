@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from counterpoise.cli.printing import say
+
 # Files in the folder of a language-model run or of a comparison of runs.
 LM_FILES = ("evaluations.jsonl", "study.json", "results/study.json")
 
@@ -39,4 +41,4 @@ def report(folder: str, out: str | None) -> None:
             f"{folder!r} holds neither a fit (model.json), nor a training run "
             "(evaluations.jsonl), nor a comparison (study.json); give the folder of one"
         )
-    click.echo(str(write_report(folder, out)))
+    say(str(write_report(folder, out)))

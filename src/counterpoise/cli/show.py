@@ -7,7 +7,7 @@ import numpy as np
 
 from counterpoise.cli.fit import fit
 from counterpoise.cli.options import as_json
-from counterpoise.cli.printing import show_json, wrapped
+from counterpoise.cli.printing import say, show_json, wrapped
 from counterpoise.cli.wording import in_options
 
 # Most features and groups that are printed; JSON has all.
@@ -78,4 +78,4 @@ def show(model: str, as_json: bool) -> None:
         lines += ["", wrapped(in_options(fitted.verdict_, made_by))]
     if hasattr(fitted, "certificate_"):
         lines += ["", wrapped(f"Certificate. {fitted.certificate_}")]
-    click.echo("\n".join(lines))
+    say("\n".join(lines))

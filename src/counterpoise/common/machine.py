@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
+
+if sys.platform != "win32":
+    import resource
 
 # Where Linux tells how much of the memory a container may take, in its second and first version.
 LIMITS = (
@@ -13,11 +17,11 @@ LIMITS = (
 
 
 def memory() -> float | None:
-    """Return the usable memory in bytes: all of it, or the limit of a container.
+    """Return the usable memory in bytes: all of it, or the limit of a container or a shell.
 
     None if the system does not report it.
     """
-    found = [physical(), *map(_limit, LIMITS)]
+    found = [physical(), addressable(), *map(_limit, LIMITS)]
     return min((size for size in found if size is not None), default=None)
 
 
@@ -27,6 +31,14 @@ def physical() -> float | None:
         return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, ValueError, OSError):
         return None
+
+
+def addressable() -> float | None:
+    """Return the limit on the memory of this process that ``ulimit -v`` set."""
+    if sys.platform == "win32":
+        return None
+    found = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return None if found == resource.RLIM_INFINITY else float(found)
 
 
 def _limit(file: Path) -> float | None:

@@ -16,6 +16,8 @@ from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any, TextIO
 
+from counterpoise.common.text import harmless
+
 if TYPE_CHECKING:
     from tqdm import tqdm
 
@@ -141,10 +143,11 @@ class StatusHandler(logging.Handler):
         self._stage, self._share = "", None
 
     def emit(self, record: logging.LogRecord) -> None:
-        message = record.getMessage()
+        message = harmless(record.getMessage())
         staged = hasattr(record, "stage")
         if staged:
-            self._stage, self._share = record.stage or "", record.share  # type: ignore[attr-defined]
+            self._stage = harmless(record.stage or "")  # type: ignore[attr-defined]
+            self._share = record.share  # type: ignore[attr-defined]
             message = ""
         if staged and not self._stage:
             self.line.close()

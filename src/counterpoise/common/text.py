@@ -3,11 +3,32 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 
 # Decimal units, largest first.
 BYTE_UNITS = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
 COUNT_UNITS = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
+# Characters that a terminal obeys instead of showing, except for tabs and line ends: control
+# characters, those that reverse the direction of text, and halves of characters.
+CONTROLS = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
+_CONTROL = re.compile(f"[{CONTROLS}]")
+
+
+def harmless(text: str) -> str:
+    r"""Text with control characters written as escapes, to be shown on a terminal.
+
+    Tabs and line ends stay.
+
+    >>> print(harmless("a\x1b[31mb\n"), end="")
+    a\x1b[31mb
+    """
+    return _CONTROL.sub(_escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
 
 
 def figure(value: float | None) -> str:

@@ -102,7 +102,12 @@ def words(column: Any) -> tuple[Array, list[str]]:
             column = column.cast(pa.string())
         column = column.dictionary_encode()
     codes = column.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
-    given = column.dictionary.cast(pa.string()).to_pylist()
+    entries = column.dictionary
+    if len(entries) > len(codes):  # a batch of a large dictionary has few of its values
+        used = np.unique(codes[codes >= 0])
+        entries = entries.take(pa.array(used))
+        codes = np.where(codes < 0, -1, np.searchsorted(used, codes))
+    given = entries.cast(pa.string()).to_pylist()
     # a dictionary may hold a value twice, or one that is missing
     values = [value for value in dict.fromkeys(given) if value is not None]
     number = {value: i for i, value in enumerate(values)}
@@ -113,7 +118,9 @@ def words(column: Any) -> tuple[Array, list[str]]:
 def is_missing(column: Any) -> Array:
     """Where a column has no value; NaN counts as missing."""
     if kinds.is_dictionary(column.type):
-        return words(column)[0] < 0
+        nothing = np.append(is_missing(column.dictionary), True)
+        codes = column.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+        return nothing[codes]
     return pc.is_null(column, nan_is_null=True).to_numpy(zero_copy_only=False)
 
 

@@ -15,7 +15,7 @@ from counterpoise.tabular.indicators import encode_into
 from counterpoise.tabular.layout import TableLayout
 from counterpoise.tabular.row_batches import RowBatches, joined
 from counterpoise.tabular.scanning import RowProgress
-from counterpoise.tabular.table import Table, as_table
+from counterpoise.tabular.table import as_table
 
 Array = np.ndarray
 
@@ -110,7 +110,7 @@ class TableSource(Source):
 
     Parameters
     ----------
-    table : Table
+    table : Table, data frame or mapping of columns
     layout : TableLayout
     n_rows : int, optional
         Rows used, if known. Needed only if rows may be left out, because of missing values or
@@ -121,7 +121,7 @@ class TableSource(Source):
 
     def __init__(
         self,
-        table: Table,
+        table: Any,
         layout: TableLayout,
         *,
         n_rows: int | None = None,
@@ -146,8 +146,9 @@ class TableSource(Source):
         return self._n_rows
 
 
-def fits_in_memory(table: Table, layout: TableLayout, budget: float | None = None) -> bool:
+def fits_in_memory(table: Any, layout: TableLayout, budget: float | None = None) -> bool:
     """Whether the encoded rows fit in a budget of bytes; by default a quarter of the memory."""
+    table = as_table(table)
     if budget is None:
         budget = MEMORY_SHARE * (memory() or SOME_MEMORY)
     per_row = 8 * layout.width

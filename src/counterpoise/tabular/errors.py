@@ -5,8 +5,12 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 
+from counterpoise.common.text import harmless
+
 # Names that a message lists at most.
 LISTED = 20
+# Columns among which a misspelt name is looked for, and characters shown of a name.
+COMPARED, SHOWN = 1000, 100
 
 
 class DataError(ValueError):
@@ -32,9 +36,15 @@ def listed(names: Iterable[object], most: int = LISTED) -> str:
     >>> listed(["a", "b", "c"], most=2)
     "'a', 'b' and 1 more"
     """
-    shown = [repr(name) for name in names]
-    more = len(shown) - most
-    return ", ".join(shown[:most]) + (f" and {more} more" if more > 0 else "")
+    given = list(names)
+    shown = [_quoted(name) for name in given[:most]]
+    more = len(given) - most
+    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+
+
+def _quoted(name: object) -> str:
+    text = repr(name)
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 4]}...{text[-1]}"
 
 
 def in_columns(names: Sequence[object]) -> str:
@@ -47,9 +57,16 @@ def in_columns(names: Sequence[object]) -> str:
 
 
 def short(error: BaseException) -> str:
-    """The message of another library's error on one line."""
-    text = " ".join(str(error).split())
+    """The message of another library's error on one line, without control characters."""
+    text = harmless(" ".join(str(error)[:2000].split()))
     return text if len(text) <= 200 else f"{text[:200]}..."
+
+
+def no_memory(file: object) -> DataError:
+    return DataError(
+        f"{str(file)!r} does not fit in the memory of this machine; save it as Parquet, which is "
+        "read in chunks, or keep fewer rows or columns"
+    )
 
 
 DERIVE = "derive columns from it, such as the month, the hour or the days since the first one"
@@ -77,10 +94,11 @@ def check_names(wanted: Iterable[str], names: Sequence[str], where: str, role: s
     counterpoise.tabular.errors.DataError: 'a.csv' has no column 'prise'; did you mean 'price'? \
 It has 'price', 'town'
     """
-    absent = [name for name in dict.fromkeys(wanted) if name not in set(names)]
+    known = set(names)
+    absent = [name for name in dict.fromkeys(wanted) if name not in known]
     if not absent:
         return
-    close = {name: None for one in absent for name in _close(one, names)}
+    close = {name: None for one in absent[:LISTED] for name in _close(one, names)}
     meant = f"did you mean {listed(close, 3)}? It has" if close else "it has"
     kind = f"{role} column" if role else "column"
     raise DataError(
@@ -89,6 +107,6 @@ It has 'price', 'town'
 
 
 def _close(name: str, names: Sequence[str]) -> list[str]:
-    plain = {other.strip().casefold(): other for other in names}
+    plain = {other.strip().casefold(): other for other in names[:COMPARED]}
     found = difflib.get_close_matches(name.strip().casefold(), plain, 3)
     return [plain[one] for one in found]

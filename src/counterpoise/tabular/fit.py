@@ -17,7 +17,7 @@ from counterpoise.tabular.encoded_rows import TableSource, fits_in_memory, read_
 from counterpoise.tabular.encoder import TableEncoder, table_facts
 from counterpoise.tabular.learning import LearnedLayout
 from counterpoise.tabular.sampling import sample_rows
-from counterpoise.tabular.table import Table
+from counterpoise.tabular.table import Table, as_table
 
 # Rows to cross-validate on if the table does not fit in memory.
 CHOOSING_ROWS = 200_000
@@ -25,7 +25,7 @@ CHOOSING_ROWS = 200_000
 
 def fit_table(
     model: Neuron,
-    table: Table,
+    table: Any,
     learned: LearnedLayout,
     *,
     command: str = "",
@@ -39,8 +39,8 @@ def fit_table(
     Parameters
     ----------
     model : GroupDRONeuron, GroupDRONeuronCV or baseline
-    table : Table
-        From :func:`open_table`.
+    table : Table, data frame or mapping of columns
+        From :func:`open_table`, for a file.
     learned : LearnedLayout
         From :func:`learn_layout`.
     command : str
@@ -60,14 +60,13 @@ def fit_table(
         ``record.model`` is a :class:`sklearn.pipeline.Pipeline` of a :class:`TableEncoder` and the
         fitted neuron: it predicts data frames with the same columns.
     """
-    layout = learned.layout
+    table, layout = as_table(table), learned.layout
     if chunked is None:
         chunked = not fits_in_memory(table, layout)
     fitted = (_fit_chunks if chunked else _fit_rows)(model, table, learned)
     pipeline = Pipeline([("table", TableEncoder.from_layout(layout)), ("neuron", fitted.neuron)])
-    facts = table_facts(
-        table, layout, learned.used, chunked, [*_handled(learned), *learned.notes, *fitted.notes]
-    )
+    notes = [*learned.remarks, *fitted.notes]
+    facts = table_facts(table, layout, learned.used, chunked, notes)
     return assess_encoded(
         fitted.neuron, *fitted.rows, model=pipeline, feature_names=layout.names,
         folds=None if bare else folds, level=level, diagnosis=not bare,
@@ -115,15 +114,3 @@ def _fit_chunks(model: Any, table: Table, learned: LearnedLayout) -> _FittedNeur
             model = model.chosen_estimator()
         model.fit(source)
     return _FittedNeuron(model, (source,), time.perf_counter() - begun, notes)
-
-
-def _handled(learned: LearnedLayout) -> list[str]:
-    """Notes about missing values."""
-    notes = []
-    if learned.dropped:
-        notes.append(
-            f"{learned.dropped:,} of {learned.rows:,} rows have a missing value and were left out"
-        )
-    for name, count in learned.filled.items():
-        notes.append(f"{count:,} missing value(s) of {name!r} were filled in")
-    return notes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,10 @@ from typing import Any
 import pyarrow as pa
 
 from counterpoise.common.arguments import check_choice
+from counterpoise.tabular.bounded import budget
 from counterpoise.tabular.csv import known_encoding, read_csv
-from counterpoise.tabular.errors import DataError, short
+from counterpoise.tabular.errors import DataError, no_memory, short
+from counterpoise.tabular.foreign import check_regular, check_suffix
 from counterpoise.tabular.parquet_folders import parquet_in
 from counterpoise.tabular.table import HeldTable, ParquetTable, Table
 
@@ -38,6 +40,7 @@ def open_table(
     format: str | None = None,
     text: Sequence[str] = (),
     words: Sequence[str] = (),
+    numbers: Sequence[str] = (),
     delimiter: str | None = None,
     decimal: str = ".",
     encoding: str = "utf-8",
@@ -59,6 +62,9 @@ def open_table(
         not have are ignored.
     words : list of str
         Columns of a CSV file to read as text in which ``NA`` and the like are missing.
+    numbers : list of str
+        Columns of a CSV file whose leading zeros mean nothing. Whole numbers of which one has
+        leading zeros, such as 00123, are otherwise codes and read as text.
     delimiter : str, optional
         Delimiter of a CSV file. By default, the most frequent one in its first line among comma,
         semicolon, tab and bar, or that of a line such as ``sep=;`` before it.
@@ -79,6 +85,7 @@ def open_table(
     file = Path(path)
     if not file.exists():
         raise FileNotFoundError(f"there is no file or folder {str(file)!r}; check the path")
+    check_regular(file)
     kind = _format(file, format)
     if kind == "parquet":
         return ParquetTable.of(file, parquet_in(file) if file.is_dir() else [file])
@@ -90,7 +97,7 @@ def open_table(
         raise DataError(f"{str(file)!r} is empty; write it again, or give another file")
     with reading(file, kind):
         if kind == "csv":
-            data = read_csv(file, text, words, delimiter, decimal, known)
+            data = read_csv(file, text, words, numbers, delimiter, decimal, known)
             return HeldTable.of(data, file, kind)
         if kind == "npz":
             from counterpoise.tabular.npz import read_npz
@@ -110,6 +117,7 @@ def _format(file: Path, format: str | None) -> str:
         return "csv"
     found = SUFFIXES.get("".join(suffixes[-1:]))
     if found is None:
+        check_suffix(file)
         raise DataError(
             f"{str(file)!r} has an unknown suffix; known are {', '.join(SUFFIXES)} and CSV "
             f"compressed as {', '.join(COMPRESSED)}. Rename the file, or give its format, such as "
@@ -126,6 +134,8 @@ def reading(file: Path, kind: str) -> Iterator[None]:
         yield
     except (DataError, FileNotFoundError, PermissionError):
         raise
+    except MemoryError:  # Arrow's is also one of its exceptions
+        raise no_memory(file) from None
     except (pa.ArrowException, ValueError, OSError, EOFError) as error:
         name = {"csv": "a CSV", "arrow": "an Arrow", "npz": "an .npz"}[kind]
         raise DataError(
@@ -136,12 +146,32 @@ def reading(file: Path, kind: str) -> Iterator[None]:
 
 
 def _read_arrow(file: Path) -> Any:
+    data = _mapped(file)
+    data.validate(full=True)  # a damaged offset would read any memory
+    return data
+
+
+def _mapped(file: Path) -> Any:
     source = pa.memory_map(str(file))
     try:
-        return pa.ipc.open_file(source).read_all()
+        reader = pa.ipc.open_file(source)
+        return _held(reader, map(reader.get_batch, range(reader.num_record_batches)))
     except pa.ArrowInvalid as error:
         source.seek(0)
         try:
-            return pa.ipc.open_stream(source).read_all()
-        except pa.ArrowException:
+            reader = pa.ipc.open_stream(source)
+            return _held(reader, reader)
+        except pa.ArrowException as other:
+            if isinstance(other, MemoryError):
+                raise
             raise error from None
+
+
+def _held(reader: Any, batches: Iterable[Any]) -> Any:
+    """All batches, if they fit in memory; compressed ones may be small in the file."""
+    most, found = pa.total_allocated_bytes() + budget(), []
+    for batch in batches:
+        found.append(batch)
+        if pa.total_allocated_bytes() > most:
+            raise MemoryError
+    return pa.Table.from_batches(found, schema=reader.schema)

@@ -111,6 +111,13 @@ class TableLayout:
         found = [f.name for f in self.features if f.kind == "category" and f.name not in self.group]
         return tuple(found)
 
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """Columns whose leading zeros mean nothing; see :func:`open_table`."""
+        found = [f.name for f in self.features if f.kind != "category"]
+        own = (self.target, self.weight)
+        return (*found, *(name for name in own if name is not None))
+
     def is_sparse(self, n_rows: int) -> bool:
         """Whether this many rows are encoded as CSR."""
         share = len(self.features) / max(1, self.width)

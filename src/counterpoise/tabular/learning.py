@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from counterpoise.common.arguments import check_choice, check_whole
-from counterpoise.tabular.errors import DataError
+from counterpoise.tabular.errors import DataError, listed
 from counterpoise.tabular.layout import MISSING, TableLayout
 from counterpoise.tabular.roles import find_roles
+from counterpoise.tabular.row_numbers import is_named_so
 from counterpoise.tabular.scanning import RowProgress, ScanCounts, Tally, refuse, scan
-from counterpoise.tabular.table import as_table
+from counterpoise.tabular.table import Table, as_table
 from counterpoise.tabular.tallies import NumberTally, WordTally
 
 
@@ -44,6 +45,18 @@ class LearnedLayout:
         """Rows that are not left out."""
         return self.rows - self.dropped - self.weightless
 
+    @property
+    def remarks(self) -> list[str]:
+        """The notes, after those on missing values."""
+        found = []
+        if self.dropped:
+            found.append(
+                f"{self.dropped:,} of {self.rows:,} rows have a missing value and were left out"
+            )
+        for name, count in self.filled.items():
+            found.append(f"{count:,} missing value(s) of {name!r} were filled in")
+        return [*found, *self.notes]
+
 
 def learn_layout(
     table: Any,
@@ -70,7 +83,9 @@ def learn_layout(
     weight : str, optional
         Numbers >= 0. Rows of weight 0 are left out.
     features : list of str, optional
-        By default every column without another role.
+        By default every column without another role. If there is a target, row numbers are left
+        out: columns whose name says so, such as ``id``, and whose whole numbers rise or fall from
+        row to row.
     drop : list of str
         Columns that are not features.
     categorical : list of str
@@ -110,22 +125,57 @@ def learn_layout(
     ]
     seen = scan(table, roles, tallies, missing, progress)
     refuse(table, roles, tallies, missing, seen, max_levels)
+    chosen = features is not None or target is None  # by whoever gave these columns
+    numbering = [] if chosen else _numbering(table, tallies, seen)
+    kept = [tally for tally in tallies if tally.name not in numbering]
     found = TableLayout(
         target=roles.target,
         group=roles.group,
         weight=roles.weight,
-        features=tuple(tally.feature(missing) for tally in tallies),
+        features=tuple(tally.feature(missing) for tally in kept),
         missing=missing,
         labels="integer" if seen.whole else "text",
     )
     _check_names(found)
     filled = dict(seen.missing) if missing == "impute" else {}
-    of_columns = filter(None, (tally.note for tally in tallies))
-    notes = [*_weightless(seen), *roles.notes, *of_columns, *_tiny(seen)]
+    of_rows = [tally for tally in tallies if not chosen and isinstance(tally, NumberTally)]
+    notes = [
+        *_weightless(seen),
+        *roles.notes,
+        *(tally.order.note(tally.name, tally.name in numbering) for tally in of_rows),
+        *(tally.note for tally in kept),
+        *_of_target(target, kept, seen),
+        *_tiny(seen),
+    ]
     groups = dict(sorted(seen.groups.items()))
     return LearnedLayout(
-        found, seen.rows, seen.dropped, filled, groups, tuple(notes), seen.weightless
+        found, seen.rows, seen.dropped, filled, groups, tuple(filter(None, notes)), seen.weightless
     )
+
+
+def _numbering(table: Table, tallies: Sequence[Tally], seen: ScanCounts) -> list[str]:
+    """Columns that number the rows by their names and values."""
+    found = [
+        tally.name
+        for tally in tallies
+        if isinstance(tally, NumberTally)
+        and tally.order.numbers_rows
+        and not seen.missing[tally.name]
+        and is_named_so(tally.name)
+    ]
+    if found and len(found) == len(tallies):
+        raise DataError(
+            f"{table.where} has no feature column left beside {listed(found)}, which number"
+            f"{'s' * (len(found) == 1)} the rows; if it means more, use features={found!r}",
+            argument="features",
+        )
+    return found
+
+
+def _of_target(target: str | None, kept: Sequence[Tally], seen: ScanCounts) -> list[str | None]:
+    if target is None:
+        return []
+    return [seen.targets.note(target), *(tally.link.note(tally.name, target) for tally in kept)]
 
 
 def _check_names(layout: TableLayout) -> None:

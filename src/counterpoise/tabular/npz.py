@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import math
 import zipfile
 import zlib
 from pathlib import Path
@@ -9,17 +11,28 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.lib import format as npy
 
-from counterpoise.tabular.errors import DataError
+from counterpoise.tabular.bounded import budget
+from counterpoise.tabular.errors import DataError, no_memory, short
 
 MATRIX, NAMES = "X", "feature_names"
+# Bytes in which the header of an array must end; numpy refuses longer ones, too.
+HEADER = 10_016
+# What damaged archives and headers raise.
+DAMAGE = (
+    zipfile.BadZipFile, zlib.error, KeyError, NotImplementedError, EOFError, OSError, RuntimeError,
+    SyntaxError, OverflowError,
+)  # fmt: skip
+Header = tuple[tuple[int, ...], np.dtype[Any]]
 
 
 def read_npz(file: Path) -> Any:
     """Read an .npz file.
 
     Arrays of one dimension are columns. So are the columns of a matrix ``X``, which are named by
-    ``feature_names`` or called ``X0``, ``X1``, ...
+    ``feature_names`` or called ``X0``, ``X1``, ... Everything that the headers tell is checked
+    before an array is read, so that a small file cannot fill the memory.
     """
     arrays = _arrays(file)
     columns: list[tuple[str, np.ndarray]] = []
@@ -27,51 +40,104 @@ def read_npz(file: Path) -> Any:
     if matrix is not None and matrix.ndim == 2:
         del arrays[MATRIX]
         columns += zip(_names(arrays.pop(NAMES, None), matrix, file), matrix.T, strict=True)
-    for name, array in arrays.items():
-        if array.ndim != 1:
-            raise DataError(
-                f"{str(file)!r}: the array {name!r} has shape {array.shape}; columns have one "
-                f"dimension, and only {MATRIX!r} may have two: leave it out"
-            )
-        columns.append((name, array))
-    lengths = {name: len(array) for name, array in columns}
-    if len(set(lengths.values())) > 1:
-        raise DataError(
-            f"{str(file)!r} has arrays of different lengths, {lengths!r}; every column needs one "
-            "value per row"
-        )
+    columns += arrays.items()
     data = [_column(name, array, file) for name, array in columns]
     return pa.Table.from_arrays(data, names=[name for name, _ in columns])
 
 
 def _arrays(file: Path) -> dict[str, np.ndarray]:
-    try:
-        with open(file, "rb") as raw:  # numpy would leave a damaged file open
-            found = np.load(raw, allow_pickle=False)
-            if isinstance(found, np.ndarray):
-                raise DataError(f"{str(file)!r} holds one array; save columns with numpy.savez")
-            return {name: _loaded(found, name, file) for name in found.files}
-    except (zipfile.BadZipFile, zlib.error, KeyError, NotImplementedError) as error:
-        raise DataError(
-            f"{str(file)!r} is truncated or damaged ({error}); write it again"
-        ) from None
-
-
-def _loaded(found: Any, name: str, file: Path) -> np.ndarray:
-    try:
-        array = found[name]
-        if not isinstance(array, np.ndarray):
+    with open(file, "rb") as raw:
+        start = raw.read(6)
+        if start == b"\x93NUMPY":
+            raise DataError(f"{str(file)!r} holds one array; save columns with numpy.savez")
+        if not start.startswith(b"PK"):
+            raise ValueError("it is not a zip archive")
+        try:
+            with zipfile.ZipFile(raw) as archive:
+                found = {info: _header(archive, info, file) for info in archive.infolist()}
+                _check_members(list(found), file)
+                _check_shapes({_name(info): found[info] for info in found}, file)
+                return {_name(info): _loaded(archive, info, file) for info in found}
+        except DAMAGE as error:
             raise DataError(
-                f"{str(file)!r} has {name!r}, which is not an array; save columns with numpy.savez"
-            )
-        return array
-    except ValueError as error:
-        if "pickle" not in str(error):
-            raise
+                f"{str(file)!r} is truncated or damaged ({short(error)}); write it again"
+            ) from None
+
+
+def _name(info: zipfile.ZipInfo) -> str:
+    return info.filename.removesuffix(".npy")
+
+
+def _header(archive: zipfile.ZipFile, info: zipfile.ZipInfo, file: Path) -> Header:
+    """Shape and dtype of a member, which must have as many bytes as they say."""
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValueError(f"{info.filename!r} is compressed in a way that numpy does not write")
+    with archive.open(info) as stream:
+        start = stream.read(HEADER)
+    if not start.startswith(b"\x93NUMPY"):
         raise DataError(
-            f"{str(file)!r}: the array {name!r} holds Python objects, which are not loaded because "
-            "they can run code; save it as numbers or text, with array.astype(str)"
-        ) from None
+            f"{str(file)!r} has {info.filename!r}, which is not an array; save columns with "
+            "numpy.savez"
+        )
+    head = io.BytesIO(start)
+    version = npy.read_magic(head)
+    reads = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}.get(version)
+    if reads is None:
+        raise ValueError(f"{_name(info)!r} has version {version}")
+    shape, _, dtype = reads(head)
+    if dtype.hasobject:
+        raise DataError(
+            f"{str(file)!r}: the array {_name(info)!r} holds Python objects, which are not loaded "
+            "because they can run code; save it as numbers or text, with array.astype(str)"
+        )
+    if not dtype.itemsize or head.tell() + math.prod(shape) * dtype.itemsize != info.file_size:
+        raise ValueError(
+            f"{_name(info)!r} claims shape {shape} and dtype {dtype} but has "
+            f"{info.file_size:,} bytes"
+        )
+    return shape, dtype
+
+
+def _check_members(members: list[zipfile.ZipInfo], file: Path) -> None:
+    """Check that no bytes of the file serve twice, and that all arrays fit in memory."""
+    if len({info.filename for info in members}) < len(members):
+        raise ValueError("several arrays have the same name")
+    offsets = {info.header_offset for info in members}
+    stored = sum(info.compress_size for info in members)
+    if len(offsets) < len(members) or stored > file.stat().st_size:
+        raise ValueError("several arrays share the same bytes")
+    if sum(info.file_size for info in members) > budget():
+        raise no_memory(file)
+
+
+def _check_shapes(headers: dict[str, Header], file: Path) -> None:
+    lengths = {}
+    for name, (shape, _) in headers.items():
+        if len(shape) == 2 and name == MATRIX:
+            if not shape[0] or not shape[1]:
+                raise DataError(f"{str(file)!r}: {name!r} has shape {shape}; give some rows")
+            lengths[name] = shape[0]
+        elif len(shape) != 1:
+            raise DataError(
+                f"{str(file)!r}: the array {name!r} has shape {shape}; columns have one "
+                f"dimension, and only {MATRIX!r} may have two: leave it out"
+            )
+        elif name != NAMES or len(headers.get(MATRIX, ((),))[0]) != 2:
+            lengths[name] = shape[0]
+    if len(set(lengths.values())) > 1:
+        shown = dict(list(lengths.items())[:20])
+        raise DataError(
+            f"{str(file)!r} has arrays of different lengths, {shown!r}; every column needs one "
+            "value per row"
+        )
+
+
+def _loaded(archive: zipfile.ZipFile, info: zipfile.ZipInfo, file: Path) -> np.ndarray:
+    try:
+        with archive.open(info) as stream:
+            return npy.read_array(stream, allow_pickle=False)
+    except MemoryError:
+        raise no_memory(file) from None
 
 
 def _names(given: np.ndarray | None, matrix: np.ndarray, file: Path) -> list[str]:

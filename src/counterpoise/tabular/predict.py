@@ -13,16 +13,16 @@ import pyarrow as pa
 
 from counterpoise.common.progress import stage
 from counterpoise.storage.files import draft_of
-from counterpoise.tabular.errors import DataError, check_names
+from counterpoise.tabular.errors import DataError, check_names, short
 from counterpoise.tabular.indicators import encode, missing_masks
-from counterpoise.tabular.table import Table
+from counterpoise.tabular.table import as_table
 
 SUFFIXES = (".csv", ".parquet", ".arrow")
 
 
 def predictions(
     model: Any,
-    table: Table,
+    table: Any,
     *,
     extra: Sequence[str] = (),
     unseen: str = "refuse",
@@ -33,7 +33,7 @@ def predictions(
     Parameters
     ----------
     model : Pipeline of a TableEncoder and a neuron
-    table : Table
+    table : Table, data frame or mapping of columns
     extra : list of str
         Columns of the table to return, too.
     unseen : {"refuse", "base"}
@@ -48,6 +48,7 @@ def predictions(
         fit left such rows out.
     """
     layout, neuron = model.steps[0][1].layout_, model.steps[-1][1]
+    table = as_table(table)
     extra = list(dict.fromkeys(extra))
     check_names(layout.inputs, table.names, table.where, "feature")
     check_names(extra, table.names, table.where)
@@ -88,18 +89,42 @@ def file_writer(path: Path) -> Iterator[Callable[[Any], None]]:
     writers: list[Any] = []
 
     def write(batch: Any) -> None:
-        if not writers:
-            writers.append(_opened(path.suffix.lower(), draft, batch.schema))
-        writers[0].write_batch(batch)
+        with writing(repr(str(path))):
+            if not writers:
+                writers.append(_opened(path.suffix.lower(), draft, batch.schema))
+            writers[0].write_batch(batch)
 
     try:
         yield write
         if writers:
-            writers[0].close()
-            os.replace(draft, path)
+            with writing(repr(str(path))):
+                writers[0].close()
+                os.replace(draft, path)
     finally:
+        for writer in writers:  # Arrow keeps the file open
+            with suppress(OSError, pa.ArrowException):
+                writer.close()
         with suppress(FileNotFoundError):
             draft.unlink()
+
+
+@contextmanager
+def writing(where: str) -> Iterator[None]:
+    """Turn errors of the disk and of the format into ones that name the file."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except pa.ArrowException as error:
+        raise DataError(
+            f"{where} cannot be written ({short(error)}); leave such columns out, or choose "
+            "another format"
+        ) from None
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else short(error)
+        raise OSError(
+            f"{where} cannot be written ({reason}); free some space, or choose another place"
+        ) from None
 
 
 def _opened(suffix: str, draft: Path, schema: Any) -> Any:

@@ -17,7 +17,9 @@ from counterpoise.tabular.labels import check_whole_labels, group_codes, may_be_
 from counterpoise.tabular.roles import Roles
 from counterpoise.tabular.table import Table
 from counterpoise.tabular.tallies import NumberTally, WordTally
-from counterpoise.tabular.targets import has_weight, target_numbers
+from counterpoise.tabular.targets import FewValues, has_weight, target_numbers
+
+Array = np.ndarray
 
 Tally = NumberTally | WordTally
 # Called with (rows read, rows in all).
@@ -37,6 +39,7 @@ class ScanCounts:
     missing : mapping column -> int
     groups : mapping label -> int
     problems : mapping column -> str
+    targets : FewValues
     """
 
     whole: bool
@@ -46,6 +49,7 @@ class ScanCounts:
     missing: Counter[str] = field(default_factory=Counter)
     groups: Counter[Any] = field(default_factory=Counter)
     problems: dict[str, str] = field(default_factory=dict)
+    targets: FewValues = field(default_factory=FewValues)
 
     @property
     def weighty(self) -> int:
@@ -79,12 +83,10 @@ def scan(
     for batch in table.batches(roles.used):
         seen.rows += batch.num_rows
         batch = _used(batch, roles, seen, missing)
+        y = _targets(batch, roles, seen)
         for tally in tallies:
             with seen.collecting(tally.name):
-                tally.add(batch.column(tally.name))
-        if roles.target is not None and roles.target not in roles.problems:
-            with seen.collecting(roles.target):
-                check_size(target_numbers(batch, roles.target), roles.target)
+                tally.add(batch.column(tally.name), y)
         if group:
             with seen.collecting(" ".join(group)):
                 _count_groups(batch, group, seen)
@@ -96,6 +98,17 @@ def scan(
             merged[str(label)] += count
         seen.groups = merged
     return seen
+
+
+def _targets(batch: Any, roles: Roles, seen: ScanCounts) -> Array | None:
+    if roles.target is None or roles.target in roles.problems:
+        return None
+    with seen.collecting(roles.target):
+        y = target_numbers(batch, roles.target)
+        check_size(y, roles.target)
+        seen.targets.add(y)
+        return y
+    return None
 
 
 def _used(batch: Any, roles: Roles, seen: ScanCounts, missing: str) -> Any:
@@ -164,10 +177,14 @@ def _of_holes(
 ) -> list[str]:
     """Messages about missing values; empty columns are reported elsewhere."""
     holes = {name: count for name, count in seen.missing.items() if name not in empty}
-    if missing == "refuse" and holes:
-        remedy = "leave these rows out with missing='drop', or fill them in with missing='impute'"
-        return [missing_message(holes, remedy)]
     needed = {name: n for name, n in holes.items() if name in (roles.target, roles.weight)}
+    if missing == "refuse" and holes:
+        remedy = "leave these rows out with missing='drop'"
+        if not needed:
+            remedy += ", or fill them in with missing='impute'"
+        elif len(needed) < len(holes):
+            remedy += f"; targets and weights, such as {next(iter(needed))!r}, are not filled in"
+        return [missing_message(holes, remedy)]
     if missing == "impute" and needed:
         remedy = "targets and weights are not imputed: leave these rows out with missing='drop'"
         return [missing_message(needed, remedy)]

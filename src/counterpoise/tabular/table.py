@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,7 +15,14 @@ import pyarrow as pa
 
 from counterpoise.rows.sources import open_parquet, parquet_schema
 from counterpoise.storage.files import probed
-from counterpoise.tabular.errors import DataError, check_names, in_columns, listed, short
+from counterpoise.tabular.errors import (
+    DataError,
+    check_names,
+    in_columns,
+    listed,
+    no_memory,
+    short,
+)
 from counterpoise.tabular.parquet_folders import parts_of
 
 # Rows per batch, by default.
@@ -42,8 +50,7 @@ class Table:
     files: tuple[Path, ...]
 
     def __post_init__(self) -> None:
-        names = self.schema.names
-        twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+        twice = [name for name, count in Counter(self.schema.names).items() if count > 1]
         if twice:
             raise DataError(
                 f"{self.where} has several columns called {listed(twice)}; give each its own name"
@@ -127,10 +134,12 @@ class ParquetTable(Table):
             try:
                 schemas.append(parquet_schema(file).remove_metadata())
                 n_rows += pq.read_metadata(file).num_rows
-            except (ValueError, OSError, pa.ArrowException) as error:
+            except (ValueError, OSError, MemoryError, pa.ArrowException) as error:
                 if isinstance(error, PermissionError):
                     raise
-                raise DataError(f"{short(error)}; write it again, or give another file") from None
+                why = short(error)
+                where = "" if str(file) in why else f"{str(file)!r} cannot be read as Parquet: "
+                raise DataError(f"{where}{why}; write it again, or give another file") from None
         for file, schema in zip(files, schemas, strict=True):
             other = set(schema.names) ^ set(schemas[0].names)
             if other:
@@ -154,31 +163,45 @@ class ParquetTable(Table):
         return hashlib.sha256((probed(self.files) + told).encode()).hexdigest()[:16]
 
     def _batches(self, columns: list[str], rows: int) -> Iterator[Any]:
-        schema = pa.schema([self.schema.field(name) for name in columns])
-        held = [name for name in columns if name not in self.parts]
+        total = 0
         for at, path in enumerate(self.files):
             try:
-                with open_parquet(path) as file:
-                    for batch in file.iter_batches(rows, columns=held):
-                        arrays = [
-                            pa.repeat(self.parts[name][at], batch.num_rows)
-                            if name in self.parts
-                            else batch.column(name)
-                            for name in columns
-                        ]
-                        yield pa.RecordBatch.from_arrays(
-                            [
-                                array if array.type == kind else array.cast(kind)
-                                for array, kind in zip(arrays, schema.types, strict=True)
-                            ],
-                            names=columns,
-                        )
-            except (OSError, pa.ArrowException) as error:
-                if isinstance(error, (FileNotFoundError, PermissionError)):
+                for batch in self._read(at, columns, rows):
+                    total += batch.num_rows
+                    yield batch
+            except (OSError, ValueError, MemoryError, pa.ArrowException) as error:
+                if isinstance(error, (DataError, FileNotFoundError, PermissionError)):
                     raise
-                raise DataError(
-                    f"{str(path)!r} is truncated or damaged ({short(error)}); write it again"
-                ) from None
+                if isinstance(error, MemoryError):  # of a page, which is not read in parts
+                    raise no_memory(path) from None
+                raise _damaged(path, short(error)) from None
+        if total != self.n_rows:
+            raise _damaged(self.path, f"it has {total:,} rows and claims {self.n_rows:,}")
+
+    def _read(self, at: int, columns: list[str], rows: int) -> Iterator[Any]:
+        """The batches of one file."""
+        schema = pa.schema([self.schema.field(name) for name in columns])
+        held = [name for name in columns if name not in self.parts]
+        with open_parquet(self.files[at]) as file:
+            for batch in file.iter_batches(rows, columns=held):
+                batch.validate(full=True)  # Parquet may hold text that is not UTF-8
+                arrays = [
+                    pa.repeat(self.parts[name][at], batch.num_rows)
+                    if name in self.parts
+                    else batch.column(name)
+                    for name in columns
+                ]
+                yield pa.RecordBatch.from_arrays(
+                    [
+                        array if array.type == kind else array.cast(kind)
+                        for array, kind in zip(arrays, schema.types, strict=True)
+                    ],
+                    names=columns,
+                )
+
+
+def _damaged(path: Path | None, why: str) -> DataError:
+    return DataError(f"{str(path)!r} is truncated or damaged ({why}); write it again")
 
 
 def as_table(data: Any) -> Table:
@@ -212,10 +235,20 @@ def _as_arrow(data: Any) -> Any:
         return pa.table(dict(data))
     frame = nw.from_native(data, pass_through=True)
     if isinstance(frame, nw.LazyFrame):
-        frame = frame.collect(backend="pyarrow")
+        frame = _collected(frame)
     if isinstance(frame, nw.DataFrame):
         return frame.to_arrow().select(range(len(frame.columns)))  # an index of pandas comes last
     return pa.table(data) if hasattr(data, "__arrow_c_stream__") else None
+
+
+def _collected(frame: Any) -> Any:
+    try:
+        return frame.collect(backend="pyarrow")
+    except Exception as error:  # every package has its own
+        raise DataError(
+            f"the lazy frame cannot be collected ({short(error)}); collect it first to see where "
+            "it fails"
+        ) from error
 
 
 def _joined(column: Any) -> Any:

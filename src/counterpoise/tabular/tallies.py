@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,12 +12,16 @@ import numpy as np
 from counterpoise.tabular.cells import check_size, is_numeral, numbers, words
 from counterpoise.tabular.errors import DERIVE, POINTS, drop_option, listed
 from counterpoise.tabular.layout import NONE, Feature
+from counterpoise.tabular.links import Link
+from counterpoise.tabular.row_numbers import Order
 from counterpoise.tabular.spelling import TextKind, text_kind
 
 Array = np.ndarray
 
 # The share of numbers that must look like dates, as 20200131 does, to be taken for some.
 NEARLY = 0.95
+# Digits with leading zeros, which numbers do not have.
+CODE = re.compile(r"\s*0[0-9]+\s*")
 
 
 @dataclass
@@ -32,10 +37,15 @@ class NumberTally:
     high: float = -np.inf
     days: int = 0
     day: float = 0.0
+    order: Order = field(default_factory=Order)
+    link: Link = field(default_factory=Link)
 
-    def add(self, column: Any) -> None:
+    def add(self, column: Any, y: Array | None = None) -> None:
+        """Count the values of a batch, whose targets are ``y`` if there are any."""
         found = numbers(column, self.name)
         check_size(found, self.name)
+        if y is not None:
+            self.link.add_numbers(found, y)
         there = found[~np.isnan(found)]
         self.missing += len(found) - len(there)
         if len(there):
@@ -43,6 +53,8 @@ class NumberTally:
             self.mean += (float(there.mean()) - self.mean) * (len(there) / self.count)
             self.low = min(self.low, float(there.min()))
             self.high = max(self.high, float(there.max()))
+            if self.kind == "number":
+                self.order.add(there)
             days = there[_are_days(there)]
             if len(days):
                 self.day = self.day or float(days[0])
@@ -87,8 +99,10 @@ class WordTally:
     count: int = 0
     missing: int = 0
     levels: Counter[str] = field(default_factory=Counter)
+    link: Link = field(default_factory=Link)
 
-    def add(self, column: Any) -> None:
+    def add(self, column: Any, y: Array | None = None) -> None:
+        """Count the values of a batch, whose targets are ``y`` if there are any."""
         codes, values = words(column)
         there = codes[codes >= 0]
         self.missing += len(codes) - len(there)
@@ -97,6 +111,8 @@ class WordTally:
             counts = np.bincount(there, minlength=len(values)).tolist()
             found = zip(values, counts, strict=True)
             self.levels.update({value: count for value, count in found if count})
+            if y is not None and len(self.levels) <= self.most:
+                self.link.add_levels(codes, values, y)
 
     @property
     def constant(self) -> str | None:
@@ -106,17 +122,33 @@ class WordTally:
 
     @property
     def note(self) -> str | None:
-        if self.constant is None:
-            return None
-        return f"column {self.name!r} is {self.constant} in every row and has no predictive value"
+        if self.constant is not None:
+            return (
+                f"column {self.name!r} is {self.constant} in every row and has no predictive value"
+            )
+        code = None if self.named else next(filter(CODE.fullmatch, self.levels), None)
+        if code is not None and all(map(str.isdigit, self.levels)):
+            return (
+                f"column {self.name!r} has codes such as {code!r}, with leading zeros, and is used "
+                f"as categories; if they are numbers, use numbers={[self.name]!r}"
+            )
+        return None
 
     def problem(self) -> str | None:
         many = len(self.levels) > self.most
         leave = f"leave it out with {drop_option(self.name)}"
         names = f"use categorical={[self.name]!r} if its values are names"
-        seems = TextKind("text") if self.named else text_kind(self.levels, lax=many)
+        named = self.named or any(map(CODE.fullmatch, self.levels))
+        seems = TextKind("text") if named else text_kind(self.levels, lax=many)
         if seems.kind != "text":
             return f"{self.name!r} {_told(seems)}, {leave}, or {names}"
+        if many and named and not self.named:
+            code = next(level for level in self.levels if CODE.fullmatch(level))
+            return (
+                f"{self.name!r} has more than {self.most} codes such as {code!r}: if they identify "
+                f"rows, {leave}; if they are numbers, use numbers={[self.name]!r}; otherwise allow "
+                f"more, such as max_levels={10 * self.most}"
+            )
         if many:
             return (
                 f"{self.name!r} has more than {self.most} different values: if they identify rows, "

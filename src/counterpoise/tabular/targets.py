@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,9 @@ from counterpoise.tabular.spelling import text_kind
 from counterpoise.tabular.table import Table
 
 Array = np.ndarray
+
+# Different values of a target up to which it may name classes, and rows that each needs.
+FEW, OFTEN = 5, 10
 
 
 def check_target(table: Table, name: str) -> None:
@@ -47,6 +51,35 @@ def check_target(table: Table, name: str) -> None:
             if seems.kind == "marked":
                 remedy += f"; in place of {seems.example!r}, {POINTS}"
     raise DataError(f"{text}; {remedy}")
+
+
+@dataclass
+class FewValues:
+    """The different values of a target, as long as they are few."""
+
+    values: set[float] = field(default_factory=set)
+    rows: int = 0
+
+    def add(self, y: Array) -> None:
+        self.rows += len(y)
+        if len(self.values) <= FEW:
+            self.values.update(np.unique(y[~np.isnan(y)])[: FEW + 1].tolist())
+
+    def note(self, name: str) -> str | None:
+        """A remark for the reader on what is fitted to so few values."""
+        if not 1 < len(self.values) <= min(FEW, self.rows / OFTEN):
+            return None
+        values = [f"{value:g}" for value in sorted(self.values)]
+        count = "two" if len(values) == 2 else "only " + str(len(values))
+        caution = (
+            "predictions are not probabilities"
+            if len(values) == 2
+            else "this suits amounts or grades, not names of classes"
+        )
+        return (
+            f"the target {name!r} has {count} values, {', '.join(values[:-1])} and {values[-1]}: "
+            f"they are fitted as numbers, by squared error, and {caution}"
+        )
 
 
 def _some_words(table: Table, name: str, most: int = 1000) -> list[str]:
