@@ -260,9 +260,9 @@ def _parquet() -> Any:
     return pq
 
 
-def open_parquet(path: Path) -> Any:
+def open_parquet(path: Path, **options: Any) -> Any:
     """Open a file to read in batches; by default, Arrow would load all of it first."""
-    return _parquet().ParquetFile(path, pre_buffer=False)
+    return _parquet().ParquetFile(path, pre_buffer=False, **options)
 
 
 def parquet_files(path: PathLike | Sequence[PathLike]) -> list[Path]:

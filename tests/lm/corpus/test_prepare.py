@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import zlib
 
 import datasets
 import numpy as np
@@ -58,9 +59,11 @@ def test_the_files_hold_the_documents_and_where_they_end(tmp_path):
     assert (files["web/train.bin"], files["web/train.docs.bin"]) == expected(full)
     assert (files["talk/train.bin"], files["talk/train.docs.bin"]) == expected(["z"])
     index = json.loads(files["web/index.json"])
-    assert index["splits"] == {"train": {"share": 1.0, "tokens": 508, "documents": 3}}
+    crcs = [f"{zlib.crc32(files[f'web/train{end}']):08x}" for end in (".bin", ".docs.bin")]
+    found = {"share": 1.0, "tokens": 508, "documents": 3, "checksums": crcs}
+    assert index["splits"] == {"train": found}
     assert [index[k] for k in ("version", "domain", "dtype", "vocab_size", "end", "empty")] == [
-        1, "web", "<u2", 257, 256, 2
+        2, "web", "<u2", 257, 256, 2
     ]  # fmt: skip
     assert index["source"]["first"] == str(web)
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from counterpoise.lm.corpus.tokens import dtype_of
+from counterpoise.lm.corpus.metadata import dtype_of
 
 Array = np.ndarray
 Encoder = Callable[[Sequence[str]], list[Array]]
