@@ -288,8 +288,11 @@ def parquet_schema(path: Path) -> Any:
 
     try:
         return pq.read_schema(path)
-    except pa.ArrowInvalid as error:
-        raise ValueError(f"{str(path)!r} is not a Parquet file ({error})") from None
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        said = " ".join(str(error).split())
+        raise ValueError(f"{str(path)!r} is not a Parquet file ({said})") from None
 
 
 def _feature_dtype(names: Sequence[str], schema: Any) -> type:

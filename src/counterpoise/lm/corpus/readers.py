@@ -10,7 +10,7 @@ import lzma
 import os
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -163,22 +163,23 @@ class ParquetReader(FileReader):
 
     def rows(self, skip: int) -> Iterator[str]:
         self._done = 0
-        try:
-            yield from self._rows(skip)
-        except (OSError, MemoryError) as error:  # Arrow's errors are among these and ValueError
-            if isinstance(error, OSError) and error.errno is not None:
-                raise
-            raise ValueError(_damaged(self.name, str(error) or "too large to unpack")) from error
-        except UnicodeDecodeError as error:
-            raise ValueError(_damaged(self.name, error)) from error
-
-    def _rows(self, skip: int) -> Iterator[str]:
         schema = parquet_schema(self.path)  # raises if it is not a Parquet file
         if self.text not in schema.names:
             raise ValueError(missing(self.text, schema.names, repr(self.name)))
         _check_type(schema.field(self.text).type, self.text, repr(self.name))
+        import pyarrow as pa
+
+        try:
+            yield from self._rows(skip)
+        except (pa.ArrowException, OSError, MemoryError, UnicodeDecodeError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
+            raise ValueError(_damaged(self.name, str(error) or "too large to unpack")) from error
+
+    def _rows(self, skip: int) -> Iterator[str]:
         # Dictionaries stay as they are: unpacked, a small file may be larger than memory.
-        with open_parquet(self.path, read_dictionary=[self.text]) as file:
+        options = {"read_dictionary": [self.text], "page_checksum_verification": True}
+        with open_parquet(self.path, **options) as file:
             meta, row = file.metadata, 0
             for group in range(meta.num_row_groups):
                 about = meta.row_group(group)
@@ -226,6 +227,8 @@ class ParquetReader(FileReader):
             yield from column.to_pylist()
             return
         for index in column.indices.to_pylist():
+            if index is not None and not 0 <= index < len(texts):
+                raise ValueError(_damaged(self.name, f"a text has the number {index}"))
             yield None if index is None else texts[index].as_py()
 
 
@@ -260,7 +263,7 @@ class DatasetReader(Reader):
         elif skip:
             data = data.skip(skip)
         row = skip
-        for batch in data.iter(batch_size=self._batch_rows()):
+        for batch in self._batches(data):
             if self.text not in batch:
                 raise ValueError(missing(self.text, list(batch), f"{self.name}, row {row + 1},"))
             for value in batch[self.text]:
@@ -269,6 +272,9 @@ class DatasetReader(Reader):
                 if isinstance(value, str) and len(value) > self.most:
                     raise ValueError(too_long(where, self.most))
                 yield checked(value, self.text, where)
+
+    def _batches(self, data: Any) -> Iterator[Mapping[str, Any]]:
+        return data.iter(batch_size=self._batch_rows())
 
     def _batch_rows(self) -> int:
         """Return how many rows to decode together; fewer if they are large."""
@@ -293,9 +299,21 @@ class SavedDatasetReader(DatasetReader):
         try:
             data = load_from_disk(os.fspath(folder))
         except Exception as error:  # of any kind, if a file in it is damaged
-            said = f"{type(error).__name__}: {error}".splitlines()[0]
+            said = f"{type(error).__name__}: {error}"
             raise ValueError(_damaged(str(folder), said)) from error
         super().__init__(data, text, str(folder), most)
+
+    def _batches(self, data: Any) -> Iterator[Mapping[str, Any]]:
+        """Check every batch before its texts are read: damaged offsets would end the process."""
+        import pyarrow as pa
+
+        for table in data.with_format("arrow").iter(batch_size=self._batch_rows()):
+            column = table.column(self.text)
+            try:
+                column.validate(full=True)
+            except pa.ArrowInvalid as error:
+                raise ValueError(_damaged(self.name, error)) from error
+            yield {self.text: column.to_pylist()}
 
     def identity(self) -> list[Any]:
         files = sorted(path for path in self.folder.iterdir() if path.suffix in (".arrow", ".json"))
@@ -345,7 +363,8 @@ def _check_type(kind: Any, text: str, where: str) -> None:
 
 
 def _damaged(name: str, error: Exception | str) -> str:
-    return f"{name!r} is truncated or damaged ({error}); replace it"
+    said = " ".join(str(error).split())  # on one line
+    return f"{name!r} is truncated or damaged ({said[:200]}); replace it"
 
 
 @contextmanager
