@@ -164,12 +164,12 @@ class ParquetReader(FileReader):
     def rows(self, skip: int) -> Iterator[str]:
         self._done = 0
         schema = parquet_schema(self.path)  # raises if it is not a Parquet file
-        if self.text not in schema.names:
-            raise ValueError(missing(self.text, schema.names, repr(self.name)))
-        _check_type(schema.field(self.text).type, self.text, repr(self.name))
         import pyarrow as pa
 
         try:
+            if self.text not in schema.names:
+                raise ValueError(missing(self.text, schema.names, repr(self.name)))
+            _check_type(schema.field(self.text).type, self.text, repr(self.name))
             yield from self._rows(skip)
         except (pa.ArrowException, OSError, MemoryError, UnicodeDecodeError) as error:
             if isinstance(error, OSError) and error.errno is not None:
@@ -196,16 +196,15 @@ class ParquetReader(FileReader):
                     self._done = (self.size or 0) * row // max(1, meta.num_rows)
 
     def _mean_bytes(self, group: Any, row: int) -> int:
-        """Return the mean size of the texts of a row group; refuse it if one is too long."""
-        columns = [group.column(i) for i in range(group.num_columns)]
-        mine = [c for c in columns if c.path_in_schema == self.text and c.num_values]
-        if not mine:
-            return 0
-        size = int(mine[0].total_uncompressed_size)
-        if size // mine[0].num_values > self.most:  # then one of its texts is at least as long
+        """Return the mean size of the rows of a group; refuse it if a text must be too long.
+
+        Sizes of single columns are not asked for: pyarrow ends the process if they are damaged.
+        """
+        mean = int(group.total_byte_size) // max(1, int(group.num_rows))
+        if group.num_columns == 1 and mean > self.most:  # one of its texts is at least as long
             where = f"{self.name!r}, a row from {row + 1} to {row + group.num_rows},"
             raise ValueError(too_long(where, self.most))
-        return size // mine[0].num_values
+        return mean
 
     def _values(self, column: Any, row: int) -> Iterator[Any]:
         """Yield the texts of a column, one at a time if it has a dictionary."""
