@@ -288,7 +288,7 @@ def parquet_schema(path: Path) -> Any:
 
     try:
         return pq.read_schema(path)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         said = " ".join(str(error).split())
