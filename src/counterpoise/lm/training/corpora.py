@@ -93,7 +93,8 @@ def _made_of(path: Path, tokenizer: Path) -> dict[str, Any]:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError):
         found = None
-    if not isinstance(found, dict) or (SEAL in found and not is_whole(found)):
+    new = isinstance(found, dict) and ("tokenizer" in found or SEAL in found)
+    if not isinstance(found, dict) or (new and not is_whole(found)):
         raise ValueError(
             f"{str(path)!r} is damaged; delete it if the settings of the corpus are those that the "
             "tokenizer was trained with, or prepare with overwrite=True"
