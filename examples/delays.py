@@ -1,7 +1,7 @@
 """When not to: delays on arrival of the same flights, from the timetable alone, by carrier.
 
 Delays have heavy tails, and a worst-group fit follows the worst of them. The diagnosis says so
-beforehand; the cross-validated fit does no harm.
+beforehand; the cross-validated fit stays near least squares.
 
     python examples/delays.py
 

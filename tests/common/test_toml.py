@@ -132,3 +132,23 @@ def test_files_that_cannot_be_read(tmp_path):
     bad.write_text("a = \n")
     with pytest.raises(ValueError, match=r"bad.toml' is not TOML: .*line 1"):
         read_toml(bad)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x = " + "[" * 100_000 + "]" * 100_000,
+        "x = " + "{a = " * 5000 + "1" + "}" * 5000,
+        ".".join(["a"] * 5000) + " = 1",
+        "[" + ".".join(["a"] * 5000) + "]\nb = 1",
+    ],
+)
+def test_deep_files_are_refused_with_their_name(tmp_path, text):
+    (tmp_path / "deep.toml").write_text(text)
+    with pytest.raises(ValueError, match=r"deep\.toml' is not TOML: it is nested more than 50"):
+        read_toml(tmp_path / "deep.toml")
+
+
+def test_deep_changes_are_refused_by_name():
+    with pytest.raises(ValueError, match=r"cannot set 'train\.seed': it is nested more than 50"):
+        parse_changes(["train.seed=" + "[" * 100_000])

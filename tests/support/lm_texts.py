@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pytest
+
+from counterpoise.lm import prepare
+from counterpoise.lm.corpus.encoding import DocumentEncoder
 
 
 def write(path, texts):
@@ -26,3 +30,24 @@ def contents(folder):
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
+
+
+class Stop(Exception):
+    pass
+
+
+def crash(after, sources, out, **options):
+    """A preparation that fails at one of its batches, as a crash would."""
+    real = DocumentEncoder.encode
+    left = [after]
+
+    def encode(self, texts):
+        left[0] -= 1
+        if left[0] < 0:
+            raise Stop
+        return real(self, texts)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DocumentEncoder, "encode", encode)
+        with pytest.raises(Stop):
+            prepare(sources, out, **options)

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+DEPTH = 50  # of tables and lists inside each other
 KINDS = {float: "a number", int: "a whole number", str: "a string", bool: "true or false"}
 
 
@@ -28,8 +29,8 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
     if not file.is_file():
         raise FileNotFoundError(f"there is no configuration file {str(file)!r}; check the path")
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return _parsed(file.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, TooDeep) as error:
         raise ValueError(f"{str(file)!r} is not TOML: {error}") from None
 
 
@@ -96,10 +97,36 @@ def parse_changes(texts: Iterable[str]) -> dict[str, Any]:
         if not equals or not path.strip():
             raise ValueError(f"a change must have the form name.of.setting=value; got {text!r}")
         try:
-            found[path.strip()] = tomllib.loads(f"value = {value}")["value"]
+            found[path.strip()] = _parsed(f"value = {value}")["value"]
         except tomllib.TOMLDecodeError:
             found[path.strip()] = value.strip()
+        except TooDeep as error:
+            raise ValueError(f"cannot set {path.strip()!r}: {error}") from None
     return found
+
+
+class TooDeep(ValueError):
+    """Tables or lists are nested more deeply than any setting needs."""
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    """Parse the text of a file; refuse one that is nested too deeply to work with."""
+    try:
+        found = tomllib.loads(text)
+    except RecursionError:
+        raise TooDeep(f"it is nested more than {DEPTH} levels deep") from None
+    level: list[Any] = [found]
+    for _ in range(DEPTH):
+        if not level:
+            return found
+        level = [inner for value in level for inner in _inside(value)]
+    raise TooDeep(f"it is nested more than {DEPTH} levels deep")
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def _check_names(value: Any, kind: Any, where: str) -> None:

@@ -48,8 +48,10 @@ def held_out(
     """Make at most ``limit`` samples of each domain's held-out tokens, evenly spread."""
     if not isinstance(corpus, Corpus):
         corpus = Corpus.open(corpus)
-    names = domains or corpus.domains
-    return {name: Samples(corpus.tokens(name, split), length, limit=limit) for name in names}
+    found = {name: corpus.tokens(name, split) for name in domains or corpus.domains}
+    for tokens in found.values():
+        tokens.verify()
+    return {name: Samples(tokens, length, limit=limit) for name, tokens in found.items()}
 
 
 def token_loss(model: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:

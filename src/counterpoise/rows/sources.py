@@ -262,9 +262,9 @@ def _parquet() -> Any:
     return pq
 
 
-def open_parquet(path: Path) -> Any:
+def open_parquet(path: Path, **options: Any) -> Any:
     """Open a file to read in batches; by default, Arrow would load all of it first."""
-    return _parquet().ParquetFile(path, pre_buffer=False)
+    return _parquet().ParquetFile(path, pre_buffer=False, **options)
 
 
 def parquet_files(path: PathLike | Sequence[PathLike]) -> list[Path]:
@@ -290,8 +290,11 @@ def parquet_schema(path: Path) -> Any:
 
     try:
         return pq.read_schema(path)
-    except pa.ArrowInvalid as error:
-        raise ValueError(f"{str(path)!r} is not a Parquet file ({error})") from None
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        said = " ".join(str(error).split())
+        raise ValueError(f"{str(path)!r} is not a Parquet file ({said})") from None
 
 
 def _feature_dtype(names: Sequence[str], schema: Any) -> type:

@@ -52,22 +52,26 @@ def draft_of(path: Path) -> Path:
 
 
 def read_json(
-    path: Path, kind: str, version: int, remedy: str = "write it again, or give another"
+    path: Path,
+    kind: str,
+    version: int | tuple[int, ...],
+    remedy: str = "write it again, or give another",
 ) -> dict[str, Any]:
     """Read a file that `write_json` wrote, and check its kind and version.
 
-    Errors end with the remedy.
+    Errors end with the remedy. Several versions may be given if all of them can be read.
     """
+    versions = (version,) if isinstance(version, int) else version
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{str(path)!r} is not JSON ({error}); {remedy}") from None
     if not isinstance(value, dict) or value.get("format") != kind:
         raise ValueError(f"{str(path)!r} is not a {kind}; {remedy}")
-    if value.get("version") != version:
+    if value.get("version") not in versions:
         raise ValueError(
             f"{str(path)!r} has version {value.get('version')!r} and this library reads version "
-            f"{version}; use the library that wrote it, or {remedy}"
+            f"{' and '.join(map(str, versions))}; use the library that wrote it, or {remedy}"
         )
     return value
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lm_studies import study
+from lm_studies import scores, study
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.text import Text
@@ -191,3 +191,14 @@ def test_early_losses_do_not_set_the_heights():
     assert values[0] > high > values[tokens >= 2e8].max() - 0.3
     assert low < values[-1]
     assert math.isclose(ax.get_xlim()[0], 2e8)
+
+
+def test_every_scored_checkpoint_is_shown():
+    """Scores of tasks do not fall steeply at first as losses do, so nothing is cut off."""
+    rows = [("a", 0, 100 * i, "qa", "acc", 0.3 + 0.01 * i) for i in range(1, 12)]
+    results = study({"a": 0.0}, seeds=1, evaluations=5).with_tasks(scores(rows))
+    ax = Figure().subplots()
+    figures.draw_curves(results, "task average", ax)
+    assert ax.get_xlim()[0] <= 100
+    low, high = ax.get_ylim()
+    assert low < 0.31 < 0.41 < high

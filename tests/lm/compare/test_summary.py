@@ -210,6 +210,26 @@ def test_tokens_to_equal_quality(run, base, ratio, bounds):
     assert ("<= " in text, ">= " in text) == tuple(map(bool, bounds))
 
 
+def test_bounds_have_no_interval():
+    """Four of five seeds reach the target at once; the spread of bounds is not that of ratios."""
+    at_once = [0.5] * 10
+    fast, slow = [at_once] * 4 + [FAST], [SLOW] * 5
+    (found,) = tokens_to_target(curves({"base": slow, "run": fast}), "base", "average")
+    assert (found.at_least, found.n) == (4, 5)
+    np.testing.assert_allclose(found.ratio, (10.0**4 * 2) ** 0.2)
+    assert math.isnan(found.low)
+    assert math.isnan(found.high)
+    (line,) = markdown_table([found]).splitlines()[2:]
+    assert ">= 7.25, exact in 1 of 5 |" in line
+    assert "[" not in line
+    back, other = curves({"base": fast, "run": slow}), [[20.0] * 10] * 2 + [at_once] * 3
+    (found,) = tokens_to_target(back, "base", "average")
+    assert (found.at_most, math.isnan(found.high)) == (4, True)
+    (found,) = tokens_to_target(curves({"base": slow, "run": other}), "base", "average")
+    assert math.isnan(found.ratio), "an upper and a lower bound have no mean"
+    assert "bounds both ways, exact in 0 of 5" in markdown_table([found])
+
+
 def test_ratios_are_averaged_as_logarithms():
     results = curves({"base": [SLOW, FAST, SLOW], "run": [FAST, SLOW, FAST]})
     (found,) = tokens_to_target(results, "base", "average")

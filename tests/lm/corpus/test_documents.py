@@ -7,8 +7,10 @@ import gzip
 import json
 import lzma
 import sys
+import tracemalloc
 
 import datasets
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -285,3 +287,178 @@ def test_the_beginning_of_a_text_in_bytes():
     assert beginning("a猫b", 4) == "a猫"
     assert beginning("a猫b", 3) == "a", "no half of a character"
     assert beginning("猫b", 1) == "猫", "one at least"
+
+
+# -- hostile input -------------------------------------------------------------------------
+
+
+def refusal(source):
+    """What is said about a source, if it cannot be read."""
+    try:
+        list(read_documents(source))
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def is_one_line_about(name, said):
+    return said is None or (name in said and "\n" not in said)
+
+
+def replace(path, data):
+    (path.parent / "draft").write_bytes(data)
+    (path.parent / "draft").replace(path)
+
+
+def letters(suffix, size):
+    """A small file that unpacks to one line of many bytes."""
+    line = b'{"text": "' + b"A" * size + b'"}\n'
+    pack = {**PACKERS, ".zst": zstandard.compress}[suffix]
+    return pack(lines(["a"]) + line)
+
+
+@pytest.mark.parametrize("suffix", [*PACKERS, ".zst"])
+@pytest.mark.parametrize("kind", [".jsonl", ".txt"])
+def test_a_document_that_is_too_long_is_refused_before_it_is_read(tmp_path, kind, suffix):
+    path = tmp_path / f"a{kind}{suffix}"
+    path.write_bytes(letters(suffix, 30_000_000))
+    reader = read_documents(path, max_document_bytes=1000)
+    if kind == ".jsonl":
+        assert next(reader) == "a"
+    where = r"', line 2, is" if kind == ".jsonl" else "' is"
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=rf"a\{kind}\{suffix}{where} longer than 1,000 bytes"):
+            next(reader)
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_the_longest_document_is_read(tmp_path):
+    row = b'{"text": "abc"}'
+    (tmp_path / "a.jsonl").write_bytes(row + b"\r\n" + row)
+    found = list(read_documents(tmp_path / "a.jsonl", max_document_bytes=len(row)))
+    assert found == ["abc"] * 2
+    with pytest.raises(ValueError, match=r"line 1, is longer than 14 bytes.*max_document_bytes="):
+        list(read_documents(tmp_path / "a.jsonl", max_document_bytes=14))
+    (tmp_path / "a.txt").write_bytes(b"abc")
+    assert list(read_documents(tmp_path / "a.txt", max_document_bytes=3)) == ["abc"]
+    with pytest.raises(ValueError, match="max_document_bytes must be a whole number"):
+        read_documents(tmp_path / "a.txt", max_document_bytes=0)
+
+
+@pytest.mark.parametrize("dictionary", [True, False])
+@pytest.mark.parametrize("group", [1, 8])
+def test_long_values_of_tables_are_refused(tmp_path, dictionary, group):
+    table = pa.table({"text": ["a", "b", "x" * 5000, "c"]})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=group, use_dictionary=dictionary)
+    with pytest.raises(ValueError, match=r"a\.parquet', a row from \d to .* longer than 1,000"):
+        list(read_documents(tmp_path / "a.parquet", max_document_bytes=1000))
+    data = datasets.Dataset(table)
+    with pytest.raises(ValueError, match=r"row 3, is longer than 1,000 bytes"):
+        list(read_documents(data, max_document_bytes=1000))
+
+
+def test_a_dictionary_is_not_unpacked(tmp_path):
+    """A thousand times the same long text is a small file, and stays small."""
+    text = "long " * 20_000
+    table = pa.table({"text": pa.array([text] * 1000).dictionary_encode()})
+    pq.write_table(table, tmp_path / "a.parquet")
+    assert (tmp_path / "a.parquet").stat().st_size < 200_000
+    before = pa.total_allocated_bytes()
+    found = read_documents(tmp_path / "a.parquet")
+    assert next(found) == text
+    assert pa.total_allocated_bytes() - before < 5_000_000
+    assert sum(document == text for document in found) == 999
+
+
+@pytest.mark.parametrize("depth", [1, 30])
+def test_nested_columns_are_refused(tmp_path, depth):
+    value, kind = "a", pa.string()
+    for _ in range(depth):
+        value, kind = [value], pa.list_(kind)
+    pq.write_table(pa.table({"text": pa.array([value], kind)}), tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match=r"a\.parquet' has a column 'text' of type list<.*text="):
+        list(read_documents(tmp_path / "a.parquet"))
+
+
+def test_deep_json_is_named(tmp_path):
+    deep = b'{"text": "a", "x": ' + b"[" * 200_000 + b"]" * 200_000 + b"}\n"
+    (tmp_path / "a.jsonl").write_bytes(lines(["a"]) + deep)
+    with pytest.raises(ValueError, match=r"a\.jsonl', line 2, is not JSON \(.*recursion"):
+        list(read_documents(tmp_path / "a.jsonl"))
+
+
+@pytest.mark.parametrize(
+    "name", ["a.parquet", "a.jsonl", "a.jsonl.gz", "a.jsonl.xz", "a.jsonl.zst", "a.jsonl.bz2"]
+)
+def test_damaged_files_are_named(tmp_path, name):
+    """Whatever is flipped or cut: the texts, or one line that names the file."""
+    path = tmp_path / name
+    texts = [f"text number {i}" for i in range(300)]
+    if name == "a.parquet":
+        parquet(path, texts, group=100)
+    else:
+        pack = {**PACKERS, ".zst": zstandard.ZstdCompressor(write_checksum=True).compress}
+        path.write_bytes(pack["" if path.suffix == ".jsonl" else path.suffix](lines(texts)))
+    whole = path.read_bytes()
+    rng = np.random.default_rng(0)
+    for number in range(60):
+        data = bytearray(whole)
+        at = int(rng.integers(len(data)))
+        if number % 3:
+            data[at] ^= 1 << int(rng.integers(8))
+        else:
+            del data[at:]
+        path.write_bytes(data)
+        assert is_one_line_about(name, refusal(path))
+
+
+def test_a_saved_dataset_that_is_damaged_is_named(tmp_path):
+    datasets.Dataset.from_dict({"text": TEXTS}).save_to_disk(tmp_path / "saved")
+    rng = np.random.default_rng(0)
+    files = sorted(path for path in (tmp_path / "saved").iterdir() if path.is_file())
+    for path in files:
+        whole = path.read_bytes()
+        for _ in range(10):
+            data = bytearray(whole)
+            data[int(rng.integers(len(data)))] ^= 1 << int(rng.integers(8))
+            replace(path, data)  # the old one may still be mapped
+            assert is_one_line_about("saved", refusal(tmp_path / "saved"))
+        replace(path, whole)
+    assert list(read_documents(tmp_path / "saved")) == FULL
+
+
+# -- a part of a source --------------------------------------------------------------------
+
+
+def test_bytes_are_taken_from_all_files_in_proportion(tmp_path):
+    for i, n in enumerate((100, 300)):
+        texts = [f"{i} {'é' * 10}"] * n
+        (tmp_path / f"{i}.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in texts))
+    parts = find_readers(tmp_path)
+    size = len(f"0 {'é' * 10}".encode())
+    documents = Documents(parts, most=40 * size)
+    found = list(documents)
+    assert [sum(text.startswith(f"{i} ") for text in found) for i in range(2)] == [10, 30]
+    assert documents.taken == 40 * size
+    assert len(list(Documents(parts, most=10**9))) == 400
+    assert len(list(Documents(parts, most=1))) == 1, "the first is taken in any case"
+    stream = datasets.Dataset.from_dict({"text": ["abcd"] * 9}).to_iterable_dataset()
+    assert len(list(Documents(find_readers(stream), most=13))) == 3
+
+
+def test_a_part_can_be_continued_anywhere(tmp_path):
+    for i in range(3):
+        (tmp_path / f"{i}.jsonl").write_bytes(lines([f"{i} {'x' * k}" for k in range(20)]))
+    parts = find_readers(tmp_path)
+    whole = Documents(parts, most=200)
+    texts, places = [], [(0, 0, 0)]
+    for text in whole:
+        texts.append(text)
+        places.append((whole.part, whole.row, whole.taken))
+    assert {text[0] for text in texts} == {"0", "1", "2"}
+    for read, (part, row, taken) in enumerate(places):
+        rest = Documents(parts, part=part, row=row, most=200, taken=taken)
+        assert list(rest) == texts[read:]

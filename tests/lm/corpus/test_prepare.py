@@ -5,21 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import signal
-import subprocess
-import sys
-import time
+import zlib
 
 import datasets
 import numpy as np
 import pytest
-from lm_texts import contents, documents, write
+from lm_texts import contents, crash, documents, write
 from lm_tokenizer import slow_bytes
-from paths import environment
 from tokenizers import Tokenizer as TokenizersTokenizer
 from tokenizers.models import WordLevel
 
-from counterpoise.lm import Corpus, Tokens, prepare
+from counterpoise.lm import Tokens, prepare
 from counterpoise.lm.corpus import prepare as preparing
 from counterpoise.lm.corpus.encoding import DocumentEncoder
 from counterpoise.storage.files import locked
@@ -58,9 +54,11 @@ def test_the_files_hold_the_documents_and_where_they_end(tmp_path):
     assert (files["web/train.bin"], files["web/train.docs.bin"]) == expected(full)
     assert (files["talk/train.bin"], files["talk/train.docs.bin"]) == expected(["z"])
     index = json.loads(files["web/index.json"])
-    assert index["splits"] == {"train": {"share": 1.0, "tokens": 508, "documents": 3}}
+    crcs = [f"{zlib.crc32(files[f'web/train{end}']):08x}" for end in (".bin", ".docs.bin")]
+    found = {"share": 1.0, "tokens": 508, "documents": 3, "checksums": crcs}
+    assert index["splits"] == {"train": found}
     assert [index[k] for k in ("version", "domain", "dtype", "vocab_size", "end", "empty")] == [
-        1, "web", "<u2", 257, 256, 2
+        2, "web", "<u2", 257, 256, 2
     ]  # fmt: skip
     assert index["source"]["first"] == str(web)
 
@@ -198,181 +196,6 @@ def test_a_tokenizer_that_cannot_travel_is_refused(tmp_path):
         prepare(
             {"a": path}, tmp_path / "out", tokenizer=lambda t: [1], end=0, vocab_size=2, workers=1
         )
-
-
-# -- stopped and continued -----------------------------------------------------------------
-
-RUN = """
-import sys
-from counterpoise.lm.corpus import prepare as preparing
-from lm_texts import contents, documents, write
-from lm_tokenizer import slow_bytes
-if __name__ == "__main__":
-    preparing.BATCH_CHARACTERS, preparing.COMMIT_SECONDS = 2000, 0.0
-    preparing.prepare({"a": sys.argv[1]}, sys.argv[2], tokenizer=slow_bytes, end=256,
-                      vocab_size=257, splits={"train": 0.75, "validation": 0.25},
-                      workers=int(sys.argv[3]))
-"""
-
-
-def wait_for(condition, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.01)
-
-
-def alive(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
-@pytest.mark.slow
-def test_a_killed_preparation_goes_on_to_the_same_bytes(tmp_path):
-    """Killed for good, in the middle, with a worker; which must not live on by itself."""
-    (tmp_path / "in").mkdir()
-    (tmp_path / "workers").mkdir()
-    for i in range(3):
-        write(tmp_path / f"in/{i}.jsonl", documents(300, i))
-    (tmp_path / "run.py").write_text(RUN)
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            str(tmp_path / "run.py"),
-            str(tmp_path / "in"),
-            str(tmp_path / "out"),
-            "1",
-        ],
-        env=environment(TEST_WORKERS=str(tmp_path / "workers")),
-    )
-    journal = tmp_path / "out/a/progress.jsonl"
-    try:
-        wait_for(lambda: process.poll() is not None
-                 or (journal.is_file() and journal.read_bytes().count(b"\n") > 4))  # fmt: skip
-        with pytest.raises(RuntimeError, match=rf"another process \({process.pid}\) is writing to"):
-            prepare({"a": tmp_path / "in"}, tmp_path / "out", tokenizer="bytes")
-    finally:
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    pids = {int(path.name) for path in (tmp_path / "workers").iterdir()} - {process.pid}
-    assert pids, "the work was done by another process"
-    wait_for(lambda: not any(map(alive, pids)))
-    assert not (tmp_path / "out/a/index.json").exists()
-    read = json.loads(journal.read_text().splitlines()[-1])["rows"]
-    assert 0 < read < 900
-
-    options = dict(tokenizer=slow_bytes, end=256, vocab_size=257, splits=SPLITS, workers=0)
-    prepare({"a": tmp_path / "in"}, tmp_path / "out", **options)
-    prepare({"a": tmp_path / "in"}, tmp_path / "whole", **options)
-    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
-
-
-class Stop(Exception):
-    pass
-
-
-def crash(after, sources, out, **options):
-    """A preparation that fails at one of its batches, as a crash would."""
-    real = DocumentEncoder.encode
-    left = [after]
-
-    def encode(self, texts):
-        left[0] -= 1
-        if left[0] < 0:
-            raise Stop
-        return real(self, texts)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(DocumentEncoder, "encode", encode)
-        with pytest.raises(Stop):
-            prepare(sources, out, **options)
-
-
-def test_wherever_it_stops_the_bytes_are_the_same(tmp_path, small):
-    (tmp_path / "in").mkdir()
-    for i, texts in enumerate((documents(40), ["", " "], documents(40, 1), [""])):
-        write(tmp_path / f"in/{i}.jsonl", texts)
-    sources = {"a": tmp_path / "in"}
-    prepare(sources, tmp_path / "whole", tokenizer="bytes", splits=SPLITS)
-    for stop in range(0, 14, 2):
-        out = tmp_path / str(stop)
-        for more in (stop, 2):
-            crash(more, sources, out, tokenizer="bytes", splits=SPLITS)
-        prepare(sources, out, tokenizer="bytes", splits=SPLITS)
-        assert contents(out) == contents(tmp_path / "whole")
-
-
-@pytest.fixture
-def stopped(tmp_path, small, monkeypatch):
-    """A preparation that stopped after five batches, its journal, and how it is continued."""
-    path = write(tmp_path / "a.jsonl", documents(100))
-    options = dict(tokenizer="bytes", splits=SPLITS)
-    prepare({"a": path}, tmp_path / "whole", **options)
-    crash(5, {"a": path}, tmp_path / "out", **options)
-    folder = tmp_path / "out/a"
-    assert len((folder / "progress.jsonl").read_text().splitlines()) == 6
-    with pytest.raises(FileNotFoundError, match=r"has no corpus .*prepare it, or continue"):
-        Corpus.open(tmp_path / "out")
-
-    def again(**changed):
-        read = []
-        real = DocumentEncoder.encode
-        monkeypatch.setattr(
-            DocumentEncoder, "encode", lambda s, texts: (read.extend(texts), real(s, texts))[1]
-        )
-        prepare({"a": path}, tmp_path / "out", **options | changed)
-        assert contents(tmp_path / "out") == contents(tmp_path / "whole")
-        return len(read)
-
-    return folder, again
-
-
-def test_what_is_done_is_not_done_again(stopped):
-    folder, again = stopped
-    done = json.loads((folder / "progress.jsonl").read_text().splitlines()[-1])["rows"]
-    assert again() == 100 - done < 90
-
-
-@pytest.mark.parametrize("cut", [1, 20, 60])
-def test_torn_lines_of_the_journal_do_not_count(stopped, cut):
-    folder, again = stopped
-    journal = folder / "progress.jsonl"
-    lines = journal.read_bytes().splitlines()
-    journal.write_bytes(journal.read_bytes()[:-cut])
-    assert again() == 100 - json.loads(lines[-2])["rows"]
-
-
-def test_tokens_after_the_last_line_do_not_count(stopped):
-    folder, again = stopped
-    for path in folder.glob("*.bin"):
-        with path.open("ab") as file:
-            file.write(b"torn, odd" * 10_000)
-    assert again() < 100
-
-
-def test_a_journal_that_says_more_than_the_files_hold_is_not_believed(stopped):
-    folder, again = stopped
-    states = [json.loads(line) for line in (folder / "progress.jsonl").read_text().splitlines()[1:]]
-    os.truncate(folder / "train.bin", 2 * states[2]["tokens"][0])
-    assert again() == 100 - states[2]["rows"]
-
-
-def test_all_files_lost_is_a_new_beginning(stopped):
-    folder, again = stopped
-    (folder / "train.bin").unlink()
-    assert again() == 100
-
-
-def test_a_journal_left_over_by_a_finished_domain_goes_away(stopped):
-    folder, again = stopped
-    journal = (folder / "progress.jsonl").read_bytes()
-    again()
-    (folder / "progress.jsonl").write_bytes(journal)
-    assert again() == 0
 
 
 # -- other options, other sources ----------------------------------------------------------

@@ -16,6 +16,7 @@ from lm_texts import documents, write
 from counterpoise.common.progress import CorpusBar
 from counterpoise.lm import Corpus, prepare
 from counterpoise.lm.corpus import prepare as preparing
+from counterpoise.lm.corpus.metadata import sealed
 
 
 @pytest.fixture
@@ -54,17 +55,22 @@ def test_other_folders_are_refused(done):
     with pytest.raises(FileNotFoundError, match="has no corpus"):
         Corpus.open(out / "a")
     known = json.loads((out / "corpus.json").read_text())
-    (out / "corpus.json").write_text(json.dumps(known | {"version": 2}))
+    (out / "corpus.json").write_text(json.dumps(known | {"version": 3}))
     with pytest.raises(
-        ValueError, match=r"has version 2 and this library reads version 1.*prepare it anew"
+        ValueError, match=r"has version 3 and this library reads version 1 and 2.*delete this file"
     ):
         Corpus.open(out)
-    (out / "corpus.json").write_text(json.dumps(known | {"tokenizer": "other"}))
+    del known["crc32"]
+    (out / "corpus.json").write_text(json.dumps(sealed(known | {"tokenizer": "other"})))
     with pytest.raises(ValueError, match="prepared with another tokenizer"):
         Corpus.open(out)
-    (out / "corpus.json").write_text("{")
-    with pytest.raises(ValueError, match=r"corpus\.json' is not JSON.*; prepare it anew"):
-        Corpus.open(out)
+    for text in ("{", "[" * 100_000):
+        (out / "corpus.json").write_text(text)
+        with pytest.raises(ValueError, match=r"corpus\.json' is not JSON.*; delete this file"):
+            Corpus.open(out)
+    path, _ = done
+    (out / "corpus.json").unlink()  # as the message says
+    assert prepare({"a": path}, out, tokenizer="bytes").domains == ["a"]
 
 
 def test_reading_outside_is_refused(done):

@@ -75,3 +75,43 @@ def test_the_recipe_that_left_the_package(tmp_path):
         load_settings(tmp_path / "config.toml")
     found = RunFolder(tmp_path).settings.corpus
     assert (found.recipe, found.source, found.folder) == ("folders", "s", "c")
+
+
+def test_the_text_of_a_domain_can_be_limited_in_redpajama_too(tmp_path, source):
+    chosen = settings(
+        tmp_path, recipe="redpajama", tokenizer="bytes", max_bytes=1000, splits={"train": 1.0}
+    )
+    corpus = prepare_corpus(chosen, progress=False)
+    for name in corpus:
+        parts = [corpus.tokens(name, split) for split in corpus.splits]
+        taken = sum(part.n_tokens - part.n_documents for part in parts)
+        assert 800 < taken <= 1000
+    with pytest.raises(ValueError, match=r"another max_bytes \(1000, now 2000\)"):
+        prepare_corpus(chosen.changed({"corpus.max_bytes": 2000}), progress=False)
+
+
+def test_a_document_may_be_too_long_for_the_tokenizer_and_the_tokens(tmp_path, source):
+    for made in ({"vocab_size": 300}, {"tokenizer": "bytes"}):
+        with pytest.raises(ValueError, match=r"arxiv\.jsonl', line \d+, is longer than 20 bytes"):
+            prepare_corpus(settings(tmp_path, max_document_bytes=20, **made), progress=False)
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer.made-of.json"])
+def test_a_trained_tokenizer_that_is_damaged_is_named(tmp_path, source, name):
+    prepare_corpus(settings(tmp_path, vocab_size=300), progress=False)
+    path = tmp_path / "corpus" / name
+    whole = path.read_bytes()
+    for at in range(0, len(whole), len(whole) // 40):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        with pytest.raises(ValueError, match=rf"{name}' is damaged.*overwrite=True"):
+            prepare_corpus(settings(tmp_path, vocab_size=300), progress=False)
+    path.write_text("[" * 100_000)
+    with pytest.raises(ValueError, match=rf"{name}' is damaged"):
+        prepare_corpus(settings(tmp_path, vocab_size=300), progress=False)
+
+
+@pytest.mark.parametrize("text", ["corpus = 3", "corpus = []", "train = 1", "[[corpus]]\nx = 1"])
+def test_settings_of_another_kind_are_named(tmp_path, text):
+    (tmp_path / "config.toml").write_text(text + "\n")
+    with pytest.raises(ValueError, match=r"config\.toml: "):
+        load_settings(tmp_path / "config.toml")

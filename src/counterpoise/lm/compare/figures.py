@@ -28,6 +28,7 @@ from counterpoise.lm.compare.canvas import (
 from counterpoise.lm.compare.estimates import values_at
 from counterpoise.lm.compare.markdown import interval, shared_decimals
 from counterpoise.lm.compare.results import Reference, Results
+from counterpoise.lm.compare.scores import is_task
 from counterpoise.lm.compare.summary import Difference, paired_differences
 
 PathLike = str | os.PathLike[str]
@@ -41,7 +42,7 @@ def draw_curves(
     *,
     runs: Sequence[str] | None = None,
     reference: Reference | None = None,
-    start: float = 0.25,
+    start: float | None = None,
     made_by: str = "",
 ) -> None:
     """Draw the mean over seeds against tokens, with a shaded 95 % interval for each run.
@@ -56,9 +57,10 @@ def draw_curves(
         A run to draw thicker, with a dotted line at its final value.
     runs : sequence of str, optional
         Runs to draw; all by default.
-    start : float
-        Share of training at which the figure begins. Before it, losses fall by far more than rules
-        differ. Even after it, seeds may hide rules; see `draw_differences`.
+    start : float, optional
+        Share of training at which the figure begins. By default a quarter for losses, which fall
+        before it by far more than rules differ, and 0 for scores of tasks, so that every scored
+        checkpoint is shown. Even after it, seeds may hide rules; see `draw_differences`.
     made_by : str
         The command, in small print below the figure and in the file.
     """
@@ -69,6 +71,8 @@ def draw_curves(
                 start=start,
             )  # fmt: skip
         return
+    if start is None:
+        start = 0.0 if is_task(metric) else 0.25
     wanted = _wanted(results, runs)
     bands = {run: mean_curve(results, run, metric, reference=reference) for run in wanted}
     _draw_bands(ax_or_path, results, bands, start, baseline)

@@ -68,10 +68,18 @@ def interval(mean: float, low: float, high: float, digits: int | None = None) ->
 
 
 def ratio(speedup: Speedup, digits: int | None = None) -> str:
-    """Write a speedup with its interval; mark bounds."""
-    marks = {(True, False): "<= ", (False, True): ">= ", (True, True): "~ ", (False, False): ""}
-    mark = marks[speedup.at_most > 0, speedup.at_least > 0]
-    return mark + interval(speedup.ratio, speedup.low, speedup.high, digits)
+    """Write a speedup with its interval; for a bound, say how many seeds have more than one.
+
+    >>> ratio(Speedup("dro", "static", "worst", 9.7, float("nan"), float("nan"), 5, 0, 4, ()), 1)
+    '>= 9.7, exact in 1 of 5'
+    """
+    if not speedup.censored:
+        return interval(speedup.ratio, speedup.low, speedup.high, digits)
+    known = f", exact in {speedup.n - speedup.censored} of {speedup.n}" if speedup.n > 1 else ""
+    if speedup.at_most and speedup.at_least:
+        return f"bounds both ways{known}"
+    mark = "<=" if speedup.at_most else ">="
+    return f"{mark} {interval(speedup.ratio, math.nan, math.nan, digits)}{known}"
 
 
 def decimals(error: float, value: float) -> int:
@@ -87,9 +95,10 @@ def decimals(error: float, value: float) -> int:
 
 def shared_decimals(rows: Sequence[Difference] | Sequence[Speedup]) -> int:
     """Count the decimals that suit the typical interval of a column."""
+    known = [row for row in rows if not math.isnan(row.high - row.low)]
     found = sorted(
         decimals(0.5 * (row.high - row.low), row.ratio if isinstance(row, Speedup) else row.mean)
-        for row in rows
+        for row in known or rows
     )
     return found[len(found) // 2]
 

@@ -90,7 +90,9 @@ class Speedup:
     ----------
     run, baseline, metric : str
     ratio, low, high : float
-        Geometric mean over seeds and its 95 % interval. Above 1, the run is faster.
+        Geometric mean over seeds and its 95 % interval. Above 1, the run is faster. If some seeds
+        have only a bound, the mean is a bound and has no interval; it is NaN if bounds of both
+        kinds occur.
     n : int
         Number of seeds.
     at_most, at_least : int
@@ -113,6 +115,7 @@ class Speedup:
 
     @property
     def censored(self) -> int:
+        """Number of seeds with only a bound."""
         return self.at_most + self.at_least
 
 
@@ -205,6 +208,9 @@ def tokens_to_target(
         with np.errstate(divide="ignore", invalid="ignore"):  # a bound at no tokens is 0 or inf
             ratio, low, high = map(float, np.exp(student_interval(np.log(ratios))))
         at_most, at_least = bounds.count(-1), bounds.count(1)
+        if at_most or at_least:  # the spread of bounds says nothing about the ratios themselves
+            low = high = math.nan
+            ratio = math.nan if at_most and at_least else ratio
         found.append(
             Speedup(
                 run, baseline, metric, ratio, low, high, len(ratios), at_most, at_least,

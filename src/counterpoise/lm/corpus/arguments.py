@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from counterpoise.lm.corpus.documents import Source, find_readers
-from counterpoise.lm.corpus.readers import Reader
-from counterpoise.lm.corpus.tokens import CORPUS
+from counterpoise.lm.corpus.metadata import is_domain_name, is_split_name
+from counterpoise.lm.corpus.readers import MAX_DOCUMENT_BYTES, Reader
 
 
 def check_domains(sources: Any) -> list[str]:
@@ -22,14 +21,7 @@ def check_domains(sources: Any) -> list[str]:
             f"sources must be a mapping from domains to sources, with at least one; got {sources!r}"
         )
     for name in sources:
-        if (
-            not isinstance(name, str)
-            or not name.strip()
-            or name != name.strip()
-            or name.startswith(".")
-            or name == CORPUS
-            or re.search(r'[/\\:*?"<>|\x00-\x1f]', name)
-        ):
+        if not is_domain_name(name):
             raise ValueError(
                 f"{name!r} cannot name a domain, because it becomes a folder's name; use letters, "
                 "digits, '-', '_' and '.', but no '.' at the beginning"
@@ -52,7 +44,7 @@ def check_split_shares(splits: Any) -> dict[str, float]:
             f"{splits!r}"
         )
     for name, share in splits.items():
-        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_-]+", name):
+        if not is_split_name(name):
             raise ValueError(
                 f"splits: {name!r} cannot name a split; use letters, digits, '-' and '_'"
             )
@@ -99,10 +91,12 @@ def check_outside(sources: Mapping[str, Source], out: Path) -> None:
                 )
 
 
-def readers_of(name: str, source: Source, text: str) -> list[Reader]:
+def readers_of(
+    name: str, source: Source, text: str, most: int = MAX_DOCUMENT_BYTES
+) -> list[Reader]:
     """Return the readers of a domain's source; errors name the domain."""
     try:
-        return find_readers(source, text)
+        return find_readers(source, text, most)
     except (ValueError, TypeError, FileNotFoundError) as error:
         kinds = (FileNotFoundError, TypeError, ValueError)
         kind = next(kind for kind in kinds if isinstance(error, kind))

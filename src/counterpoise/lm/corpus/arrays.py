@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import os
 import shutil
+import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
+from counterpoise.common.arguments import check_whole
 from counterpoise.lm.corpus.arguments import check_domains
-from counterpoise.lm.corpus.tokens import (
+from counterpoise.lm.corpus.metadata import (
     CORPUS,
     CORPUS_FORMAT,
     INDEX,
     INDEX_FORMAT,
     VERSION,
-    Corpus,
     dtype_of,
+    is_split_name,
+    write_sealed,
 )
-from counterpoise.storage.files import write_json
+from counterpoise.lm.corpus.tokens import Corpus
+from counterpoise.storage.files import sync_folder
 
 Array = np.ndarray
 
@@ -54,11 +58,16 @@ def write_tokens(
     if folder.exists():
         raise FileExistsError(f"{str(folder)!r} exists; choose another folder, or delete it")
     check_domains(documents)
+    vocab_size, end = check_whole("vocab_size", vocab_size, 1), check_whole("end", end)
+    dtype_of(vocab_size)
+    if end >= vocab_size:
+        raise ValueError(f"end={end} must be below vocab_size={vocab_size}")
     draft = folder.with_name(f".{folder.name}.new")
     shutil.rmtree(draft, ignore_errors=True)
     try:
         _write_all(draft, documents, vocab_size, end, tokenizer)
         draft.rename(folder)
+        sync_folder(folder.parent)
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
         raise
@@ -78,6 +87,12 @@ def _write_all(
                 f"have {splits!r}; give all domains the same splits"
             )
         splits = list(by_split)
+        unfit = [split for split in splits if not is_split_name(split)]
+        if unfit or not splits:
+            raise ValueError(
+                f"domain {name!r} has the splits {splits!r}; use names of letters, digits, '-' and "
+                "'_'"
+            )
         (folder / name).mkdir(parents=True)
         index = {**head, "format": INDEX_FORMAT, "domain": name, "dtype": dtype_of(vocab_size).str}
         found = {
@@ -86,16 +101,16 @@ def _write_all(
         }
         if not any(counts["documents"] for counts in found.values()):
             raise ValueError(f"domain {name!r} has no documents; leave it out")
-        write_json(folder / name / INDEX, index | {"splits": found})
+        write_sealed(folder / name / INDEX, index | {"splits": found})
     known = {**head, "format": CORPUS_FORMAT, "domains": list(documents), "splits": splits}
-    write_json(folder / CORPUS, known)
+    write_sealed(folder / CORPUS, known)
 
 
 def _write(
     folder: Path, split: str, documents: Iterable[Any], vocab_size: int, end: int
-) -> dict[str, int]:
-    """Write the ids and document ends of a split; return its tokens and documents."""
-    total = 0
+) -> dict[str, Any]:
+    """Write the ids and document ends of a split; return its counts and checksums."""
+    total, crc = 0, 0
     ends: list[int] = []
     with open(folder / f"{split}.bin", "wb") as file:
         for document in documents:
@@ -108,8 +123,20 @@ def _write(
                     f"document {len(ends)} of domain {folder.name!r} must be a list of whole "
                     f"numbers from 0 to vocab_size - 1 = {vocab_size - 1}"
                 )
-            file.write(np.append(ids, end).astype(dtype_of(vocab_size)).tobytes())
+            data = np.append(ids, end).astype(dtype_of(vocab_size)).tobytes()
+            file.write(data)
+            crc = zlib.crc32(data, crc)
             total += len(ids) + 1
             ends.append(total)
-    np.array(ends, dtype="<u8").tofile(folder / f"{split}.docs.bin")
-    return {"tokens": total, "documents": len(ends)}
+        _flush(file)
+    data = np.array(ends, dtype="<u8").tobytes()
+    with open(folder / f"{split}.docs.bin", "wb") as file:
+        file.write(data)
+        _flush(file)
+    checksums = [f"{crc:08x}", f"{zlib.crc32(data):08x}"]
+    return {"tokens": total, "documents": len(ends), "checksums": checksums}
+
+
+def _flush(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())

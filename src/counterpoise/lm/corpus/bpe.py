@@ -11,6 +11,7 @@ from counterpoise.common.arguments import check_whole
 from counterpoise.common.packages import not_installed
 from counterpoise.lm.corpus.arguments import check_columns, check_domains, readers_of
 from counterpoise.lm.corpus.documents import Documents, Source, beginning
+from counterpoise.lm.corpus.readers import MAX_DOCUMENT_BYTES, Reader
 from counterpoise.lm.corpus.tokenizers import END_NAMES
 from counterpoise.lm.corpus.tokens import PathLike
 from counterpoise.storage.files import write_text
@@ -28,6 +29,7 @@ def train_tokenizer(
     vocab_size: int,
     max_bytes_per_domain: int = 1_000_000,
     text: str | Mapping[str, str] = "text",
+    max_document_bytes: int = MAX_DOCUMENT_BYTES,
 ) -> Path:
     """Train a byte-level BPE tokenizer on equal amounts of text from every domain.
 
@@ -47,6 +49,8 @@ def train_tokenizer(
         have given the same amount.
     text : str or mapping from domains to str
         The field or column that holds the text.
+    max_document_bytes : int
+        As for :func:`prepare`.
 
     Returns
     -------
@@ -65,7 +69,10 @@ def train_tokenizer(
     if path.is_dir():
         raise ValueError(f"out={str(out)!r} is a folder; give a file such as {path / TOKENIZER}")
     tokenizers = _package()
-    shares = {name: _first(name, sources[name], columns[name], most) for name in names}
+    shares = {
+        name: _first(readers_of(name, sources[name], columns[name], max_document_bytes), name, most)
+        for name in names
+    }
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = tokenizers.decoders.ByteLevel()
@@ -81,10 +88,10 @@ def train_tokenizer(
     return path
 
 
-def _first(name: str, source: Source, text: str, most: int) -> list[str]:
+def _first(readers: list[Reader], name: str, most: int) -> list[str]:
     """Return a domain's first documents, the last of them cut."""
     found: list[str] = []
-    for document in Documents(readers_of(name, source, text)):
+    for document in Documents(readers):
         document = document.encode("utf-8", "replace").decode()  # lone surrogates
         found.append(beginning(document, most))
         most -= _size(document)

@@ -12,10 +12,12 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from counterpoise.common.arguments import check_whole
 from counterpoise.common.packages import not_installed
 from counterpoise.lm.corpus.readers import (
     COMPRESSED,
     LINES,
+    MAX_DOCUMENT_BYTES,
     DatasetLike,
     DatasetReader,
     JsonLinesReader,
@@ -39,7 +41,9 @@ REMEDY = (
 )
 
 
-def read_documents(source: Source, text: str = "text") -> Documents:
+def read_documents(
+    source: Source, text: str = "text", *, max_document_bytes: int = MAX_DOCUMENT_BYTES
+) -> Documents:
     """Read the documents of a source, in order.
 
     Parameters
@@ -54,6 +58,9 @@ def read_documents(source: Source, text: str = "text") -> Documents:
           is streamed. The split is ``train`` by default.
     text : str
         The field or column that holds the text.
+    max_document_bytes : int
+        Longest document: a line of JSON, a text file, or a value of a table. A longer one is an
+        error before it is read, so that a small compressed file cannot fill the memory.
 
     Returns
     -------
@@ -64,9 +71,9 @@ def read_documents(source: Source, text: str = "text") -> Documents:
     Raises
     ------
     ValueError
-        If a row has no text; the message names the file and the line.
+        If a row has no text, or too much of it; the message names the file and the line.
     """
-    return Documents(find_readers(source, text))
+    return Documents(find_readers(source, text, max_document_bytes))
 
 
 class Documents(Iterator[str]):
@@ -78,6 +85,11 @@ class Documents(Iterator[str]):
         Number of the reader under way, and number of its next row.
     rows, empty : int
         Rows read, and how many of them were blank.
+    most : int, optional
+        Bytes of text to take, spread over the readers in proportion to their sizes, if these are
+        known: each is read from its beginning. The first document is taken in any case.
+    taken : int
+        Bytes of text taken so far; counted only if ``most`` is given.
     """
 
     def __init__(
@@ -88,8 +100,11 @@ class Documents(Iterator[str]):
         row: int = 0,
         rows: int = 0,
         empty: int = 0,
+        most: int | None = None,
+        taken: int = 0,
     ) -> None:
         self.readers = list(readers)
+        self.most, self.taken = most, taken
         self.part, self.row, self.rows, self.empty = part, row, rows, empty
         self._rows: Iterator[str] | None = None
         sizes = [reader.size for reader in self.readers if reader.size is not None]
@@ -103,7 +118,7 @@ class Documents(Iterator[str]):
                     raise StopIteration
                 self._rows = self.readers[self.part].rows(self.row)
             document = next(self._rows, None)
-            if document is None:
+            if document is None or not self._affords(document):
                 self.part, self.row, self._rows = self.part + 1, 0, None
                 continue
             self.row += 1
@@ -111,6 +126,19 @@ class Documents(Iterator[str]):
             if document and not document.isspace():
                 return document
             self.empty += 1
+
+    def _affords(self, document: str) -> bool:
+        """Count a document; False if the bytes that its reader may give are used up."""
+        if self.most is None:
+            return True
+        size = len(document.encode("utf-8", "surrogatepass"))
+        limit = self.most
+        if self._before is not None and self._before[-1]:
+            limit = self.most * self._before[self.part + 1] // self._before[-1]
+        if self.taken and self.taken + size > limit:
+            return False
+        self.taken += size
+        return True
 
     @property
     def share(self) -> float | None:
@@ -153,16 +181,22 @@ def beginning(document: str, most: int) -> str:
     return document if len(data) <= most else data[:most].decode("utf-8", "ignore") or document[0]
 
 
-def find_readers(source: Source, text: str = "text") -> list[Reader]:
-    """Return a reader for each file or dataset of a source, in reading order."""
+def find_readers(
+    source: Source, text: str = "text", most: int = MAX_DOCUMENT_BYTES
+) -> list[Reader]:
+    """Return a reader for each file or dataset of a source, in reading order.
+
+    ``most`` is the longest document in bytes.
+    """
+    check_whole("max_document_bytes", most, 1)
     if not isinstance(text, str) or not text:
         raise ValueError(f"text must be the name of a field or column; got {text!r}")
     if isinstance(source, str) and source.startswith("hf://"):
-        return [_hub(source, text)]
+        return [_hub(source, text, most)]
     if isinstance(source, (str, os.PathLike)):
-        return _path(Path(source), text)
+        return _path(Path(source), text, most)
     if isinstance(source, (list, tuple)):
-        readers = [reader for item in source for reader in find_readers(item, text)]
+        readers = [reader for item in source for reader in find_readers(item, text, most)]
         if not readers:
             raise ValueError(f"the list of sources is empty; {REMEDY}")
         return readers
@@ -172,7 +206,7 @@ def find_readers(source: Source, text: str = "text") -> list[Reader]:
             f"the source is a {type(given).__name__} with {list(given)[:5]!r}; choose one of them"
         )
     if hasattr(given, "column_names") and hasattr(given, "iter"):
-        return [DatasetReader(given, text)]
+        return [DatasetReader(given, text, most=most)]
     raise TypeError(f"{type(source).__name__} is not a source of documents; {REMEDY}")
 
 
@@ -190,9 +224,9 @@ def identify(readers: Sequence[Reader]) -> dict[str, Any]:
     }
 
 
-def _path(path: Path, text: str) -> list[Reader]:
+def _path(path: Path, text: str, most: int) -> list[Reader]:
     if path.is_file():
-        reader = _file(path, text, path.name)
+        reader = _file(path, text, path.name, most)
         if reader is None:
             raise ValueError(f"the type of {str(path)!r} cannot be read; {REMEDY}")
         return [reader]
@@ -204,7 +238,7 @@ def _path(path: Path, text: str) -> list[Reader]:
             f"{str(path)!r} holds several datasets; give the folder of one of {inside!r}"
         )
     if (path / "state.json").is_file() and (path / "dataset_info.json").is_file():
-        return [SavedDatasetReader(path, text)]
+        return [SavedDatasetReader(path, text, most)]
     readers, skipped = [], []
     for folder, folders, files in os.walk(path):
         folders[:] = [name for name in folders if not name.startswith(".")]
@@ -213,7 +247,7 @@ def _path(path: Path, text: str) -> list[Reader]:
             if name.startswith("."):
                 continue
             file = Path(folder, name)
-            reader = _file(file, text, file.relative_to(path).as_posix())
+            reader = _file(file, text, file.relative_to(path).as_posix(), most)
             if reader is None:
                 skipped.append(name)
             else:
@@ -238,17 +272,17 @@ def stem_of(name: str) -> str | None:
     return stem if last.lower() in (*LINES, ".txt") else None
 
 
-def _file(path: Path, text: str, within: str) -> Reader | None:
+def _file(path: Path, text: str, within: str, most: int) -> Reader | None:
     stem = stem_of(path.name)
     if stem is None:
         return None
     kind = path.name[len(stem) :].lower()
     if kind == ".parquet":
-        return ParquetReader(path, text, within)
-    return (TextReader if kind.startswith(".txt") else JsonLinesReader)(path, text, within)
+        return ParquetReader(path, text, within, most)
+    return (TextReader if kind.startswith(".txt") else JsonLinesReader)(path, text, within, most)
 
 
-def _hub(source: str, text: str) -> DatasetReader:
+def _hub(source: str, text: str, most: int) -> DatasetReader:
     match = HUB.fullmatch(source)
     if match is None:
         raise ValueError(
@@ -263,4 +297,4 @@ def _hub(source: str, text: str) -> DatasetReader:
         data = load_dataset(
             match["name"], match["config"], split=match["split"] or "train", streaming=True
         )
-    return DatasetReader(data, text, source)
+    return DatasetReader(data, text, source, most)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from counterpoise.common.arguments import check_whole
 from counterpoise.common.progress import CorpusBar
+from counterpoise.common.stopping import Stopped, asked_to_stop
 from counterpoise.lm.corpus.arguments import (
     check_columns,
     check_domains,
@@ -23,27 +24,35 @@ from counterpoise.lm.corpus.arguments import (
 )
 from counterpoise.lm.corpus.documents import Documents, Source, cut, identify
 from counterpoise.lm.corpus.encoding import DocumentEncoder, EncoderPool, cores
-from counterpoise.lm.corpus.readers import Reader
-from counterpoise.lm.corpus.tokenizers import Tokenizer, TokenizerSpec, get_tokenizer
-from counterpoise.lm.corpus.tokens import (
+from counterpoise.lm.corpus.metadata import (
     CORPUS,
     CORPUS_FORMAT,
-    REMEDY,
     VERSION,
-    Corpus,
-    PathLike,
+    read_corpus_file,
     read_index,
+    write_corpus_file,
 )
-from counterpoise.lm.corpus.writer import DomainWriter, Position, differences, identity_of
-from counterpoise.storage.files import locked, read_json, write_json
+from counterpoise.lm.corpus.readers import MAX_DOCUMENT_BYTES, Reader
+from counterpoise.lm.corpus.tokenizers import Tokenizer, TokenizerSpec, get_tokenizer
+from counterpoise.lm.corpus.tokens import Corpus, PathLike
+from counterpoise.lm.corpus.writer import (
+    DomainWriter,
+    Position,
+    differences,
+    identity_of,
+    sweep_drafts,
+)
+from counterpoise.storage.files import locked
 
 logger = logging.getLogger("counterpoise")
+E = TypeVar("E")
 
 # Characters in a batch, and the overhead that every document counts for in addition.
 BATCH_CHARACTERS = 1 << 21
 DOCUMENT_COST = 64
 # Time between commits to disk.
 COMMIT_SECONDS = 2.0
+STOPPED = "stopped; finished work is kept, and the same command resumes"
 # Smaller sources are finished before other processes have started.
 SMALL_BYTES = 1 << 22
 
@@ -59,6 +68,8 @@ def prepare(
     begin: int | str | None = None,
     end: int | str | None = None,
     vocab_size: int | None = None,
+    max_bytes: int | None = None,
+    max_document_bytes: int = MAX_DOCUMENT_BYTES,
     workers: int | None = None,
     overwrite: bool = False,
     progress: bool = True,
@@ -89,12 +100,19 @@ def prepare(
         Cut longer documents into pieces of about this many characters, between paragraphs if
         possible. Every piece becomes a document, so pieces of one document may be in two splits.
         This suits domains of a few long documents.
+    max_bytes : int, optional
+        Most bytes of text to take from each domain, spread over its files in proportion to their
+        sizes: each file is read from its beginning. By default everything is taken.
+    max_document_bytes : int
+        Longest document: a line of JSON, a text file, or a value of a table. A longer one is an
+        error that names the file and the line, before it is read.
     workers : int, optional
         Processes that encode; 0 encodes in this process. By default one for each core, or 0 if
         there is little to do. Scripts that use workers need ``if __name__ == "__main__":``.
     overwrite : bool
-        Prepare domains anew whose tokenizer, options or source changed, instead of raising an
-        error. A source of files counts as changed if their names, sizes or times did.
+        Prepare domains anew whose files are damaged, or whose tokenizer, options or source changed,
+        instead of raising an error. A source of files counts as changed if their names, sizes or
+        times did.
     progress : bool
         Show a bar on a terminal; elsewhere log.
 
@@ -108,7 +126,10 @@ def prepare(
 
     For each split the folder of a domain holds ``<split>.bin``, ids of 16 or 32 bits, and
     ``<split>.docs.bin``, the end of each document in 64 bits, all little endian. ``index.json``
-    is written last.
+    is written last and has the CRC-32 of every file. A finished domain is left alone only if its
+    files still agree; see :meth:`Corpus.verify`.
+
+    SIGTERM and Ctrl-C end the work after the current batch with `Stopped`.
 
     Examples
     --------
@@ -122,23 +143,28 @@ def prepare(
     names = check_domains(sources)
     shares = check_split_shares(splits)
     workers = check_workers(workers)
-    if pieces is not None:
-        check_whole("pieces", pieces, 1)
+    for argument, value in (("pieces", pieces), ("max_bytes", max_bytes)):
+        if value is not None:
+            check_whole(argument, value, 1)
     known = get_tokenizer(tokenizer, end=end, vocab_size=vocab_size)
     first = None if begin is None else known.id_of("begin", begin)
     check_outside(sources, Path(out))
     columns = check_columns(text, names)
-    readers = {name: readers_of(name, sources[name], columns[name]) for name in names}
+    readers = {
+        name: readers_of(name, sources[name], columns[name], max_document_bytes) for name in names
+    }
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder):
+    asked = {"pieces": pieces, "begin": first, "max_bytes": max_bytes}
+    with locked(folder), asked_to_stop() as stopped:
         domains = [
             DomainWriter(
-                folder / name,
-                _identity(name, readers[name], columns[name], known, shares, pieces, first),
+                folder / name, _identity(name, readers[name], columns[name], known, shares, asked)
             )
             for name in names
         ]
+        for path in (folder, *(domain.folder for domain in domains)):
+            sweep_drafts(path)
         earlier = _earlier(folder, domains[0], names)
         # check everything before beginning anything
         todo = [domain for domain in domains if not domain.check(overwrite=overwrite)]
@@ -149,7 +175,7 @@ def prepare(
         with EncoderPool(encoder, workers if todo else 0) as pool:
             try:
                 for domain in todo:
-                    _write(domain, readers[domain.name], pool, bar)
+                    _write(domain, readers[domain.name], pool, bar, stopped)
             finally:
                 if bar is not None:
                     bar.close()
@@ -157,12 +183,16 @@ def prepare(
             key: domains[0].identity[key] for key in ("tokenizer", "vocab_size", "end", "dtype")
         }
         head = {"format": CORPUS_FORMAT, "version": VERSION, "domains": [*earlier, *names]}
-        write_json(folder / CORPUS, head | about | {"tokenizer_name": known.name, "splits": shares})
+        write_corpus_file(folder, head | about | {"tokenizer_name": known.name, "splits": shares})
     return Corpus.open(folder)
 
 
 def _write(
-    domain: DomainWriter, readers: list[Reader], pool: EncoderPool, bar: CorpusBar | None
+    domain: DomainWriter,
+    readers: list[Reader],
+    pool: EncoderPool,
+    bar: CorpusBar | None,
+    stopped: Sequence[int],
 ) -> None:
     domain.begin()
     state = domain.state
@@ -170,16 +200,25 @@ def _write(
         if state.rows:
             logger.info("domain %s: continues after %s rows", domain.name, f"{state.rows:,}")
         documents = Documents(
-            readers, part=state.part, row=state.row, rows=state.rows, empty=state.empty
+            readers,
+            part=state.part,
+            row=state.row,
+            rows=state.rows,
+            empty=state.empty,
+            most=domain.identity.get("max_bytes"),
+            taken=state.taken,
         )
         if bar is not None:
             bar(domain.name, sum(state.documents), sum(state.tokens), None)
         committed = time.monotonic()
-        for encoded, position in pool.encode(_batches(documents, domain.identity.get("pieces"))):
+        batches = _batches(documents, domain.identity.get("pieces"))
+        for encoded, position in _until(stopped, pool.encode(batches)):
             domain.append(encoded, position)
-            if time.monotonic() - committed >= COMMIT_SECONDS:
+            if stopped or time.monotonic() - committed >= COMMIT_SECONDS:
                 domain.commit()
                 committed = time.monotonic()
+            if stopped:
+                raise Stopped(STOPPED)
             if bar is not None:
                 bar(domain.name, sum(state.documents), sum(state.tokens), position.share)
         if identify(readers) != domain.identity["source"]:
@@ -208,6 +247,16 @@ def _write(
             )
 
 
+def _until(stopped: Sequence[int], encoded: Iterator[E]) -> Iterator[E]:
+    """Yield batches; workers that a signal ended are no error if this process is to stop, too."""
+    try:
+        yield from encoded
+    except RuntimeError:
+        if not stopped:
+            raise
+        raise Stopped(STOPPED) from None
+
+
 def _batches(documents: Documents, pieces: int | None) -> Iterator[tuple[list[str], Position]]:
     """Yield batches of documents of about the same length; the last may be empty."""
     texts: list[str] = []
@@ -215,7 +264,7 @@ def _batches(documents: Documents, pieces: int | None) -> Iterator[tuple[list[st
 
     def position() -> Position:
         d = documents
-        return Position(d.part, d.row, d.rows, d.empty, d.share)
+        return Position(d.part, d.row, d.rows, d.empty, d.taken, d.share)
 
     for document in documents:
         texts.extend([document] if pieces is None else cut(document, pieces))
@@ -232,10 +281,8 @@ def _identity(
     text: str,
     tokenizer: Tokenizer,
     shares: dict[str, float],
-    pieces: int | None,
-    begin: int | None,
+    asked: Mapping[str, int | None],
 ) -> dict[str, Any]:
-    asked = {"pieces": pieces, "begin": begin}
     return {key: value for key, value in asked.items() if value is not None} | {
         "domain": name,
         "tokenizer": tokenizer.fingerprint,
@@ -252,8 +299,7 @@ def _earlier(folder: Path, domain: DomainWriter, names: list[str]) -> list[str]:
     """Return the corpus's other domains, which must fit the ones that this call names."""
     if not (folder / CORPUS).is_file():
         return []
-    known = read_json(folder / CORPUS, CORPUS_FORMAT, VERSION, REMEDY)["domains"]
-    others = [name for name in known if name not in names]
+    others = [name for name in read_corpus_file(folder)["domains"] if name not in names]
     for name in others:
         then = identity_of(read_index(folder / name))
         same = {key: then.get(key) for key in ("text", "source")}  # each domain has its own

@@ -10,7 +10,7 @@ import lzma
 import os
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -21,8 +21,11 @@ from counterpoise.rows.sources import open_parquet, parquet_schema
 
 LINES = (".jsonl", ".json", ".ndjson")
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
-# Table rows that are decoded together.
+# Table rows that are decoded together, and about how many bytes of them.
 TABLE_ROWS = 256
+TABLE_BYTES = 1 << 25
+# Most bytes of a document, unless the caller says otherwise.
+MAX_DOCUMENT_BYTES = 64_000_000
 
 
 class DatasetLike(Protocol):
@@ -72,8 +75,9 @@ class Reader(ABC):
 class FileReader(Reader):
     """Reads one file."""
 
-    def __init__(self, path: Path, text: str, within: str) -> None:
+    def __init__(self, path: Path, text: str, within: str, most: int = MAX_DOCUMENT_BYTES) -> None:
         self.path, self.text, self.within, self.name = path, text, within, str(path)
+        self.most = most
         self.size = path.stat().st_size
         self._raw: BinaryIO | None = None
         self._done = 0
@@ -98,6 +102,8 @@ class FileReader(Reader):
                     yield file
             except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
                 raise ValueError(_damaged(self.name, error)) from error
+            except MemoryError as error:  # its header asks for more than there is
+                raise ValueError(_damaged(self.name, "too large to unpack")) from error
             except OSError as error:
                 if error.errno is not None:  # an error of the disk, not of the file
                     raise
@@ -109,11 +115,11 @@ class JsonLinesReader(FileReader):
 
     def rows(self, skip: int) -> Iterator[str]:
         with self.open() as file:
-            lines = ((i, line) for i, line in enumerate(file, start=1) if not line.isspace())
+            lines = ((i, line) for i, line in self._lines(file) if not line.isspace())
             for number, line in islice(lines, skip, None):
                 try:
                     row = json.loads(line)
-                except ValueError as error:
+                except (ValueError, RecursionError) as error:
                     raise ValueError(
                         f"{self.name!r}, line {number}, is not JSON ({error}); every line must "
                         "hold one object"
@@ -125,6 +131,15 @@ class JsonLinesReader(FileReader):
                     )
                 yield text_of(row, self.text, f"{self.name!r}, line {number},")
 
+    def _lines(self, file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
+        """Yield numbered lines; a longer one than allowed is refused before it is read whole."""
+        number = 0
+        while line := file.readline(self.most + 2):  # a line end may follow
+            number += 1
+            if len(line.rstrip(b"\r\n")) > self.most:
+                raise ValueError(too_long(f"{self.name!r}, line {number},", self.most))
+            yield number, line
+
 
 class TextReader(FileReader):
     """Reads a text file as one document."""
@@ -133,7 +148,9 @@ class TextReader(FileReader):
         if skip:
             return
         with self.open() as file:
-            data = file.read()
+            data = file.read(self.most + 1)
+        if len(data) > self.most:
+            raise ValueError(too_long(repr(self.name), self.most))
         try:
             yield data.decode("utf-8-sig")
         except UnicodeDecodeError as error:
@@ -147,29 +164,85 @@ class ParquetReader(FileReader):
 
     def rows(self, skip: int) -> Iterator[str]:
         self._done = 0
-        parquet_schema(self.path)  # raises if it is not a Parquet file
-        with open_parquet(self.path) as file:
-            schema, meta = file.schema_arrow, file.metadata
+        schema = parquet_schema(self.path)  # raises if it is not a Parquet file
+        import pyarrow as pa
+
+        try:
             if self.text not in schema.names:
                 raise ValueError(missing(self.text, schema.names, repr(self.name)))
-            groups, row = 0, 0
-            while groups < meta.num_row_groups and (row + meta.row_group(groups).num_rows <= skip):
-                row += meta.row_group(groups).num_rows
-                groups += 1
-            left = list(range(groups, meta.num_row_groups))
-            for batch in file.iter_batches(TABLE_ROWS, row_groups=left, columns=[self.text]):
-                for value in batch.column(0).to_pylist():
-                    row += 1
-                    if row > skip:
-                        yield checked(value, self.text, f"{self.name!r}, row {row},")
-                self._done = (self.size or 0) * row // max(1, meta.num_rows)
+            _check_type(schema.field(self.text).type, self.text, repr(self.name))
+            yield from self._rows(skip)
+        except (pa.ArrowException, OSError, MemoryError, UnicodeDecodeError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
+            raise ValueError(_damaged(self.name, str(error) or "too large to unpack")) from error
+
+    def _rows(self, skip: int) -> Iterator[str]:
+        # Dictionaries stay as they are: unpacked, a small file may be larger than memory.
+        options = {"read_dictionary": [self.text], "page_checksum_verification": True}
+        with open_parquet(self.path, **options) as file:
+            meta, row = file.metadata, 0
+            for group in range(meta.num_row_groups):
+                about = meta.row_group(group)
+                if row + about.num_rows <= skip:
+                    row += about.num_rows
+                    continue
+                size = self._mean_bytes(about, row)
+                some = max(1, min(TABLE_ROWS, TABLE_BYTES // max(1, size)))
+                for batch in file.iter_batches(some, row_groups=[group], columns=[self.text]):
+                    for value in self._values(batch.column(0), row):
+                        row += 1
+                        if row > skip:
+                            yield checked(value, self.text, f"{self.name!r}, row {row},")
+                    self._done = (self.size or 0) * row // max(1, meta.num_rows)
+
+    def _mean_bytes(self, group: Any, row: int) -> int:
+        """Return the mean size of the rows of a group; refuse it if a text must be too long.
+
+        Sizes of single columns are not asked for: pyarrow ends the process if they are damaged.
+        """
+        mean = int(group.total_byte_size) // max(1, int(group.num_rows))
+        if group.num_columns == 1 and mean > self.most:  # one of its texts is at least as long
+            where = f"{self.name!r}, a row from {row + 1} to {row + group.num_rows},"
+            raise ValueError(too_long(where, self.most))
+        return mean
+
+    def _values(self, column: Any, row: int) -> Iterator[Any]:
+        """Yield the texts of a column, one at a time if it has a dictionary."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        coded = pa.types.is_dictionary(column.type)
+        texts = column.dictionary if coded else column
+        if pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type):
+            longest = pc.max(pc.binary_length(texts)).as_py() or 0
+            if longest > self.most:
+                at = (
+                    f", row {row + 1} or later,"
+                    if coded
+                    else f", row {row + 1} to {row + len(column)},"
+                )
+                raise ValueError(too_long(f"{self.name!r}{at}", self.most))
+        if not coded:
+            yield from column.to_pylist()
+            return
+        for index in column.indices.to_pylist():
+            if index is not None and not 0 <= index < len(texts):
+                raise ValueError(_damaged(self.name, f"a text has the number {index}"))
+            yield None if index is None else texts[index].as_py()
 
 
 class DatasetReader(Reader):
     """Reads a dataset of the package datasets, in memory or streamed."""
 
-    def __init__(self, data: DatasetLike, text: str, name: str | None = None) -> None:
-        self._data, self.text = data, text
+    def __init__(
+        self,
+        data: DatasetLike,
+        text: str,
+        name: str | None = None,
+        most: int = MAX_DOCUMENT_BYTES,
+    ) -> None:
+        self._data, self.text, self.most = data, text, most
         self.within = self.name = name or f"{type(data).__name__} {data.split or ''}".rstrip()
         if data.column_names is not None and text not in data.column_names:
             raise ValueError(missing(text, data.column_names, self.name))
@@ -190,24 +263,55 @@ class DatasetReader(Reader):
         elif skip:
             data = data.skip(skip)
         row = skip
-        for batch in data.iter(batch_size=TABLE_ROWS):
+        for batch in self._batches(data):
             if self.text not in batch:
                 raise ValueError(missing(self.text, list(batch), f"{self.name}, row {row + 1},"))
             for value in batch[self.text]:
                 row += 1
-                yield checked(value, self.text, f"{self.name}, row {row},")
+                where = f"{self.name}, row {row},"
+                if isinstance(value, str) and len(value) > self.most:
+                    raise ValueError(too_long(where, self.most))
+                yield checked(value, self.text, where)
+
+    def _batches(self, data: Any) -> Iterator[Mapping[str, Any]]:
+        return data.iter(batch_size=self._batch_rows())
+
+    def _batch_rows(self) -> int:
+        """Return how many rows to decode together; fewer if they are large."""
+        table, rows = getattr(self._data, "data", None), getattr(self._data, "num_rows", None)
+        size = getattr(table, "nbytes", None)
+        if not size or not rows:  # a stream
+            return TABLE_ROWS
+        return max(1, min(TABLE_ROWS, TABLE_BYTES * rows // size))
 
 
 class SavedDatasetReader(DatasetReader):
     """Reads a dataset that ``save_to_disk`` wrote to a folder."""
 
-    def __init__(self, folder: Path, text: str) -> None:
+    def __init__(self, folder: Path, text: str, most: int = MAX_DOCUMENT_BYTES) -> None:
         try:
             from datasets import load_from_disk
         except ImportError as error:
             raise not_installed(f"reading {str(folder)!r} needs", "datasets") from error
         self.folder = folder
-        super().__init__(load_from_disk(os.fspath(folder)), text, str(folder))
+        try:
+            data = load_from_disk(os.fspath(folder))
+        except Exception as error:  # of any kind, if a file in it is damaged
+            said = f"{type(error).__name__}: {error}"
+            raise ValueError(_damaged(str(folder), said)) from error
+        super().__init__(data, text, str(folder), most)
+
+    def _batches(self, data: Any) -> Iterator[Mapping[str, Any]]:
+        """Check every batch before its texts are read: damaged offsets would end the process."""
+        import pyarrow as pa
+
+        for table in data.with_format("arrow").iter(batch_size=self._batch_rows()):
+            column = table.column(self.text)
+            try:
+                column.validate(full=True)
+            except pa.ArrowInvalid as error:
+                raise ValueError(_damaged(self.name, error)) from error
+            yield {self.text: column.to_pylist()}
 
     def identity(self) -> list[Any]:
         files = sorted(path for path in self.folder.iterdir() if path.suffix in (".arrow", ".json"))
@@ -236,8 +340,29 @@ def missing(text: str, names: list[str], where: str) -> str:
     return f"{where} has no field {text!r}, only {names[:20]!r}; name the right one with text=..."
 
 
-def _damaged(name: str, error: Exception) -> str:
-    return f"{name!r} is truncated or damaged ({error}); replace it"
+def too_long(where: str, most: int) -> str:
+    """Return the message about a document that is too long."""
+    return (
+        f"{where} is longer than {most:,} bytes, the most for a document; remove it, split it, or "
+        "raise the limit with max_document_bytes=..."
+    )
+
+
+def _check_type(kind: Any, text: str, where: str) -> None:
+    """Refuse columns that hold no texts before anything is read."""
+    import pyarrow.types as types
+
+    inner = kind.value_type if types.is_dictionary(kind) else kind
+    if types.is_nested(inner):
+        raise ValueError(
+            f"{where} has a column {text!r} of type {str(inner)[:60]}, which holds no texts; name "
+            "the right one with text=..."
+        )
+
+
+def _damaged(name: str, error: Exception | str) -> str:
+    said = " ".join(str(error).split())  # on one line
+    return f"{name!r} is truncated or damaged ({said[:200]}); replace it"
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from counterpoise.common.packages import not_installed
-from counterpoise.lm.corpus.tokens import dtype_of
+from counterpoise.lm.corpus.metadata import dtype_of
 from counterpoise.lm.model_checks.unattended import one_line, panics_as_errors
 
 Array = np.ndarray

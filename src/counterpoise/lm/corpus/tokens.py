@@ -5,20 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from counterpoise.storage.files import probed, read_json
+from counterpoise.lm.corpus.metadata import AGAIN_FROM, CORPUS, read_corpus_file, read_index
+from counterpoise.lm.corpus.verify import verify_tokens
+from counterpoise.storage.files import probed
 
 Array = np.ndarray
 PathLike = str | os.PathLike[str]
-
-CORPUS, INDEX = "corpus.json", "index.json"
-CORPUS_FORMAT, INDEX_FORMAT, VERSION = "counterpoise corpus", "counterpoise domain", 1
-REMEDY = "prepare it anew, or choose another folder"
 
 
 class Tokens:
@@ -35,6 +33,8 @@ class Tokens:
         The id that follows every document.
     vocab_size : int
         Number of ids.
+    checksums : tuple of str or None
+        CRC-32 of the two files; None for those of release 0.1.
     """
 
     def __init__(self, folder: PathLike, index: dict[str, Any], split: str) -> None:
@@ -46,6 +46,8 @@ class Tokens:
         self.end: int = index["end"]
         self.vocab_size: int = index["vocab_size"]
         self.dtype = np.dtype(index["dtype"])
+        found = index["splits"][split].get("checksums")
+        self.checksums: tuple[str, str] | None = None if found is None else (found[0], found[1])
         self._maps: tuple[Array, Array] | None = None
         self._check(self.path, self.n_tokens * self.dtype.itemsize)
         self._check(self.ends_path, self.n_documents * 8)
@@ -64,10 +66,14 @@ class Tokens:
         found = path.stat().st_size if path.is_file() else None
         if found != size:
             shown = "is missing" if found is None else f"has {found} bytes instead of {size}"
-            raise ValueError(
-                f"{str(path)!r} {shown}; copy it again from where the corpus was prepared, or "
-                f"delete the folder {str(self.folder)!r} and prepare the corpus again"
-            )
+            raise ValueError(f"{str(path)!r} {shown}; {AGAIN_FROM}")
+
+    def verify(self) -> None:
+        """Raise ValueError if the files are not as they were written.
+
+        Files are read once; see `counterpoise.lm.corpus.verify`.
+        """
+        verify_tokens(self)
 
     def _mapped(self) -> tuple[Array, Array]:
         if self._maps is None:
@@ -90,7 +96,17 @@ class Tokens:
                 f"start={start}, stop={stop} must be within 0 and {self.n_tokens}, the number of "
                 f"tokens of {self.name!r}"
             )
-        return self._mapped()[0][start:stop].astype(np.int64)
+        found = self._mapped()[0][start:stop].astype(np.int64)
+        if len(found) and found.max() >= self.vocab_size:
+            raise ValueError(
+                f"{str(self.path)!r} is damaged: token {start + int(found.argmax())} is "
+                f"{found.max()}, outside of the vocabulary of {self.vocab_size}; {AGAIN_FROM}"
+            )
+        return found
+
+    def at(self, positions: Array) -> Array:
+        """Return the tokens at some positions."""
+        return self._mapped()[0][positions]
 
     def document_bounds(self, i: int) -> tuple[int, int]:
         """Return where document ``i`` starts and where the next one does."""
@@ -141,9 +157,10 @@ class Corpus:
         self.end: int = known["end"]
         self.tokenizer: str = known["tokenizer"]
         self._tokens: dict[tuple[str, str], Tokens] = {}
+        same = ("tokenizer", "vocab_size", "end")
         for domain in self.domains:
             index = read_index(self.folder / domain)
-            if index["tokenizer"] != self.tokenizer or list(index["splits"]) != self.splits:
+            if list(index["splits"]) != self.splits or any(index[k] != known[k] for k in same):
                 raise ValueError(
                     f"{str(self.folder / domain)!r} was prepared with another tokenizer or other "
                     "splits than the rest of the corpus; prepare it again with overwrite=True"
@@ -153,14 +170,27 @@ class Corpus:
 
     @classmethod
     def open(cls, folder: PathLike) -> Corpus:
-        """Open the corpus in a folder and check the sizes of its files."""
+        """Open the corpus in a folder, and check its metadata and the sizes of its files.
+
+        `verify` checks their contents.
+        """
         path = Path(folder, CORPUS)
         if not path.is_file():
             raise FileNotFoundError(
                 f"{os.fspath(folder)!r} has no corpus (no {CORPUS}); prepare it, or continue if "
                 "the preparation was stopped"
             )
-        return cls(folder, read_json(path, CORPUS_FORMAT, VERSION, REMEDY))
+        return cls(folder, read_corpus_file(Path(folder)))
+
+    def verify(self, domains: Iterable[str] | None = None) -> None:
+        """Raise ValueError if a token file is not as it was written; the message names it.
+
+        A file is read once and then remembered, in ``.verified.json`` beside it, until it changes.
+        A run does this when it starts, before it reads samples.
+        """
+        for domain in self.domains if domains is None else domains:
+            for split in self.splits:
+                self.tokens(domain, split).verify()
 
     def tokens(self, domain: str, split: str = "train") -> Tokens:
         """Return the tokens of one split of a domain."""
@@ -208,22 +238,6 @@ class Corpus:
             shown = [f"{split} {self._tokens[domain, split].n_tokens:,}" for split in self.splits]
             lines.append(f"  {domain:{width}}  {', '.join(shown)} tokens")
         return "\n".join(lines)
-
-
-def dtype_of(vocab_size: int) -> np.dtype:
-    """Return the smaller of two types that holds every id."""
-    if not 0 < vocab_size <= 1 << 31:
-        raise ValueError(f"vocab_size must be between 1 and 2**31; got {vocab_size!r}")
-    return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
-
-
-def read_index(folder: Path) -> dict[str, Any]:
-    """Read the index of a finished domain."""
-    if not (folder / INDEX).is_file():
-        raise FileNotFoundError(
-            f"{str(folder)!r} has no finished domain (no {INDEX}); prepare it again"
-        )
-    return read_json(folder / INDEX, INDEX_FORMAT, VERSION, REMEDY)
 
 
 def _map(path: Path, dtype: np.dtype, count: int) -> Array:

@@ -1,28 +1,44 @@
 """Write one domain: token files, and a journal that survives a crash.
 
-Tokens reach the disk first. Then a line of the journal records how far the source was read and how
-long every file is. Whatever follows the last complete line does not count.
+Tokens reach the disk first. Then a line of the journal records how far the source was read, and the
+length and checksum of every file.
 """
 
 from __future__ import annotations
 
-import json
+import logging
 import os
-from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass
+import re
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from io import FileIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from counterpoise.lm.corpus.encoding import Encoded
-from counterpoise.lm.corpus.tokens import INDEX, INDEX_FORMAT, VERSION, Tokens, read_index
-from counterpoise.storage.files import sync_folder, write_json, write_text
+from counterpoise.lm.corpus.journal import (
+    JOURNAL,
+    JournalEntry,
+    last_sound,
+    read_journal,
+    sizes_of,
+    write_journal,
+)
+from counterpoise.lm.corpus.metadata import INDEX, INDEX_FORMAT, VERSION, read_index, write_sealed
+from counterpoise.lm.corpus.tokens import Tokens
+from counterpoise.lm.corpus.verify import forget
+from counterpoise.storage.files import sync_folder
 
-JOURNAL, JOURNAL_FORMAT = "progress.jsonl", "counterpoise preparation"
+logger = logging.getLogger("counterpoise")
 
 # The options in which two preparations may differ.
-OPTIONS = ("pieces", "begin", "tokenizer", "vocab_size", "end", "splits", "text", "source")
+OPTIONS = (
+    "pieces", "begin", "max_bytes", "tokenizer", "vocab_size", "end", "splits", "text", "source",
+)  # fmt: skip
+DRAFT = re.compile(r"\..+\.[0-9a-f]{8}\.new")  # see `storage.files.draft_of`
 
 
 class Position(NamedTuple):
@@ -32,19 +48,8 @@ class Position(NamedTuple):
     row: int
     rows: int
     empty: int
+    taken: int = 0
     share: float | None = None
-
-
-@dataclass
-class JournalEntry:
-    """A line of the journal: the position in the source, and each split's tokens and documents."""
-
-    part: int
-    row: int
-    rows: int
-    empty: int
-    tokens: list[int]
-    documents: list[int]
 
 
 class DomainWriter:
@@ -58,19 +63,29 @@ class DomainWriter:
         self.folder, self.identity = folder, identity
         self.name: str = identity["domain"]
         self.splits = list(identity["splits"])
-        self.itemsize = np.dtype(identity["dtype"]).itemsize
-        self.state = self._nothing()
+        self.itemsizes = [np.dtype(identity["dtype"]).itemsize, 8] * len(self.splits)
+        self.state = JournalEntry.nothing(len(self.splits))
         self._tokenless = 0  # documents of this run with text but without tokens
-
-    def _nothing(self) -> JournalEntry:
-        n = len(self.splits)
-        return JournalEntry(0, 0, 0, 0, [0] * n, [0] * n)
+        self._anew = False
 
     def check(self, *, overwrite: bool) -> bool:
-        """Return whether the domain is finished; raise if its folder holds something else."""
+        """Return whether the domain is finished; raise if its folder holds something else.
+
+        Damage is an error, unless the domain may be overwritten.
+        """
         if not self.folder.exists():
             return False
-        journal = self._read_journal()
+        try:
+            return self._check(overwrite)
+        except ValueError as error:
+            if not overwrite or not self._is_ours():
+                raise
+            logger.warning("domain %s is prepared anew: %s", self.name, error)
+            self._anew = True
+            return False
+
+    def _check(self, overwrite: bool) -> bool:
+        journal = read_journal(self.folder)
         begun = None if journal is None else journal[0]
         done = read_index(self.folder) if (self.folder / INDEX).is_file() else None
         if begun is not None and done is not None and differences(identity_of(done), begun):
@@ -93,28 +108,43 @@ class DomainWriter:
         if found or done is None:
             return False
         for split in self.splits:
-            Tokens(self.folder, done, split)  # raises if a file is incomplete
+            Tokens(self.folder, done, split).verify()
         (self.folder / JOURNAL).unlink(missing_ok=True)
         return True
+
+    def _is_ours(self) -> bool:
+        """Whether a damaged folder holds nothing but the files of a domain."""
+        names = {path.name for path in self.folder.iterdir() if not path.name.startswith(".")}
+        files = names - {INDEX, JOURNAL}
+        stems = {name.removesuffix(".bin").removesuffix(".docs") for name in files}
+        pairs = {stem + end for stem in stems for end in (".bin", ".docs.bin")}
+        known = {path.name for path in self._paths()}
+        return bool(names & {INDEX, JOURNAL}) and (files <= known or files == pairs)
 
     def begin(self) -> None:
         """Open the files, and continue where the journal says."""
         self.folder.mkdir(exist_ok=True)
+        forget(self.folder)
+        if self._anew:
+            write_journal(self.folder, self.identity)
         if (self.folder / INDEX).is_file():
             self._forget_index()
-        journal = self._read_journal()
+        journal = read_journal(self.folder)
         if journal is not None and not differences(journal[0], self.identity):
-            self.state = next((s for s in reversed(journal[1]) if self._holds(s)), self._nothing())
+            sound = last_sound(journal[1], self._paths(), self.itemsizes)
+            self.state = self.state if sound is None else sound
         if not self.state.rows:
             self._reset()
         else:
-            self._write_journal(self.state)
+            write_journal(self.folder, self.identity, self.state)
         with ExitStack() as stack:
-            self._files = [stack.enter_context(open(path, "r+b")) for path in self._paths()]
-            for file, size in zip(self._files, self._sizes(self.state), strict=True):
+            self._files = [
+                stack.enter_context(open(path, "r+b", buffering=0)) for path in self._paths()
+            ]
+            for file, size in zip(self._files, sizes_of(self.state, self.itemsizes), strict=True):
                 file.truncate(size)
                 file.seek(size)
-            self._journal = stack.enter_context(open(self.folder / JOURNAL, "ab"))
+            self._journal = stack.enter_context(open(self.folder / JOURNAL, "ab", buffering=0))
             self._stack = stack.pop_all()
 
     def append(self, encoded: Encoded, position: Position) -> None:
@@ -122,22 +152,23 @@ class DomainWriter:
         state = self.state
         for i, (ids, lengths) in enumerate(zip(encoded.ids, encoded.lengths, strict=True)):
             ends = np.uint64(state.tokens[i]) + np.cumsum(lengths, dtype=np.uint64)
-            self._files[2 * i].write(ids.data)
-            self._files[2 * i + 1].write(ends.astype("<u8").data)
+            for k, data in ((2 * i, ids.tobytes()), (2 * i + 1, ends.astype("<u8").tobytes())):
+                _write_all(self._files[k], data)
+                state.checksums[k] = zlib.crc32(data, state.checksums[k])
             state.tokens[i] += len(ids)
             state.documents[i] += len(lengths)
         self._tokenless += encoded.empty
         state.part, state.row, state.rows = position.part, position.row, position.rows
-        state.empty = position.empty + self._tokenless
+        state.empty, state.taken = position.empty + self._tokenless, position.taken
 
     def commit(self) -> None:
         """Make sure that everything appended so far is on disk."""
         for file in self._files:
-            file.flush()
-            os.fsync(file.fileno())
-        self._journal.write(json.dumps(asdict(self.state)).encode() + b"\n")
-        self._journal.flush()
-        os.fsync(self._journal.fileno())
+            with _named(file):
+                os.fsync(file.fileno())
+        _write_all(self._journal, self.state.line())
+        with _named(self._journal):
+            os.fsync(self._journal.fileno())
 
     def close(self) -> None:
         """Close the files; a later call continues."""
@@ -148,14 +179,18 @@ class DomainWriter:
         self.commit()
         self.close()
         state = self.state
+        crcs = [f"{crc:08x}" for crc in state.checksums]
         splits = {
-            split: {"share": share, "tokens": tokens, "documents": documents}
-            for (split, share), tokens, documents in zip(
-                self.identity["splits"].items(), state.tokens, state.documents, strict=True
-            )
+            split: {
+                "share": share,
+                "tokens": state.tokens[i],
+                "documents": state.documents[i],
+                "checksums": crcs[2 * i : 2 * i + 2],
+            }
+            for i, (split, share) in enumerate(self.identity["splits"].items())
         }
         head = {"format": INDEX_FORMAT, "version": VERSION}
-        write_json(
+        write_sealed(
             self.folder / INDEX, head | self.identity | {"splits": splits, "empty": state.empty}
         )
         (self.folder / JOURNAL).unlink()
@@ -171,19 +206,9 @@ class DomainWriter:
     def _paths(self) -> list[Path]:
         return [self.folder / (s + end) for s in self.splits for end in (".bin", ".docs.bin")]
 
-    def _sizes(self, state: JournalEntry) -> list[int]:
-        pairs = zip(state.tokens, state.documents, strict=True)
-        return [size for tokens, docs in pairs for size in (tokens * self.itemsize, docs * 8)]
-
-    def _holds(self, state: JournalEntry) -> bool:
-        return all(
-            path.is_file() and path.stat().st_size >= size
-            for path, size in zip(self._paths(), self._sizes(state), strict=True)
-        )
-
     def _reset(self) -> None:
         # The journal first, because it claims the folder for this preparation.
-        self._write_journal()
+        write_journal(self.folder, self.identity)
         for path in self.folder.glob("*.bin"):
             path.unlink()
         for path in self._paths():
@@ -192,38 +217,33 @@ class DomainWriter:
 
     def _forget_index(self) -> None:
         """Remove the index, but leave a journal that claims the folder."""
-        if self._read_journal() is None:
-            self._write_journal()
+        if read_journal(self.folder) is None:
+            write_journal(self.folder, self.identity)
         (self.folder / INDEX).unlink()
 
-    def _write_journal(self, *states: JournalEntry) -> None:
-        head = {"format": JOURNAL_FORMAT, "version": VERSION, "identity": self.identity}
-        lines = [json.dumps(line) for line in (head, *map(asdict, states))]
-        write_text(self.folder / JOURNAL, "\n".join(lines) + "\n")
 
-    def _read_journal(self) -> tuple[dict[str, Any], list[JournalEntry]] | None:
-        """Return the identity of the preparation that began here, and its complete lines."""
-        path = self.folder / JOURNAL
-        if not path.is_file():
-            return None
-        lines = path.read_bytes().split(b"\n")[:-1]
-        try:
-            head = json.loads(lines[0])
-            known = (head["format"], head["version"]) == (JOURNAL_FORMAT, VERSION)
-        except (ValueError, LookupError, TypeError):
-            known = False
-        if not known:
-            raise ValueError(
-                f"{str(path)!r} was not written by this version; delete its folder, or choose "
-                "another"
-            )
-        states = []
-        for line in lines[1:]:
-            try:
-                states.append(JournalEntry(**json.loads(line)))
-            except (ValueError, TypeError):
-                break
-        return head["identity"], states
+def sweep_drafts(folder: Path) -> None:
+    """Remove temporary files of processes that were killed; the folder must be locked."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if DRAFT.fullmatch(path.name) and path.is_file() and not path.is_symlink():
+            path.unlink(missing_ok=True)
+
+
+def _write_all(file: FileIO, data: bytes) -> None:
+    left = memoryview(data)
+    with _named(file):
+        while left:
+            left = left[file.write(left) :]
+
+
+@contextmanager
+def _named(file: FileIO) -> Iterator[None]:
+    """Let errors of the disk name the file, and say that nothing is lost."""
+    try:
+        yield
+    except OSError as error:
+        said = f"{error.strerror or error} (finished work is kept; run the same command to resume)"
+        raise OSError(error.errno, said, str(file.name)) from error
 
 
 def identity_of(index: dict[str, Any]) -> dict[str, Any]:
@@ -247,6 +267,8 @@ def _shown(key: str, value: Any) -> str:
     if key == "tokenizer":
         return str(value)[:12]
     if key == "source":
+        if not value:
+            return "none"
         size = "" if value["bytes"] is None else f", {value['bytes']} bytes"
         return f"{value['parts']} files{size}, names and times {value['digest'][:8]}"
     return str(value)

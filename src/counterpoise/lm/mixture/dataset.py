@@ -90,6 +90,8 @@ class MixtureDataset(IterableDataset[Sample]):
             corpus = {name: corpus.tokens(name, split) for name in domains or corpus.domains}
         if not corpus:
             raise ValueError("corpus has no domains; prepare at least one")
+        for tokens in corpus.values():  # here, since workers copy this object and check nothing
+            tokens.verify()
         if proportions not in ("tokens", "samples"):
             raise ValueError(f"proportions must be 'tokens' or 'samples'; got {proportions!r}")
         if exhaustion not in EXHAUSTION:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from counterpoise.lm.corpus.bpe import TOKENIZER, train_tokenizer
 from counterpoise.lm.corpus.documents import Source
 from counterpoise.lm.corpus.folders import folder_sources, redpajama_sources
+from counterpoise.lm.corpus.metadata import SEAL, is_whole, write_sealed
 from counterpoise.lm.corpus.prepare import prepare
 from counterpoise.lm.corpus.tokenizers import FastEncoder, TokenizerSpec, get_tokenizer
 from counterpoise.lm.corpus.tokens import Corpus
 from counterpoise.lm.training.settings import CorpusSettings, Settings
-from counterpoise.storage.files import write_json, write_text
+from counterpoise.storage.files import checksum, write_text
 
 MADE_OF = "tokenizer.made-of.json"
 
@@ -32,6 +34,8 @@ def prepare_corpus(settings: Settings, *, overwrite: bool = False, progress: boo
         splits=corpus.splits,
         pieces=corpus.pieces,
         begin=corpus.begin,
+        max_bytes=corpus.max_bytes,
+        max_document_bytes=corpus.max_document_bytes,
         overwrite=overwrite,
         progress=progress,
     )
@@ -62,7 +66,7 @@ def _tokenizer(
     made_of = path.with_name(MADE_OF)
     asked = {"vocab_size": corpus.vocab_size, "text": corpus.text, "domains": list(sources)}
     if path.is_file() and not overwrite:
-        then = json.loads(made_of.read_text(encoding="utf-8")) if made_of.is_file() else asked
+        then = _made_of(made_of, path) if made_of.is_file() else asked
         differing = [name for name in asked if then.get(name) != asked[name]]
         if differing:
             name = differing[0]
@@ -72,6 +76,32 @@ def _tokenizer(
                 "another corpus.folder"
             )
         return path
-    train_tokenizer(sources, path, vocab_size=corpus.vocab_size, text=corpus.text)
-    write_json(made_of, asked)
+    train_tokenizer(
+        sources,
+        path,
+        vocab_size=corpus.vocab_size,
+        text=corpus.text,
+        max_document_bytes=corpus.max_document_bytes,
+    )
+    write_sealed(made_of, asked | {"tokenizer": checksum(path)})
     return path
+
+
+def _made_of(path: Path, tokenizer: Path) -> dict[str, Any]:
+    """Read what a tokenizer was trained on; release 0.1 wrote no checksums."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        found = None
+    new = isinstance(found, dict) and ("tokenizer" in found or SEAL in found)
+    if not isinstance(found, dict) or (new and not is_whole(found)):
+        raise ValueError(
+            f"{str(path)!r} is damaged; delete it if the settings of the corpus are those that the "
+            "tokenizer was trained with, or prepare with overwrite=True"
+        )
+    if found.get("tokenizer", checksum(tokenizer)) != checksum(tokenizer):
+        raise ValueError(
+            f"{str(tokenizer)!r} is damaged: it is not the tokenizer that was trained; copy it "
+            "again from where the corpus was prepared, or prepare with overwrite=True"
+        )
+    return found

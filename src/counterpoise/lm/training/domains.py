@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from counterpoise.lm.corpus.tokens import CORPUS, Corpus
+from counterpoise.lm.corpus.metadata import CORPUS
+from counterpoise.lm.corpus.tokens import Corpus
 from counterpoise.lm.training.settings import Settings
 from counterpoise.reweight.reweighter import Reweighter
 from counterpoise.reweight.rules import NAMED

@@ -13,6 +13,7 @@ from typing import Any
 
 from counterpoise.common.arguments import check_choice, check_whole, is_number
 from counterpoise.common.toml import as_table, build, read_toml, with_changes
+from counterpoise.lm.corpus.readers import MAX_DOCUMENT_BYTES
 from counterpoise.reweight.rules import NAMED
 
 RECIPES = ("folders", "redpajama")
@@ -64,11 +65,20 @@ class CorpusSettings:
     )
     pieces: int | None = None
     """Length in characters of the pieces that longer documents are cut into before the split."""
+    max_bytes: int | None = None
+    """Most bytes of text to take from each domain, spread over its files in proportion to their
+    sizes; everything if not set."""
+    max_document_bytes: int = MAX_DOCUMENT_BYTES
+    """Longest document: a line of JSON, a text file, or a value of a table. A longer one is an
+    error, before it fills the memory."""
 
     def __post_init__(self) -> None:
         check_choice("corpus.recipe", self.recipe, RECIPES)
         if self.vocab_size is not None:
             check_whole("corpus.vocab_size", self.vocab_size, 2)
+        for name in ("pieces", "max_bytes", "max_document_bytes"):
+            if getattr(self, name) is not None:
+                check_whole(f"corpus.{name}", getattr(self, name), 1)
 
 
 @dataclass(frozen=True)
@@ -377,7 +387,8 @@ class CompareSettings:
     baseline: str = ""
     launcher: tuple[str, ...] = ()
     """Command that starts a run, such as ``["torchrun", "--nproc-per-node", "8", "-m",
-    "counterpoise"]``; a single process if not set."""
+    "counterpoise"]``; a single process if not set. It is run as it is, so a configuration that sets
+    it is a program: read it before you run a file of others."""
     run: tuple[RunSettings, ...] = ()
 
     def __post_init__(self) -> None:
@@ -473,7 +484,8 @@ class Settings:
 
 def upgraded(table: Mapping[str, Any]) -> dict[str, Any]:
     """Return the table of a run that 0.1 made, without the recipe that left the package."""
-    corpus = dict(table.get("corpus", {}))
+    given = table.get("corpus", {})
+    corpus = dict(given) if isinstance(given, Mapping) else {}
     if corpus.get("recipe") == "registry":
         corpus["recipe"] = "folders"  # its source has a file for each domain
         corpus.pop("max_bytes", None)
@@ -486,7 +498,8 @@ def load_settings(
     """Read settings from a file and change some of them."""
     try:
         table = with_changes(read_toml(path), changes or {})
-        if table.get("corpus", {}).get("recipe") == "registry":
+        corpus = table.get("corpus")
+        if isinstance(corpus, dict) and corpus.get("recipe") == "registry":
             raise ValueError(
                 "corpus.recipe='registry' has left the package; fetch the domains with `python -m "
                 "experiments.corpora FOLDER`, set corpus.source to that folder, and remove "

@@ -115,6 +115,7 @@ class Trainer:
         corpus = self.corpus = Corpus.open(settings.corpus.folder)
         domains = domains_of(settings, corpus)
         check_corpus_splits(settings, corpus)
+        process.on_first_rank(lambda: corpus.verify(domains))  # other ranks find it remembered
         self.micro_batches, micro = self.train.micro_batches(process.world)
         inputs = inputs_of(settings)
         reweighter = make_reweighter(settings, domains, corpus, inputs["references"])
