@@ -577,3 +577,18 @@ def test_sparse_chunks_of_any_format_are_read():
         chunks = [(make(X[lo : lo + 50]), y[lo : lo + 50], g[lo : lo + 50]) for lo in (0, 50, 100)]
         model = GroupDRONeuron("identity", nu=0.1).fit(Chunks(chunks))
         np.testing.assert_allclose(model.coef_, base.coef_, rtol=1e-7, atol=1e-9)
+
+
+def test_a_flipped_byte_of_a_page_with_a_checksum_is_refused(tmp_path):
+    rng = np.random.default_rng(0)
+    path = tmp_path / "rows.parquet"
+    table = pa.table({"x": rng.normal(size=5000), "y": rng.normal(size=5000)})
+    pq.write_table(table, path, write_page_checksum=True, compression="none")
+    list(Parquet(path, y="y"))
+    data = bytearray(path.read_bytes())
+    data[20_000] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(
+        ValueError, match=r"rows\.parquet' is truncated or damaged .*write it again"
+    ):
+        list(Parquet(path, y="y"))

@@ -232,9 +232,8 @@ class Parquet(Source):
         own = [c for c in (self.y, self.groups, self.sample_weight) if c is not None]
         columns = list(dict.fromkeys([*self.feature_names, *own]))  # type: ignore[misc]
         for path in self.paths:
-            with open_parquet(path) as file:
-                for batch in file.iter_batches(self.chunk_rows, columns=columns):
-                    yield self._chunk(batch)
+            for batch in _batches(path, self.chunk_rows, columns):
+                yield self._chunk(batch)
 
     def _chunk(self, batch: Any) -> Chunk:
         assert self.feature_names is not None
@@ -263,8 +262,27 @@ def _parquet() -> Any:
 
 
 def open_parquet(path: Path, **options: Any) -> Any:
-    """Open a file to read in batches; by default, Arrow would load all of it first."""
-    return _parquet().ParquetFile(path, pre_buffer=False, **options)
+    """Open a file to read in batches; by default, Arrow would load all of it first.
+
+    Pages with checksums are checked.
+    """
+    options = {"page_checksum_verification": True, "pre_buffer": False, **options}
+    return _parquet().ParquetFile(path, **options)
+
+
+def _batches(path: Path, rows: int, columns: list[str]) -> Iterator[Any]:
+    """Read a file in batches; an error names it."""
+    import pyarrow as pa
+
+    try:
+        with open_parquet(path) as file:
+            yield from file.iter_batches(rows, columns=columns)
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, (FileNotFoundError, PermissionError)):
+            raise
+        raise ValueError(
+            f"{str(path)!r} is truncated or damaged ({error}); write it again"
+        ) from error
 
 
 def parquet_files(path: PathLike | Sequence[PathLike]) -> list[Path]:
