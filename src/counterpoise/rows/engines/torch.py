@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import lru_cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -26,7 +26,7 @@ from torch import Tensor
 from counterpoise.activations import Activation
 from counterpoise.rows.census import Census
 from counterpoise.rows.engines import questions as asked
-from counterpoise.rows.engines.base import SumEngine
+from counterpoise.rows.engines.base import SumEngine, fingerprint_of
 from counterpoise.rows.groups import GroupedData
 from counterpoise.rows.sample import BUDGET, RowSample
 
@@ -104,6 +104,11 @@ class TorchEngine(SumEngine):
         )
         rows = torch.from_numpy(drawn.X[:, 0].astype(np.int64)).to(self.X.device)
         return replace(drawn, X=host(self.X.index_select(0, rows)), budget=BUDGET)
+
+    def fingerprint(self) -> str:
+        """Copy the rows to the host block by block."""
+        others = [host(self.y), self.sizes, *([] if self.weights is None else [host(self.weights)])]
+        return fingerprint_of(chain((host(self.X[b.lo : b.hi]) for b in self.blocks), others))
 
     def ask(self, question: asked.Question) -> Array:
         """Add up the blocks in order and in double, on the device if it supports that."""
