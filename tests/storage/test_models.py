@@ -130,7 +130,7 @@ def test_files_are_open_and_the_same_each_time(model, tmp_path):
     }
     whole = json.loads((one / "model.json").read_text())
     assert whole["format"] == "counterpoise model"
-    assert whole["version"] == 2
+    assert whole["version"] == 3
     with np.load(one / whole["arrays"]["file"], allow_pickle=False) as arrays:
         member = whole["arrays"]["members"]["model.coef_"]
         np.testing.assert_array_equal(arrays[member], model.coef_)
@@ -156,9 +156,10 @@ def test_a_crash_keeps_the_old_model(model, rows, tmp_path, monkeypatch):
         raise OSError("no space left")
 
     other = GroupDRONeuron(nu=5.0).fit(X, y, groups=groups)
-    monkeypatch.setattr("counterpoise.storage.models.write_json", crash)
+    monkeypatch.setattr("counterpoise.storage.models.replacing", crash)
     with pytest.raises(OSError, match="no space"):
         other.save(tmp_path)
+    assert len(list(tmp_path.iterdir())) == 2, "its arrays are gone"
     np.testing.assert_array_equal(load(tmp_path).coef_, model.coef_)
 
 
@@ -208,7 +209,7 @@ def test_damage_is_refused(model, tmp_path):
     broken(flip, "checksum")
     broken(lambda folder: (folder / arrays).unlink(), "missing; a model is a whole folder")
     broken(lambda folder: (folder / "model.json").unlink(), "holds no model.json")
-    broken(lambda folder: changed(folder, lambda w: w.update(version=3)), "version 3.*upgrade")
+    broken(lambda folder: changed(folder, lambda w: w.update(version=4)), "version 4.*upgrade")
     broken(lambda folder: changed(folder, lambda w: w.update(version=0)), "version 0.*fit")
     broken(lambda folder: changed(folder, resealed(lambda w: w.update(arrays=None))), "name the")
     broken(lambda folder: changed(folder, resealed(naming(".."))), "name the file")

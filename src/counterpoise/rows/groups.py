@@ -197,7 +197,11 @@ def _number(values: Array) -> tuple[Array, Array]:
         known = sorted(dict.fromkeys(rows))
         number = {label: i for i, label in enumerate(known)}
         labels = np.empty(len(known), dtype=values.dtype)
-        labels[:] = known
+        if values.dtype.kind == "O":
+            for i, label in enumerate(known):  # one by one, since tuples stay whole
+                labels[i] = label
+        else:
+            labels[:] = known
         return labels, np.fromiter(map(number.__getitem__, rows), np.int64, len(rows))
     labels, codes = np.unique(values, return_inverse=True)
     return labels, codes.reshape(-1)
