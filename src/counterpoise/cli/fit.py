@@ -75,6 +75,7 @@ def fit(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
 
     from counterpoise.tabular.fit import fit_table
 
+    replaced = out is not None and (Path(out) / "model.json").exists()
     with _removed_if_empty(out):
         table, learned = request.read()
         record = fit_table(
@@ -95,7 +96,10 @@ def fit(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
             raise failure
     if out is not None and not as_json:
         folder = shlex.quote(out)
-        click.echo(f"\nStored in {folder}. For a report, run: counterpoise report {folder}")
+        instead = ", in place of the model that was there" if replaced else ""
+        click.echo(
+            f"\nStored in {folder}{instead}. For a report, run: counterpoise report {folder}"
+        )
     if not record.neuron.converged_:
         ctx.exit(NOT_CONVERGED)
 

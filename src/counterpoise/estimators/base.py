@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from counterpoise.assessment.diagnosis.diagnose import Diagnosis
     from counterpoise.assessment.record import RiskComparison
     from counterpoise.rows.sample import RowSample
+    from counterpoise.solver.certificate import Certificate
 
 Array = np.ndarray
 
@@ -40,6 +41,14 @@ class Neuron(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
     group_weights_: Array
     group_risks_: Array
     n_features_in_: int
+    risk_: float
+    n_iter_: int
+    n_passes_: int
+    status_: str
+    converged_: bool
+    history_: dict[str, Array]
+    nu_: float
+    certificate_: Certificate
 
     def fit(self, X: Any, y: Any = None, groups: Any = None, sample_weight: Any = None) -> Self:
         """Fit the neuron; see the subclass."""

@@ -68,9 +68,16 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         finally:
             with suppress(OSError):
                 draft.unlink(missing_ok=True)
-        sync_folder(path.parent)
     except OSError as error:
         raise unwritten(path, error) from None
+    try:
+        sync_folder(path.parent)
+    except OSError as error:
+        raise _named(
+            error,
+            f"{str(path)!r} is written, but a crash may lose it ({error.strerror}); check the disk "
+            "or network share",
+        ) from None
     sweep(path.parent, glob.escape(path.name))
 
 

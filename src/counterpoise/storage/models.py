@@ -116,7 +116,7 @@ def load(folder: PathLike) -> Any:
 def load_fit(folder: PathLike) -> tuple[Any, FitRecord]:
     """Load a model and the record of its fit."""
     found = read_document(folder)
-    if found["record"] is None:
+    if not hasattr(found["record"], "comparison"):
         raise ModelFileError(
             f"{str(folder)!r} holds a model without a record of its fit; make one with "
             "counterpoise.assess(model, X, y, groups) and store it with record.save(folder)"
@@ -277,8 +277,8 @@ def _write(folder: Path, tree: Any, arrays: Mapping[str, np.ndarray]) -> None:
             if whole["sha256"] != sealed:
                 _remove_report(folder)
     except BaseException:
-        if fresh:
-            with suppress(OSError):
+        with suppress(OSError):
+            if fresh and _previous(folder)[0] != file:
                 (folder / file).unlink()
         raise
     if before is not None and before != file:

@@ -19,6 +19,7 @@ import numpy as np
 
 from counterpoise.storage.arrays import KINDS
 from counterpoise.storage.labels import LABELS, pack_label, unpack_label
+from counterpoise.storage.types import check_types
 
 Array = np.ndarray
 
@@ -176,7 +177,9 @@ def unpack(tree: Any, arrays: Mapping[str, Array]) -> Any:
         raise ValueError(f"the type {str(kind)[:80]!r} is not known here")
     if kind in TYPES:
         made = _type(kind, TYPES)
-        return made(**{name: unpack(item, arrays) for name, item in tree["fields"].items()})
+        fields = {name: unpack(item, arrays) for name, item in tree["fields"].items()}
+        check_types(made, fields, _known)
+        return made(**fields)
     if kind not in _READERS:
         raise ValueError(f"the type {kind[:80]!r} is not known here")
     return _READERS[kind](tree, arrays)
@@ -241,10 +244,12 @@ def _pipeline(tree: Any, arrays: Mapping[str, Array]) -> Any:
 def _estimator(tree: Any, arrays: Mapping[str, Array]) -> Any:
     made = _type(tree["class"], ESTIMATORS)
     model = made(**{name: unpack(item, arrays) for name, item in tree["parameters"].items()})
-    for name, item in tree["fitted"].items():
+    fitted = {name: unpack(item, arrays) for name, item in tree["fitted"].items()}
+    check_types(made, fitted, _known)
+    for name, value in fitted.items():
         if not is_fitted_name(name):
             raise ValueError(f"{name!r} is not the name of a fitted attribute")
-        setattr(model, name, unpack(item, arrays))
+        setattr(model, name, value)
     return model
 
 
@@ -274,6 +279,12 @@ def _type(name: str, table: Mapping[str, str]) -> Any:
     if name not in table:
         raise ValueError(f"the type {name!r} is not known here")
     return getattr(import_module(f"counterpoise.{table[name]}"), name)
+
+
+def _known(name: str) -> Any:
+    """A type by its name; None if it is none of those that may be stored."""
+    tables = {**TYPES, **ESTIMATORS, **CONFIGURED}
+    return _type(name, tables) if name in tables else None
 
 
 def _field_names(made: type) -> list[str]:
