@@ -331,7 +331,7 @@ def test_nothing_is_lost_where_a_model_cannot_be_stored(data, capsys, monkeypatc
         raise OSError("no space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("counterpoise.storage.models.write_json", full)
+        patch.setattr("counterpoise.storage.models.replacing", full)
         told = run(capsys, *fit_args("--out", "new", "--bare"), code=1)
     assert "least squares" in told.out
     assert "no space left" in told.err

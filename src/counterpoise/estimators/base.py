@@ -16,7 +16,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from counterpoise.activations import Activation, get_activation
 from counterpoise.assessment.metrics import worst_group_risk
 from counterpoise.rows.backends import backend_of
-from counterpoise.rows.frames import collected
+from counterpoise.rows.frames import given
 from counterpoise.solver.solution import Outcome, Solution
 
 if TYPE_CHECKING:
@@ -63,9 +63,10 @@ class Neuron(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         """Check rows in memory as scikit-learn does; return other rows unchanged."""
         if not backend_of(X).is_memory:
             return X, y, sample_weight
-        X = collected(X)
+        X, y = given(X, "X"), given(y, "y")
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=FLOATS, y_numeric=True)
         if sample_weight is not None:
+            sample_weight = given(sample_weight, "sample_weight")
             sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64)
         return X, y, sample_weight
 
@@ -112,7 +113,7 @@ class Neuron(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         backend = backend_of(X)
         if not backend.is_memory:
             return backend.predict(X, self)
-        X = validate_data(self, collected(X), accept_sparse="csr", dtype=FLOATS, reset=False)
+        X = validate_data(self, given(X, "X"), accept_sparse="csr", dtype=FLOATS, reset=False)
         return self.scores(X)
 
     def check_width(self, X: Any) -> Any:

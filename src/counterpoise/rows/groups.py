@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from counterpoise.rows.frames import given
+
 Array = np.ndarray
 
 
@@ -216,7 +218,7 @@ def check_sample_weight(sample_weight: Any, n: int) -> Array | None:
     """Check for one finite weight >= 0 per row; None stays None."""
     if sample_weight is None:
         return None
-    weights = np.asarray(sample_weight, dtype=float)
+    weights = np.asarray(given(sample_weight, "sample_weight"), dtype=float)
     if weights.shape != (n,):
         raise ValueError(f"sample_weight must have shape ({n},); got {weights.shape}")
     bad = ~(np.isfinite(weights) & (weights >= 0))
@@ -230,6 +232,7 @@ def check_sample_weight(sample_weight: Any, n: int) -> Array | None:
 
 def as_labels(groups: Any) -> Array:
     """Return labels as an array; in a list, numbers and missing values do not become text."""
+    groups = given(groups, "groups")
     values = np.asarray(groups)
     if isinstance(groups, (list, tuple)) and values.dtype.kind in "US":
         kinds = {str, np.str_} if values.dtype.kind == "U" else {bytes, np.bytes_}

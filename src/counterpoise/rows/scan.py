@@ -15,6 +15,7 @@ import numpy as np
 from scipy import sparse
 
 from counterpoise.rows.census import Census
+from counterpoise.rows.frames import given
 from counterpoise.rows.groups import check_sample_weight, encode_groups
 from counterpoise.rows.sample import RowSample
 
@@ -47,6 +48,10 @@ def check_chunk(
 
     If the chunk was ``seen`` before, its features are not checked for finiteness again.
     """
+    try:
+        X, y = given(X, "X"), given(y, "y")
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
     if sparse.issparse(X):
         X = X.tocsr()
         values = X.data

@@ -25,6 +25,8 @@ from typing import Any
 
 import numpy as np
 
+from counterpoise.rows.frames import given
+
 Array = np.ndarray
 Chunk = tuple[Any, ...]
 PathLike = str | os.PathLike[str]
@@ -134,7 +136,7 @@ class _Column:
     @classmethod
     def open(cls, value: PathLike | Array, name: str) -> _Column:
         if not isinstance(value, (str, os.PathLike)):
-            return cls(np.asanyarray(value), None, 0)
+            return cls(np.asanyarray(given(value, name)), None, 0)
         path = Path(value)
         if not path.is_file():
             raise FileNotFoundError(f"{name}: there is no file {str(path)!r}")

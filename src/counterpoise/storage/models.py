@@ -37,6 +37,7 @@ FORMAT, VERSION, OLDEST = "counterpoise model", 3, 1
 # Since this version arrays are not compressed.
 STORED = 3
 FILE = "model.json"
+JSON_BYTES = 1 << 29
 ARRAYS = re.compile(r"model-[0-9a-f]{12}\.npz")
 # A report of the model, and what its head contains.
 REPORT, REPORT_MARK = "report.html", " · Counterpoise</title>"
@@ -181,7 +182,7 @@ def read_document(folder: PathLike) -> dict[str, Any]:
 def _read(path: Path) -> dict[str, Any]:
     """Read the JSON and check its format, version and checksum."""
     try:
-        whole = json.loads(_bytes(path).decode())
+        whole = json.loads(_bytes(path, JSON_BYTES).decode())
     except FileNotFoundError:
         raise ModelFileError(
             f"{str(path.parent)!r} holds no {path.name}; give a folder that a model was stored in"
@@ -213,10 +214,10 @@ def _read(path: Path) -> dict[str, Any]:
     return whole
 
 
-def _bytes(path: Path, limit: int | None = None) -> bytes:
+def _bytes(path: Path, limit: int) -> bytes:
     """Read a regular file of a model."""
     try:
-        return read_regular(path) if limit is None else read_regular(path, limit)
+        return read_regular(path, limit)
     except (FileNotFoundError, NotADirectoryError):
         raise
     except ValueError as error:
@@ -236,7 +237,7 @@ def _previous(folder: Path) -> tuple[str | None, Any]:
     path, ours = folder / FILE, True
     whole: Any = None
     try:
-        whole = json.loads(_bytes(path).decode())
+        whole = json.loads(_bytes(path, JSON_BYTES).decode())
         ours = isinstance(whole, dict) and whole.get("format") == FORMAT
     except FileNotFoundError:
         return None, None
@@ -268,11 +269,18 @@ def _write(folder: Path, tree: Any, arrays: Mapping[str, np.ndarray]) -> None:
         "arrays": stored,
         "content": tree,
     }
+    text = (json.dumps(whole, indent=2) + "\n").encode()
+    if len(text) > JSON_BYTES:
+        raise ValueError(
+            f"the model would take {len(text):,} bytes of JSON, more than the {JSON_BYTES:,} that "
+            "are read again. With so many groups, store it without its record, with "
+            "model.save(folder), or assess it with diagnosis=False"
+        )
     fresh = not (folder / file).exists()
     try:
         write_bytes(folder / file, data)
         with replacing(folder / FILE) as out:
-            out.write((json.dumps(whole, indent=2) + "\n").encode())
+            out.write(text)
             out.flush()
             if whole["sha256"] != sealed:
                 _remove_report(folder)

@@ -27,6 +27,7 @@ from counterpoise.activations import Activation
 from counterpoise.rows.census import Census
 from counterpoise.rows.engines import questions as asked
 from counterpoise.rows.engines.base import SumEngine, fingerprint_of
+from counterpoise.rows.frames import given
 from counterpoise.rows.groups import GroupedData
 from counterpoise.rows.sample import BUDGET, RowSample
 
@@ -294,6 +295,7 @@ def check_matrix(X: Tensor) -> Tensor:
 
 def check_labels(y: Any, n: int) -> Array:
     """Check for one finite label per row, and return them on the host."""
+    y = given(y, "y")
     try:
         labels = np.asarray(host(y), dtype=float)
     except (TypeError, ValueError):
