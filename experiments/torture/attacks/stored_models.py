@@ -636,7 +636,7 @@ if __name__ == "__main__":
 """
 
 
-@attack("both workers of a Dask cluster lost during a fit", tries=3)
+@attack("both workers of a Dask cluster lost during a fit", tries=2)
 def lost_workers(trial: Trial) -> str | None:
     script = trial.folder / "lost.py"
     script.write_text(DASK)
