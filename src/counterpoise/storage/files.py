@@ -129,14 +129,17 @@ REMEDIES = {
 }
 
 
-def unwritten(path: Path, error: OSError) -> OSError:
-    """Return an error of the same type and number that names the file and a remedy."""
+def unwritten(path: Path, error: OSError, kept: str = "the old one is unchanged") -> OSError:
+    """Return an error of the same type and number that names the file and a remedy.
+
+    ``kept`` says what is left of a file that is there already.
+    """
     if getattr(error, "named", False):
         return error
     remedy = REMEDIES.get(error.errno or 0, "check the disk or network share, then try again")
-    kept = "; the old one is unchanged" if os.path.lexists(path) else ""
+    said = f"; {kept}" if os.path.lexists(path) else ""
     why = error.strerror or str(error) or type(error).__name__
-    return _named(error, f"{str(path)!r} cannot be written ({why}){kept}; {remedy}")
+    return _named(error, f"{str(path)!r} cannot be written ({why}){said}; {remedy}")
 
 
 def _named(error: OSError, message: str) -> OSError:

@@ -157,7 +157,7 @@ class Journal:
         except OSError as error:
             with suppress(OSError):
                 self._file.raw.truncate(self._end)
-            raise unwritten(self.path, error) from None
+            raise unwritten(self.path, error, "the answers before it are kept") from None
         self._crc = crc
         self._read = self._end = self._end + len(record)
 
