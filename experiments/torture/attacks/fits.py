@@ -267,6 +267,7 @@ def main():
             return GroupDRONeuron(nu=0.05).fit(
                 da.from_array(X, chunks=(300, 3)), da.from_array(y, chunks=300),
                 da.from_array(groups, chunks=300))
+        fit()  # compiles
         began = time.time()
         known = bits(fit())
         took = time.time() - began
@@ -276,10 +277,11 @@ def main():
             time.sleep(took * float(sys.argv[1]))
             for pid in pids:
                 os.kill(pid, signal.SIGKILL)
+            print("killed", flush=True)
 
         threading.Thread(target=kill, daemon=True).start()
         try:
-            print("same" if bits(fit()) == known else "OTHER NUMBERS")
+            print("same" if bits(fit()) == known else "OTHER NUMBERS", flush=True)
         except Exception as error:
             print("refused:", type(error).__name__, str(error)[:300].replace("\\n", " "))
 
@@ -296,5 +298,8 @@ def lost_workers(trial: Trial) -> str | None:
     code, text, _ = run(sys.executable, script, share, seconds=90)
     if code == 124:
         return "it hangs for more than 90 s"
-    last = text.strip().splitlines()[-1:] or [""]
-    return None if last[0].startswith(("same", "refused:")) else f"exit code {code}: {text[-300:]}"
+    _, killed, after = text.partition("killed\n")
+    if not killed:
+        return f"the fit ended before its workers were killed: {text[-200:]}"
+    held = any(line.startswith(("same", "refused:")) for line in after.splitlines())
+    return None if held else f"exit code {code}: {text[-300:]}"
