@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import pty
 import subprocess
 import sys
@@ -331,7 +332,7 @@ def test_nothing_is_lost_where_a_model_cannot_be_stored(data, capsys, monkeypatc
         raise OSError("no space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("counterpoise.storage.models.write_json", full)
+        patch.setattr("counterpoise.storage.models.replacing", full)
         told = run(capsys, *fit_args("--out", "new", "--bare"), code=1)
     assert "least squares" in told.out
     assert "no space left" in told.err
@@ -484,3 +485,27 @@ def test_a_line_on_a_terminal_tells_what_is_under_way(data):
     assert not rest
     assert "least squares" in printed
     assert "\r" not in printed
+
+
+def test_a_model_that_is_replaced_takes_its_report_along(data, capsys):
+    first = run(capsys, *fit_args("--out", "m", "--bare"))
+    assert "Stored in m. For a report" in first.out
+    run(capsys, "report", "m")
+    assert Path("m/report.html").exists()
+    second = run(capsys, *fit_args("--out", "m", "--bare", "--nu", "3"))
+    assert "Stored in m, in place of the model that was there. For a report" in second.out
+    assert "report.html described the model that was replaced, and was removed" in second.err
+    assert not Path("m/report.html").exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
+def test_special_files_in_a_model_are_one_line(data, capsys):
+    run(capsys, *fit_args("--out", "m", "--bare"))
+    Path("m/model.json").unlink()
+    os.mkfifo("m/model.json")
+    for command in (["show", "m"], ["predict", "m", "data.csv"]):
+        told = run(capsys, *command, code=4)
+        assert told.err.startswith("error: 'm/model.json' is a named pipe, not a file")
+        assert told.err.count("\n") == 1
+    told = run(capsys, *fit_args("--out", "m"), code=1)
+    assert "choose another folder" in told.err

@@ -1,7 +1,9 @@
 """Stored models: what comes back is what was stored, and anything else is refused."""
 
 import dataclasses
+import errno
 import json
+import os
 import pickle
 import shutil
 import subprocess
@@ -11,14 +13,24 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from paths import environment
 from problems import neuron_data
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import KFold
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from counterpoise import AdaptiveSteps, CVaR, GroupDRONeuron, GroupDRONeuronCV, baselines, load
+from counterpoise import (
+    AdaptiveSteps,
+    CVaR,
+    GroupDRONeuron,
+    GroupDRONeuronCV,
+    assess,
+    baselines,
+    load,
+)
 from counterpoise.activations import Activation, huber_relu, leaky_relu
+from counterpoise.report import write_report
 from counterpoise.storage.models import (
     ModelFileError,
     _digest,
@@ -130,7 +142,7 @@ def test_files_are_open_and_the_same_each_time(model, tmp_path):
     }
     whole = json.loads((one / "model.json").read_text())
     assert whole["format"] == "counterpoise model"
-    assert whole["version"] == 2
+    assert whole["version"] == 3
     with np.load(one / whole["arrays"]["file"], allow_pickle=False) as arrays:
         member = whole["arrays"]["members"]["model.coef_"]
         np.testing.assert_array_equal(arrays[member], model.coef_)
@@ -156,9 +168,10 @@ def test_a_crash_keeps_the_old_model(model, rows, tmp_path, monkeypatch):
         raise OSError("no space left")
 
     other = GroupDRONeuron(nu=5.0).fit(X, y, groups=groups)
-    monkeypatch.setattr("counterpoise.storage.models.write_json", crash)
+    monkeypatch.setattr("counterpoise.storage.models.replacing", crash)
     with pytest.raises(OSError, match="no space"):
         other.save(tmp_path)
+    assert len(list(tmp_path.iterdir())) == 2, "its arrays are gone"
     np.testing.assert_array_equal(load(tmp_path).coef_, model.coef_)
 
 
@@ -208,7 +221,7 @@ def test_damage_is_refused(model, tmp_path):
     broken(flip, "checksum")
     broken(lambda folder: (folder / arrays).unlink(), "missing; a model is a whole folder")
     broken(lambda folder: (folder / "model.json").unlink(), "holds no model.json")
-    broken(lambda folder: changed(folder, lambda w: w.update(version=3)), "version 3.*upgrade")
+    broken(lambda folder: changed(folder, lambda w: w.update(version=4)), "version 4.*upgrade")
     broken(lambda folder: changed(folder, lambda w: w.update(version=0)), "version 0.*fit")
     broken(lambda folder: changed(folder, resealed(lambda w: w.update(arrays=None))), "name the")
     broken(lambda folder: changed(folder, resealed(naming(".."))), "name the file")
@@ -416,3 +429,118 @@ def test_a_model_keeps_its_own_record(model, tmp_path):
     model.save(tmp_path)
     assert load_record(tmp_path) is None
     assert len(tables_of(tmp_path)) == 2
+
+
+# -- what saving leaves --------------------------------------------------------------------
+
+
+def test_the_report_of_a_replaced_model_goes(model, rows, tmp_path, caplog):
+    X, y, groups = rows
+    assess(model, X, y, groups).save(tmp_path)
+    report = write_report(tmp_path)
+    model_again, record = load_fit(tmp_path)
+    save(model_again, tmp_path, record)
+    assert report.exists(), "the same model"
+    other = GroupDRONeuron(nu=5.0).fit(X, y, groups=groups)
+    with caplog.at_level("WARNING", logger="counterpoise"):
+        other.save(tmp_path)
+    assert not report.exists()
+    assert "report.html described the model that was replaced" in caplog.text
+    assert load_record(tmp_path) is None
+
+
+def test_a_model_json_of_another_removes_no_file(model, tmp_path):
+    folder = model.save(tmp_path)
+    (folder / "thesis.txt").write_text("all of it")
+    changed(folder, resealed(naming("thesis.txt")))
+    model.save(folder)
+    assert (folder / "thesis.txt").read_text() == "all of it"
+
+
+def test_arrays_of_a_killed_process_are_swept(model, rows, tmp_path):
+    X, y, groups = rows
+    other = GroupDRONeuron(nu=5.0).fit(X, y, groups=groups)
+    other.save(tmp_path)
+    (left,) = tmp_path.glob("*.npz")
+    (tmp_path / "model.json").unlink()
+    draft = tmp_path / f".{left.name}.0123abcd.new"
+    draft.write_bytes(b"half")
+    model.save(tmp_path)
+    assert len(list(tmp_path.iterdir())) == 2
+    assert not left.exists()
+
+
+KILLED = """
+import os, signal, sys
+from counterpoise import load
+one, two, folder = load(sys.argv[1]), load(sys.argv[2]), sys.argv[3]
+calls, last = 0, None
+
+def count():
+    global calls
+    calls += 1
+    if calls == last:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def counted(call):
+    def wrapped(*args):
+        count()
+        found = call(*args)
+        count()
+        return found
+    return wrapped
+
+for last in range(1, 20):
+    one.save(folder)
+    assert len(os.listdir(folder)) == 2, os.listdir(folder)  # the next save sweeps
+    child = os.fork()
+    if not child:
+        os.replace, os.fsync, os.unlink = map(counted, (os.replace, os.fsync, os.unlink))
+        two.save(folder)
+        os._exit(0)
+    killed = os.waitpid(child, 0)[1] == signal.SIGKILL
+    found = load(folder).coef_.tolist()
+    assert found in (one.coef_.tolist(), two.coef_.tolist())
+    print(killed, found == two.coef_.tolist())
+    if not killed:
+        break
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
+def test_a_kill_at_any_point_of_a_save_leaves_a_model(model, rows, tmp_path):
+    X, y, groups = rows
+    other = GroupDRONeuron(nu=5.0).fit(X, y, groups=groups).save(tmp_path / "other")
+    folders = [str(model.save(tmp_path / "model")), str(other), str(tmp_path / "shared")]
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, *folders],
+        capture_output=True, text=True, env=environment(), timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert set(done.stdout.splitlines()) == {"True False", "True True", "False True"}
+
+
+def test_a_full_disk_is_named_and_keeps_the_old_model(model, rows, tmp_path, monkeypatch):
+    X, y, groups = rows
+    folder = model.save(tmp_path)
+    before = {p.name: p.read_bytes() for p in folder.iterdir()}
+    other = GroupDRONeuron(nu=5.0).fit(X, y, groups=groups)
+    for n in (1, 2, 3, 4):
+        calls = []
+
+        def fail(handle, real=os.fsync, n=n, calls=calls):
+            calls.append(handle)
+            if len(calls) == n:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return real(handle)
+
+        monkeypatch.setattr(os, "fsync", fail)
+        lost = "is written, but a crash may lose it" if n in (2, 4) else "cannot be written"
+        with pytest.raises(OSError, match=rf"' {lost} \(No space left on device\).*; (free|check)"):
+            other.save(folder)
+        monkeypatch.undo()
+        if n < 4:
+            assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
+        else:
+            np.testing.assert_array_equal(load(folder).coef_, other.coef_)

@@ -266,4 +266,7 @@ def get_activation(activation: str | Activation) -> Activation:
 def from_config(config: Mapping[str, Any]) -> Activation:
     """Return the activation that :meth:`Activation.config` describes."""
     made = config.get("piecewise")
-    return Piecewise(*made) if made else NAMED[str(config["name"])]()
+    if not made:
+        return NAMED[str(config["name"])]()
+    name, *numbers = made
+    return Piecewise(str(name), *map(float, numbers))

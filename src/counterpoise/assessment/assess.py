@@ -27,6 +27,7 @@ from counterpoise.common.arguments import check_whole
 from counterpoise.common.progress import stage
 from counterpoise.common.text import figure
 from counterpoise.rows.backends import backend_of, open_engine, to_host
+from counterpoise.rows.frames import given
 from counterpoise.rows.groups import encode_groups, label_list
 from counterpoise.rows.sources import Chunks, Source
 
@@ -206,6 +207,8 @@ def _in_memory(
 ) -> _Assessment:
     if y is None:
         raise ValueError("y must hold the labels of the rows; got None")
+    X, y = given(X, "X"), given(y, "y")
+    groups, sample_weight = given(groups, "groups"), given(sample_weight, "sample_weight")
     check_consistent_length(X, y, groups, sample_weight)
     y = column_or_1d(y)
     groups, sample_weight = (

@@ -74,6 +74,13 @@ class RiskIntervals:
             raise KeyError(label) from None
         return Interval(float(self.values[i]), float(self.low[i]), float(self.high[i]))
 
+    def intervals(self) -> list[Interval]:
+        """Return the intervals in the order of the labels."""
+        return [
+            Interval(*map(float, bounds))
+            for bounds in zip(self.values, self.low, self.high, strict=True)
+        ]
+
     def __iter__(self) -> Iterator[Any]:
         return iter(label_list(self.labels))
 
@@ -83,8 +90,8 @@ class RiskIntervals:
     def __str__(self) -> str:
         head = ["group", "rows", f"risk [{100 * self.level:g}% interval]"]
         rows = [
-            [str(label), f"{size:.0f}", str(self[label])]
-            for label, size in zip(self, self.sizes, strict=True)
+            [str(label), f"{size:.0f}", str(interval)]
+            for label, size, interval in zip(self, self.sizes, self.intervals(), strict=True)
         ]
         rows.append(["worst", "", str(self.worst)])
         return text_table(head, rows, align="<><", least=(0, 9))

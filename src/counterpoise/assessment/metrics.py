@@ -9,6 +9,7 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from counterpoise.dual.divergences import Divergence, risk
 from counterpoise.rows.backends import to_host
+from counterpoise.rows.frames import given
 from counterpoise.rows.groups import check_sample_weight, encode_groups, label_list
 
 Array = np.ndarray
@@ -70,7 +71,8 @@ def _group_means(
 
 def squared_errors(y_true: Any, y_pred: Any) -> Array:
     """Compute ``(y_true - y_pred)^2`` for every row."""
-    y_true, y_pred = to_host(y_true), to_host(y_pred)
+    y_true = given(to_host(y_true), "y_true")
+    y_pred = given(to_host(y_pred), "y_pred")
     check_consistent_length(y_true, y_pred)
     y_true, y_pred = column_or_1d(y_true), column_or_1d(y_pred)
     return (np.asarray(y_true, dtype=float) - np.asarray(y_pred, dtype=float)) ** 2

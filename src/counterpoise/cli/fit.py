@@ -23,7 +23,7 @@ from counterpoise.cli.printing import say, show_json, wrapped
 from counterpoise.cli.wording import in_options
 
 if TYPE_CHECKING:
-    from counterpoise.assessment.record import FitRecord
+    from counterpoise.assessment.record import FitRecord, RiskComparison
 
 NOT_CONVERGED = 5
 
@@ -75,6 +75,7 @@ def fit(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
 
     from counterpoise.tabular.fit import fit_table
 
+    replaced = out is not None and (Path(out) / "model.json").exists()
     with _removed_if_empty(out):
         table, learned = request.read()
         record = fit_table(
@@ -95,7 +96,8 @@ def fit(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
             raise failure
     if out is not None and not as_json:
         folder = shlex.quote(out)
-        say(f"\nStored in {folder}. For a report, run: counterpoise report {folder}")
+        instead = ", in place of the model that was there" if replaced else ""
+        say(f"\nStored in {folder}{instead}. For a report, run: counterpoise report {folder}")
     if not record.neuron.converged_:
         ctx.exit(NOT_CONVERGED)
 
@@ -141,6 +143,7 @@ def _model(options: dict[str, Any], folds: int) -> Any:
 def summary(record: FitRecord, out: str | None) -> dict[str, Any]:
     """The fit as JSON."""
     neuron, found = record.neuron, record.comparison
+    held_out = _held_out(found) if found else {}
     return {
         "out": out,
         "answer": record.answer,
@@ -163,7 +166,7 @@ def summary(record: FitRecord, out: str | None) -> dict[str, Any]:
                 "weight": neuron.group_weights_[k],
                 "risk": record.risks[k],
                 "plain_risk": record.plain_risks[k],
-                **(_held_out(record, label) if found else {}),
+                **held_out.get(label, {}),
             }
             for k, label in enumerate(neuron.groups_.tolist())
         ],
@@ -176,12 +179,15 @@ def summary(record: FitRecord, out: str | None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _held_out(record: FitRecord, label: Any) -> dict[str, Any]:
-    """One group's risks, and the number of equally weighted rows behind them."""
-    found = record.comparison
-    assert found is not None
-    size = dict(zip(found.ours, found.ours.sizes, strict=True))[label]
-    return {"effective_rows": size, "plain": found.plain[label], "ours": found.ours[label]}
+def _held_out(found: RiskComparison) -> dict[Any, dict[str, Any]]:
+    """Every group's risks, and the number of equally weighted rows behind them."""
+    return {
+        label: {"effective_rows": size, "plain": plain, "ours": ours}
+        for label, size, plain, ours in zip(
+            found.ours, found.ours.sizes, found.plain.intervals(), found.ours.intervals(),
+            strict=True,
+        )
+    }  # fmt: skip
 
 
 def described(record: FitRecord) -> str:

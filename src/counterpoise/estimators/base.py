@@ -16,13 +16,14 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from counterpoise.activations import Activation, get_activation
 from counterpoise.assessment.metrics import worst_group_risk
 from counterpoise.rows.backends import backend_of
-from counterpoise.rows.frames import collected
+from counterpoise.rows.frames import given
 from counterpoise.solver.solution import Outcome, Solution
 
 if TYPE_CHECKING:
     from counterpoise.assessment.diagnosis.diagnose import Diagnosis
     from counterpoise.assessment.record import RiskComparison
     from counterpoise.rows.sample import RowSample
+    from counterpoise.solver.certificate import Certificate
 
 Array = np.ndarray
 
@@ -40,6 +41,14 @@ class Neuron(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
     group_weights_: Array
     group_risks_: Array
     n_features_in_: int
+    risk_: float
+    n_iter_: int
+    n_passes_: int
+    status_: str
+    converged_: bool
+    history_: dict[str, Array]
+    nu_: float
+    certificate_: Certificate
 
     def fit(self, X: Any, y: Any = None, groups: Any = None, sample_weight: Any = None) -> Self:
         """Fit the neuron; see the subclass."""
@@ -54,9 +63,10 @@ class Neuron(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         """Check rows in memory as scikit-learn does; return other rows unchanged."""
         if not backend_of(X).is_memory:
             return X, y, sample_weight
-        X = collected(X)
+        X, y = given(X, "X"), given(y, "y")
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=FLOATS, y_numeric=True)
         if sample_weight is not None:
+            sample_weight = given(sample_weight, "sample_weight")
             sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64)
         return X, y, sample_weight
 
@@ -103,7 +113,7 @@ class Neuron(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         backend = backend_of(X)
         if not backend.is_memory:
             return backend.predict(X, self)
-        X = validate_data(self, collected(X), accept_sparse="csr", dtype=FLOATS, reset=False)
+        X = validate_data(self, given(X, "X"), accept_sparse="csr", dtype=FLOATS, reset=False)
         return self.scores(X)
 
     def check_width(self, X: Any) -> Any:

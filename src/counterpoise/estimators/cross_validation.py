@@ -26,6 +26,7 @@ from counterpoise.rows.groups import GroupedData, label_list
 from counterpoise.rows.sample import RowSample
 from counterpoise.solver.options import FitOptions, named_prior, per_group
 from counterpoise.solver.solve import PATH
+from counterpoise.storage.packing import check_storable
 
 Array = np.ndarray
 
@@ -221,6 +222,7 @@ class GroupDRONeuronCV(Neuron):
         self, candidates: list[Candidate], X: Any, y: Array, groups: Any, weights: Array | None
     ) -> Search:
         data = GroupedData.build(X, y, groups, weights, intercept=bool(self.fit_intercept))
+        check_storable(data.labels)
         prior = self.prior
         if isinstance(prior, str):
             prior = named_prior(prior, data.totals)

@@ -26,6 +26,7 @@ from counterpoise.rows.engines.base import SumEngine
 from counterpoise.rows.engines.memory import MemoryEngine
 from counterpoise.rows.groups import GroupedData
 from counterpoise.rows.sources import Source
+from counterpoise.storage.packing import check_storable
 
 Array = np.ndarray
 PassProgress = Callable[[int, int, int | None], None]
@@ -236,10 +237,12 @@ def open_engine(
     ``centred`` engines measure second moments about a centre of the features, ``engine.shift``.
     ``progress`` is called after every chunk, if there are chunks.
     """
-    return backend_of(X).open(
+    engine = backend_of(X).open(
         X, y, groups, sample_weight, activation,
         intercept=intercept, centred=centred, progress=progress,
     )  # fmt: skip
+    check_storable(engine.census.labels)
+    return engine
 
 
 def _roots(X: object) -> set[str]:

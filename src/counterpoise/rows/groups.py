@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from counterpoise.rows.frames import given
+
 Array = np.ndarray
 
 
@@ -198,7 +200,11 @@ def _number(values: Array) -> tuple[Array, Array]:
         known = sorted(dict.fromkeys(rows))
         number = {label: i for i, label in enumerate(known)}
         labels = np.empty(len(known), dtype=values.dtype)
-        labels[:] = known
+        if values.dtype.kind == "O":
+            for i, label in enumerate(known):  # one by one, since tuples stay whole
+                labels[i] = label
+        else:
+            labels[:] = known
         return labels, np.fromiter(map(number.__getitem__, rows), np.int64, len(rows))
     labels, codes = np.unique(values, return_inverse=True)
     return labels, codes.reshape(-1)
@@ -213,7 +219,7 @@ def check_sample_weight(sample_weight: Any, n: int) -> Array | None:
     """Check for one finite weight >= 0 per row; None stays None."""
     if sample_weight is None:
         return None
-    weights = np.asarray(sample_weight, dtype=float)
+    weights = np.asarray(given(sample_weight, "sample_weight"), dtype=float)
     if weights.shape != (n,):
         raise ValueError(f"sample_weight must have shape ({n},); got {weights.shape}")
     bad = ~(np.isfinite(weights) & (weights >= 0))
@@ -227,6 +233,7 @@ def check_sample_weight(sample_weight: Any, n: int) -> Array | None:
 
 def as_labels(groups: Any) -> Array:
     """Return labels as an array; in a list, numbers and missing values do not become text."""
+    groups = given(groups, "groups")
     values = np.asarray(groups)
     if isinstance(groups, (list, tuple)) and values.dtype.kind in "US":
         kinds = {str, np.str_} if values.dtype.kind == "U" else {bytes, np.bytes_}

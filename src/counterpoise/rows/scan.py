@@ -6,6 +6,7 @@ made chunk by chunk, or as a tree across machines.
 
 from __future__ import annotations
 
+import hashlib
 import zlib
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 from scipy import sparse
 
 from counterpoise.rows.census import Census
+from counterpoise.rows.frames import given
 from counterpoise.rows.groups import check_sample_weight, encode_groups
 from counterpoise.rows.sample import RowSample
 
@@ -46,6 +48,10 @@ def check_chunk(
 
     If the chunk was ``seen`` before, its features are not checked for finiteness again.
     """
+    try:
+        X, y = given(X, "X"), given(y, "y")
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
     if sparse.issparse(X):
         X = X.tocsr()
         values = X.data
@@ -104,6 +110,7 @@ class Scan:
     grouped: bool
     n_read: int
     checksum: int
+    fingerprint: str
     sample: RowSample
 
     @classmethod
@@ -123,6 +130,7 @@ class Scan:
             grouped=rows.grouped,
             n_read=rows.n_read,
             checksum=checksum,
+            fingerprint=_fingerprint(rows, checksum),
             sample=RowSample.draw(
                 rows.X, rows.y, rows.codes, rows.labels, rows.weights, seed=checksum
             ),
@@ -159,6 +167,8 @@ class Scan:
             grouped=self.grouped,
             n_read=n_read,
             checksum=zlib.crc32(other.checksum.to_bytes(4, "little"), self.checksum),
+            # A CRC of two would be the same if both changed alike, or changed places.
+            fingerprint=_sha(f"{self.fingerprint} {other.fingerprint}".encode()),
             sample=self.sample.merge(other.sample, labels),
         )
 
@@ -184,7 +194,10 @@ def _mean(X: Array) -> Array:
 
 
 def _checksum(rows: Rows) -> int:
-    """Return a checksum of all numbers in the chunk; labels and totals identify the groups."""
+    """Return a checksum of all numbers in the chunk, which also seeds its sample.
+
+    `_fingerprint` covers what is not a number.
+    """
     X = (rows.X.data, rows.X.indices) if sparse.issparse(rows.X) else (rows.X,)
     arrays = [*X, rows.y, rows.codes, *([] if rows.weights is None else [rows.weights])]
     checksum = 0
@@ -192,6 +205,29 @@ def _checksum(rows: Rows) -> int:
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         checksum = zlib.crc32(data, checksum)  # type: ignore[arg-type]
     return checksum
+
+
+def _fingerprint(rows: Rows, checksum: int) -> str:
+    """Return a digest of the chunk: the checksum, and all that it does not cover.
+
+    These are types and shapes, the labels of the chunk, and where sparse rows end.
+    """
+    labels, parts = rows.labels, [f"{checksum} {rows.X.dtype} {rows.X.shape}".encode()]
+    if labels.dtype.kind == "O":
+        text = ";".join(f"{type(label).__name__} {label}" for label in labels)
+        parts.append(text.encode("utf-8", "surrogatepass"))
+    else:
+        parts += [labels.dtype.str.encode(), labels.tobytes()]
+    if sparse.issparse(rows.X):
+        parts.append(rows.X.indptr.tobytes())
+    return _sha(*parts)
+
+
+def _sha(*parts: bytes) -> str:
+    sha = hashlib.sha256()
+    for part in parts:
+        sha.update(len(part).to_bytes(8, "little") + part)
+    return sha.hexdigest()
 
 
 def _union(left: Array, right: Array) -> Array:

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from counterpoise.common.packages import not_installed
+from counterpoise.rows.frames import given
 
 Array = np.ndarray
 Chunk = tuple[Any, ...]
@@ -136,7 +137,7 @@ class _Column:
     @classmethod
     def open(cls, value: PathLike | Array, name: str) -> _Column:
         if not isinstance(value, (str, os.PathLike)):
-            return cls(np.asanyarray(value), None, 0)
+            return cls(np.asanyarray(given(value, name)), None, 0)
         path = Path(value)
         if not path.is_file():
             raise FileNotFoundError(f"{name}: there is no file {str(path)!r}")

@@ -12,7 +12,7 @@ import numpy as np
 from counterpoise.activations import Activation
 from counterpoise.common.arguments import by_name, is_number
 from counterpoise.dual.divergences import Divergence, check_nu
-from counterpoise.rows.frames import collected
+from counterpoise.rows.frames import given
 from counterpoise.rows.groups import label_list
 from counterpoise.solver.schedules import Schedule
 
@@ -123,6 +123,6 @@ def check_rows(X: Any, y: Any, asker: str = "solve") -> tuple[Any, Array]:
     from sklearn.utils.validation import check_X_y
 
     return check_X_y(
-        collected(X), y, accept_sparse="csr", dtype=(np.float64, np.float32), y_numeric=True,
-        estimator=asker,
+        given(X, "X"), given(y, "y"), accept_sparse="csr", dtype=(np.float64, np.float32),
+        y_numeric=True, estimator=asker,
     )  # fmt: skip

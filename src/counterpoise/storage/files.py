@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import errno
+import glob
 import hashlib
+import io
 import json
 import os
 import secrets
+import stat
 import sys
 import time
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 if sys.platform == "win32":
     import msvcrt
@@ -20,8 +24,13 @@ else:
     import fcntl
 
 LOCK = ".lock"
+PID_BYTES = 20
 PROBE = 1 << 16
 CHUNK = 1 << 22
+# Bytes of JSON that are read; as Python objects they may take thirty times as much.
+JSON_LIMIT = 1 << 28
+_NONBLOCK = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
+_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -34,21 +43,153 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    draft = draft_of(path)
+    with replacing(path) as file:
+        file.write(data)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Open a draft, which takes the place of a file when the block ends.
+
+    After an error, the old file is unchanged and the draft is gone; an OSError names the file and
+    a remedy. Drafts that killed processes left beside the file are removed.
+    """
     try:
-        with open(draft, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, path)
-    finally:
-        draft.unlink(missing_ok=True)
-    sync_folder(path.parent)
+        draft, file = _new_draft(path)
+        try:
+            with file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+                if sys.platform != "win32":  # there, an open file cannot be renamed
+                    os.replace(draft, path)
+            if sys.platform == "win32":
+                os.replace(draft, path)
+        finally:
+            with suppress(OSError):
+                draft.unlink(missing_ok=True)
+    except OSError as error:
+        raise unwritten(path, error) from None
+    try:
+        sync_folder(path.parent)
+    except OSError as error:
+        raise _named(
+            error,
+            f"{str(path)!r} is written, but a crash may lose it ({error.strerror}); check the disk "
+            "or network share",
+        ) from None
+    sweep(path.parent, glob.escape(path.name))
 
 
 def draft_of(path: Path) -> Path:
     """A temporary name beside a file, which no other process uses."""
     return path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
+
+
+def _new_draft(path: Path) -> tuple[Path, BinaryIO]:
+    """Create a draft and lock it, which tells others that its process is alive."""
+    while True:
+        draft = draft_of(path)
+        file = open(draft, "xb")  # noqa: SIM115
+        if _lock(file.fileno()) is not False:
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(file.fileno()), os.lstat(draft)):
+                    return draft, file
+        file.close()  # another process removed it before it was locked
+
+
+def sweep(folder: Path, name: str) -> None:
+    """Remove the drafts of a file that killed processes left; ``name`` may be a pattern.
+
+    A process holds a lock on its draft, so the drafts of processes that are alive are kept. Where
+    files cannot be locked, nothing is removed.
+    """
+    if sys.platform == "win32":
+        return
+    with suppress(OSError):
+        drafts = folder.glob(f".{name}.{'[0-9a-f]' * 8}.new")
+        for draft in [found for found in drafts if not found.is_symlink()]:
+            with suppress(OSError, ValueError), open_regular(draft) as file:
+                if _lock(file.fileno()):
+                    draft.unlink()
+
+
+# What to do about an error of the system.
+REMEDIES = {
+    errno.ENOSPC: "free some space, or choose another disk",
+    errno.EDQUOT: "free some of your quota, or choose another disk",
+    errno.EFBIG: "raise the limit on the size of a file (ulimit -f), or choose another disk",
+    errno.ENOENT: "create its folder first",
+    errno.ENOTDIR: "create its folder first",
+    errno.EISDIR: "choose the name of a file",
+    errno.EACCES: "choose a folder that you can write to",
+    errno.EPERM: "choose a folder that you can write to",
+    errno.EROFS: "choose a folder that you can write to",
+    errno.ENAMETOOLONG: "choose a shorter name",
+}
+
+
+def unwritten(path: Path, error: OSError, kept: str = "the old one is unchanged") -> OSError:
+    """Return an error of the same type and number that names the file and a remedy.
+
+    ``kept`` says what is left of a file that is there already.
+    """
+    if getattr(error, "named", False):
+        return error
+    remedy = REMEDIES.get(error.errno or 0, "check the disk or network share, then try again")
+    said = f"; {kept}" if os.path.lexists(path) else ""
+    why = error.strerror or str(error) or type(error).__name__
+    return _named(error, f"{str(path)!r} cannot be written ({why}){said}; {remedy}")
+
+
+def _named(error: OSError, message: str) -> OSError:
+    """Return an error of the same type and number with another message."""
+    made = type(error)(message)
+    made.errno = error.errno
+    made.named = True  # type: ignore[attr-defined]
+    return made
+
+
+def open_regular(path: Path, flags: int = os.O_RDONLY) -> io.FileIO:
+    """Open a regular file; raise ValueError for a folder, a device, a pipe or a socket.
+
+    A link to a regular file is followed. Opening never waits for another process. The file has no
+    buffer.
+    """
+    _check_regular(path, os.stat(path).st_mode)  # a device is not opened at all
+    handle = os.open(path, flags | _NONBLOCK | getattr(os, "O_BINARY", 0))
+    try:
+        _check_regular(path, os.fstat(handle).st_mode)
+        return io.FileIO(handle, "rb" if flags == os.O_RDONLY else "r+b")
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def _check_regular(path: Path, mode: int) -> None:
+    if stat.S_ISREG(mode):
+        return
+    kinds = {
+        stat.S_IFDIR: "a folder", stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket",
+        stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
+    }  # fmt: skip
+    kind = kinds.get(stat.S_IFMT(mode), "a special file")
+    raise ValueError(f"{str(path)!r} is {kind}, not a file; give another")
+
+
+def read_regular(path: Path, limit: int = JSON_LIMIT) -> bytes:
+    """Read a regular file of at most ``limit`` bytes; raise ValueError for any other."""
+    with io.BufferedReader(open_regular(path)) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > limit:
+            raise ValueError(
+                f"{str(path)!r} has {size:,} bytes, more than the {limit:,} that are read; give "
+                "another"
+            )
+        data = file.read(size + 1)
+    if len(data) != size:
+        raise ValueError(f"{str(path)!r} changed while it was read; try again")
+    return data
 
 
 def read_json(
@@ -62,8 +203,9 @@ def read_json(
     Errors end with the remedy. Several versions may be given if all of them can be read.
     """
     versions = (version,) if isinstance(version, int) else version
+    data = read_regular(path)
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(data.decode())
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{str(path)!r} is not JSON ({error}); {remedy}") from None
     if not isinstance(value, dict) or value.get("format") != kind:
@@ -106,51 +248,135 @@ def checksum(path: Path) -> str:
 
 def sync_folder(folder: Path) -> None:
     """Flush the names in a folder to disk, if the system allows it."""
-    if sys.platform != "win32":
+    if sys.platform == "win32":
+        return
+    try:
         handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
+    except OSError:  # it may be written to but not read
+        return
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF):
+            raise
+    finally:
+        os.close(handle)
+
+
+# Locks of this process. A forked child closes them, since a lock lasts until every copy is closed.
+_held: set[int] = set()
+
+
+def _forget() -> None:
+    for handle in _held:
+        with suppress(OSError):
             os.close(handle)
+    _held.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
 
 
 @contextmanager
 def locked(folder: Path, wait: float = 0.0) -> Iterator[None]:
     """Lock a folder until the block or the process ends.
 
-    If another process holds it, raise RuntimeError after ``wait`` seconds.
+    If another process holds it, raise RuntimeError after ``wait`` seconds. Children of the process
+    do not hold the lock.
     """
     path = folder / LOCK
     handle = _take(path, time.monotonic() + wait)
     try:
-        os.truncate(handle, 0)
-        os.write(handle, str(os.getpid()).encode())
+        with suppress(OSError):  # on a full disk, others do not learn who holds it
+            os.write(handle, f"{os.getpid():<{PID_BYTES}}".encode())
         yield
     finally:
-        if sys.platform != "win32":  # there, an open file cannot be removed
-            path.unlink(missing_ok=True)
-        os.close(handle)
+        if handle in _held:  # not in a forked child
+            if sys.platform != "win32" and _is_at(handle, path):  # there, it cannot be removed
+                path.unlink(missing_ok=True)
+            _let_go(handle)
 
 
 def _take(path: Path, until: float) -> int:
     while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        handle = _open_lock(path)
+        _held.add(handle)
         try:
-            if sys.platform == "win32":
-                msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
-            else:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            holder = "" if sys.platform == "win32" else os.read(handle, 20).decode()
-            os.close(handle)
-            if time.monotonic() < until:
-                time.sleep(0.2)
-                continue
+            locked = _lock(handle)
+            if locked is None:
+                raise OSError(errno.ENOLCK, "its file system does not lock files")
+            holder = _holder(handle, path)
+            if locked and _is_at(handle, path):
+                os.lseek(handle, 0, os.SEEK_SET)
+                return handle
+        except BaseException as error:
+            _let_go(handle)
+            if isinstance(error, OSError):
+                raise unwritten(path, error) from None
+            raise
+        _let_go(handle)
+        if locked:
+            continue  # its holder removed the file before we locked it
+        if time.monotonic() >= until:
             raise RuntimeError(
                 f"another process{holder and f' ({holder})'} is writing to {str(path.parent)!r}; "
                 "wait for it, or choose another folder"
-            ) from None
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(handle), os.stat(path)):
-                return handle
-        os.close(handle)  # its holder removed the file before we locked it
+            )
+        time.sleep(0.2)
+
+
+def _open_lock(path: Path) -> int:
+    """Open or create a file to lock, which must not be a link, and leave its content."""
+    flags = os.O_RDWR | os.O_CREAT | _NOFOLLOW | _NONBLOCK
+    try:
+        handle = os.open(path, flags, 0o644)
+    except OSError as error:
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            raise _not_a_lock(path) from None
+        raise unwritten(path, error) from None
+    if stat.S_ISREG(os.fstat(handle).st_mode) and os.fstat(handle).st_nlink <= 1:
+        return handle
+    os.close(handle)
+    raise _not_a_lock(path)
+
+
+def _holder(handle: int, path: Path) -> str:
+    """Return the number of the process that holds a lock, if it has written it."""
+    if sys.platform == "win32":  # there, a locked file cannot be read
+        return ""
+    text = os.read(handle, PID_BYTES + 1).strip()
+    if text and not (text.isdigit() and len(text) < PID_BYTES):
+        raise _not_a_lock(path)
+    return text.decode()
+
+
+def _not_a_lock(path: Path) -> FileExistsError:
+    made = FileExistsError(f"{str(path)!r} is not a lock of counterpoise; move it away first")
+    made.named = True  # type: ignore[attr-defined]
+    return made
+
+
+def _lock(handle: int) -> bool | None:
+    """Lock a file without waiting; False if another holds it, None where there are no locks."""
+    try:
+        if sys.platform == "win32":
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+        else:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        held = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK)
+        return False if error.errno in held else None
+    return True
+
+
+def _is_at(handle: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), os.lstat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _let_go(handle: int) -> None:
+    _held.discard(handle)
+    os.close(handle)

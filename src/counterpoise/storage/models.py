@@ -10,26 +10,37 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import io
 import json
+import logging
 import os
-import zipfile
+import re
 from collections.abc import Mapping
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from counterpoise.storage.files import locked, write_bytes, write_json
+from counterpoise.common.machine import memory
+from counterpoise.storage.arrays import from_bytes, to_bytes
+from counterpoise.storage.files import locked, read_regular, replacing, sweep, write_bytes
 from counterpoise.storage.migration import migrate
 from counterpoise.storage.packing import Packer, unpack
 
 if TYPE_CHECKING:
     from counterpoise.assessment.record import FitRecord
 
-FORMAT, VERSION, OLDEST = "counterpoise model", 2, 1
+logger = logging.getLogger(__name__)
+
+FORMAT, VERSION, OLDEST = "counterpoise model", 3, 1
+# Since this version arrays are not compressed.
+STORED = 3
 FILE = "model.json"
+JSON_BYTES = 1 << 29
+ARRAYS = re.compile(r"model-[0-9a-f]{12}\.npz")
+# A report of the model, and what its head contains.
+REPORT, REPORT_MARK = "report.html", " · Counterpoise</title>"
 # Seconds to wait for another process that stores a model in the same folder.
 WAIT = 60.0
 PathLike = str | os.PathLike[str]
@@ -106,7 +117,7 @@ def load(folder: PathLike) -> Any:
 def load_fit(folder: PathLike) -> tuple[Any, FitRecord]:
     """Load a model and the record of its fit."""
     found = read_document(folder)
-    if found["record"] is None:
+    if not hasattr(found["record"], "comparison"):
         raise ModelFileError(
             f"{str(folder)!r} holds a model without a record of its fit; make one with "
             "counterpoise.assess(model, X, y, groups) and store it with record.save(folder)"
@@ -139,29 +150,29 @@ def read_document(folder: PathLike) -> dict[str, Any]:
     path = Path(folder) / FILE
     whole = _read(path)
     try:
-        arrays = _read_arrays(path.parent, whole["arrays"])
+        arrays = _read_arrays(path.parent, whole)
     except FileNotFoundError:
         # Another process may have put a new model in its place, with arrays of its own.
         whole = _read(path)
         try:
-            arrays = _read_arrays(path.parent, whole["arrays"])
+            arrays = _read_arrays(path.parent, whole)
         except FileNotFoundError as error:
             raise ModelFileError(
                 f"{str(error.filename)!r} is missing; a model is a whole folder: copy all of it, "
                 "or fit again"
             ) from None
-    try:
+    try:  # of anything that a file may hold
         content = migrate(whole["content"], whole["version"], VERSION)
         found = unpack(content, arrays)
         model, record = found["model"], found["record"]
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise _damaged(path, f"its content is invalid, {error!r}") from None
+    except Exception as error:
+        raise _damaged(path, f"its content is invalid, {_brief(error)}") from None
     try:
         _check(model)
-    except (TypeError, ValueError, AttributeError) as error:
+    except Exception as error:
         raise ModelFileError(
-            f"the model in {str(folder)!r} is incomplete or contradicts itself ({error}); fit it "
-            "again"
+            f"the model in {str(folder)!r} is incomplete or contradicts itself "
+            f"({_brief(error, plain=True)}); fit it again"
         ) from None
     if dataclasses.is_dataclass(record) and not isinstance(record, type):
         record = dataclasses.replace(record, model=model)
@@ -171,7 +182,7 @@ def read_document(folder: PathLike) -> dict[str, Any]:
 def _read(path: Path) -> dict[str, Any]:
     """Read the JSON and check its format, version and checksum."""
     try:
-        whole = json.loads(path.read_text(encoding="utf-8"))
+        whole = json.loads(_bytes(path, JSON_BYTES).decode())
     except FileNotFoundError:
         raise ModelFileError(
             f"{str(path.parent)!r} holds no {path.name}; give a folder that a model was stored in"
@@ -180,60 +191,77 @@ def _read(path: Path) -> dict[str, Any]:
         raise ModelFileError(
             f"{str(path.parent)!r} is a file; give the folder of a model"
         ) from None
+    except ModelFileError:
+        raise
     except (ValueError, RecursionError) as error:
         raise _damaged(path, f"it is not JSON, {error}") from None
     if not isinstance(whole, dict) or whole.get("format") != FORMAT:
         raise ModelFileError(f"{str(path)!r} is not a {FORMAT}; give another folder")
     version = whole.get("version")
-    if version not in range(OLDEST, VERSION + 1):
-        newer = isinstance(version, int) and version > VERSION
+    if type(version) is not int or version not in range(OLDEST, VERSION + 1):
+        newer = type(version) is int and version > VERSION
         remedy = "upgrade counterpoise with pip" if newer else "fit the model again"
         raise ModelFileError(
-            f"{str(path)!r} has format version {version!r} and this counterpoise reads versions "
-            f"{OLDEST} to {VERSION}; {remedy}"
+            f"{str(path)!r} has format version {version!r:.40} and this counterpoise reads "
+            f"versions {OLDEST} to {VERSION}; {remedy}"
         )
     try:
         digest = _digest(whole.get("content"), whole.get("arrays"))
-    except RecursionError as error:
+    except (RecursionError, ValueError) as error:
         raise _damaged(path, str(error)) from None
     if whole.get("sha256") != digest:
         raise _damaged(path, "its checksum does not match its content")
     return whole
 
 
-def _previous(folder: Path) -> str | None:
-    """The file of arrays of the model in a folder; None if it cannot be determined.
+def _bytes(path: Path, limit: int) -> bytes:
+    """Read a regular file of a model."""
+    try:
+        return read_regular(path, limit)
+    except (FileNotFoundError, NotADirectoryError):
+        raise
+    except ValueError as error:
+        raise ModelFileError(f"{error}; a model is a folder of files") from None
+    except OSError as error:
+        raise ModelFileError(
+            f"{str(path)!r} cannot be read ({error.strerror}); check its permissions and its disk, "
+            "or give another folder"
+        ) from None
+
+
+def _previous(folder: Path) -> tuple[str | None, Any]:
+    """The file of arrays of the model in a folder, and its checksum; None if not known.
 
     A ``model.json`` that is something else is never replaced.
     """
-    path = folder / FILE
+    path, ours = folder / FILE, True
+    whole: Any = None
     try:
-        whole = json.loads(path.read_text(encoding="utf-8"))
+        whole = json.loads(_bytes(path, JSON_BYTES).decode())
+        ours = isinstance(whole, dict) and whole.get("format") == FORMAT
     except FileNotFoundError:
-        return None
-    except (ValueError, RecursionError):
-        whole = None
-    if whole is not None and not (isinstance(whole, dict) and whole.get("format") == FORMAT):
+        return None, None
+    except ModelFileError:
+        ours = False
+    except (ValueError, RecursionError):  # a model that was cut short
+        whole = {}
+    if not ours:
         raise FileExistsError(
             f"{str(path)!r} exists but is not a {FORMAT}; choose another folder, or move it first"
         )
-    stored = (whole or {}).get("arrays")
+    stored = whole.get("arrays")
     name = stored.get("file") if isinstance(stored, dict) else None
-    return name if isinstance(name, str) and Path(name).name == name != ".." else None
+    known = isinstance(name, str) and ARRAYS.fullmatch(name)
+    return name if known else None, whole.get("sha256")
 
 
 def _write(folder: Path, tree: Any, arrays: Mapping[str, np.ndarray]) -> None:
-    buffer = io.BytesIO()
-    # Members are numbered, because names of groups may not be valid names of files.
-    members = {f"a{i}": value for i, value in enumerate(arrays.values())}
-    np.savez_compressed(buffer, allow_pickle=False, **members)
-    data = buffer.getvalue()
+    data, members = to_bytes(arrays.values())
     sha = hashlib.sha256(data).hexdigest()
     file = f"model-{sha[:12]}.npz"
-    named = {key: f"a{i}" for i, key in enumerate(arrays)}
-    stored = {"file": file, "sha256": sha, "members": named}
-    before = _previous(folder)
-    write_bytes(folder / file, data)
+    named = dict(zip(arrays, members, strict=True))
+    stored = {"file": file, "bytes": len(data), "sha256": sha, "members": named}
+    before, sealed = _previous(folder)
     whole = {
         "format": FORMAT,
         "version": VERSION,
@@ -241,33 +269,96 @@ def _write(folder: Path, tree: Any, arrays: Mapping[str, np.ndarray]) -> None:
         "arrays": stored,
         "content": tree,
     }
-    write_json(folder / FILE, whole)
+    text = (json.dumps(whole, indent=2) + "\n").encode()
+    if len(text) > JSON_BYTES:
+        raise ValueError(
+            f"the model would take {len(text):,} bytes of JSON, more than the {JSON_BYTES:,} that "
+            "are read again. With so many groups, store it without its record, with "
+            "model.save(folder), or assess it with diagnosis=False"
+        )
+    fresh = not (folder / file).exists()
+    try:
+        write_bytes(folder / file, data)
+        with replacing(folder / FILE) as out:
+            out.write(text)
+            out.flush()
+            if whole["sha256"] != sealed:
+                _remove_report(folder)
+    except BaseException:
+        with suppress(OSError):
+            if fresh and _previous(folder)[0] != file:
+                (folder / file).unlink()
+        raise
     if before is not None and before != file:
         (folder / before).unlink(missing_ok=True)
+    _remove_orphans(folder, file)
 
 
-def _read_arrays(folder: Path, stored: Any) -> dict[str, np.ndarray]:
-    path = folder / FILE
+def _remove_report(folder: Path) -> None:
+    """Remove the report of the model before this one, unless it is another's file."""
+    path = folder / REPORT
+    try:
+        with path.open("rb") as file:
+            ours = REPORT_MARK.encode() in file.read(1 << 14)
+    except OSError:
+        return
+    if ours and not path.is_symlink():
+        path.unlink()
+        logger.warning("%s described the model that was replaced, and was removed", str(path))
+
+
+def _remove_orphans(folder: Path, file: str) -> None:
+    """Remove files of arrays, and drafts of them, that killed processes left in a locked folder."""
+    sweep(folder, "model-*.npz")
+    for path in folder.glob("model-*.npz"):
+        if path.name != file and ARRAYS.fullmatch(path.name) and not path.is_symlink():
+            with suppress(OSError, ValueError):  # a file of another is not called by its checksum
+                sha = hashlib.sha256(read_regular(path, _largest())).hexdigest()
+                if path.name == f"model-{sha[:12]}.npz":
+                    path.unlink()
+
+
+def _read_arrays(folder: Path, whole: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    path, compressed = folder / FILE, whole["version"] < STORED
+    stored: Any = whole.get("arrays")
     try:
         file, sha, named = stored["file"], stored["sha256"], dict(stored["members"])
+        size = stored.get("bytes")
         good = isinstance(file, str) and Path(file).name == file and file.isprintable()
-    except (TypeError, KeyError, ValueError):
+        good = good and all(isinstance(name, str) for name in named.values())
+    except (TypeError, KeyError, ValueError, AttributeError):
         good = False
-    if not good or file == "..":
+    if not good or file in ("", "..", "."):
         raise _damaged(path, "it does not name the file of its arrays")
-    data = (folder / file).read_bytes()
+    data = _bytes(folder / file, _largest() if compressed else _size(path, size))
     if hashlib.sha256(data).hexdigest() != sha:
         raise _damaged(folder / file, "its checksum is not the one that was stored")
-    try:
-        with np.load(io.BytesIO(data), allow_pickle=False) as members:
-            return {name: members[member] for name, member in named.items()}
-    except (ValueError, KeyError, OSError, zipfile.BadZipFile) as error:
-        raise _damaged(folder / file, str(error)) from None
+    try:  # of anything that a file may hold
+        return from_bytes(data, named, compressed=compressed)
+    except Exception as error:
+        raise _damaged(folder / file, _brief(error, plain=True)) from None
+
+
+def _largest() -> int:
+    """The largest file of arrays that is read: one that fits in memory."""
+    return int(memory() or 1 << 40)
+
+
+def _size(path: Path, size: Any) -> int:
+    if type(size) is not int or not 0 <= size <= _largest():
+        raise _damaged(path, f"its arrays have {size!r:.40} bytes")
+    return size
 
 
 def _digest(content: Any, stored: Any) -> str:
     text = json.dumps([content, stored], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _brief(error: Exception, *, plain: bool = False) -> str:
+    """Return an error on one line of bounded length."""
+    text = " ".join((str(error) if plain else repr(error)).split())
+    return text if len(text) <= 200 else text[:199] + "…"
 
 
 def _damaged(path: Path, why: str) -> ModelFileError:

@@ -11,11 +11,15 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
 import numpy as np
+
+from counterpoise.storage.arrays import KINDS
+from counterpoise.storage.labels import LABELS, pack_label, unpack_label
+from counterpoise.storage.types import check_types
 
 Array = np.ndarray
 
@@ -68,7 +72,7 @@ class Packer:
         """The tree of a value; ``where`` names it in errors and in names of arrays."""
         if value is None or isinstance(value, (bool, str, int)):
             return value
-        if isinstance(value, np.generic) and value.dtype.kind in "biufU":
+        if isinstance(value, np.generic) and value.dtype.kind in "biufUS":
             return self.pack(value.item(), where)
         if isinstance(value, float):
             if math.isfinite(value):
@@ -91,7 +95,7 @@ class Packer:
         if value.dtype.kind == "O":
             items = [self.pack(item, f"{where}[{i}]") for i, item in enumerate(value.tolist())]
             return {MARK: "objects", "items": items}
-        if value.dtype.kind not in "biufUSmM":
+        if value.dtype.kind not in KINDS:
             raise _unknown(value, where)
         if id(value) not in self._names:
             name = where if where not in self.arrays else f"{where}~{len(self.arrays)}"
@@ -122,7 +126,10 @@ class Packer:
         for kind in CONFIGURED:
             if isinstance(value, _type(kind, CONFIGURED)):
                 return {MARK: kind, **self._config(value, kind, where)}
-        raise _unknown(value, where)
+        label = pack_label(value)
+        if label is None:
+            raise _unknown(value, where)
+        return label
 
     def _config(self, value: Any, kind: str, where: str) -> dict[str, Any]:
         config = value.config()
@@ -166,12 +173,35 @@ def unpack(tree: Any, arrays: Mapping[str, Array]) -> Any:
     if MARK not in tree:
         return {key: unpack(item, arrays) for key, item in tree.items()}
     kind = tree[MARK]
+    if not isinstance(kind, str):
+        raise ValueError(f"the type {str(kind)[:80]!r} is not known here")
     if kind in TYPES:
         made = _type(kind, TYPES)
-        return made(**{name: unpack(item, arrays) for name, item in tree["fields"].items()})
+        fields = {name: unpack(item, arrays) for name, item in tree["fields"].items()}
+        check_types(made, fields, _known)
+        return made(**fields)
     if kind not in _READERS:
-        raise ValueError(f"the type {kind!r} is not known here")
+        raise ValueError(f"the type {kind[:80]!r} is not known here")
     return _READERS[kind](tree, arrays)
+
+
+def check_storable(labels: Array) -> None:
+    """Raise TypeError unless a model with these labels of groups could be stored."""
+    if labels.dtype.kind in KINDS:
+        return
+    seen: set[type] = set()
+    for label in labels:
+        if type(label) in seen:
+            continue
+        try:
+            Packer().pack(label, "groups")
+        except (TypeError, ValueError, AttributeError):
+            raise TypeError(
+                f"groups has labels of type {type(label).__name__}, such as {label!r:.80}, which "
+                "cannot be stored with a model; convert them, for example with str()"
+            ) from None
+        if not isinstance(label, tuple):  # whose items may differ in type
+            seen.add(type(label))
 
 
 def is_fitted_name(name: str) -> bool:
@@ -185,8 +215,14 @@ def _items(tree: Any, arrays: Mapping[str, Array]) -> list[Any]:
 
 def _objects(tree: Any, arrays: Mapping[str, Array]) -> Array:
     items = _items(tree, arrays)
+    return object_array(items)
+
+
+def object_array(items: Sequence[Any]) -> Array:
+    """Return an array of objects; tuples stay whole."""
     out = np.empty(len(items), dtype=object)
-    out[:] = items
+    for i, item in enumerate(items):
+        out[i] = item
     return out
 
 
@@ -208,15 +244,18 @@ def _pipeline(tree: Any, arrays: Mapping[str, Array]) -> Any:
 def _estimator(tree: Any, arrays: Mapping[str, Array]) -> Any:
     made = _type(tree["class"], ESTIMATORS)
     model = made(**{name: unpack(item, arrays) for name, item in tree["parameters"].items()})
-    for name, item in tree["fitted"].items():
+    fitted = {name: unpack(item, arrays) for name, item in tree["fitted"].items()}
+    check_types(made, fitted, _known)
+    for name, value in fitted.items():
         if not is_fitted_name(name):
             raise ValueError(f"{name!r} is not the name of a fitted attribute")
-        setattr(model, name, unpack(item, arrays))
+        setattr(model, name, value)
     return model
 
 
 _READERS: dict[str, Callable[[Any, Mapping[str, Array]], Any]] = {
     **dict.fromkeys(CONFIGURED, _configured),
+    **dict.fromkeys(LABELS, lambda tree, arrays: unpack_label(tree)),
     "array": lambda tree, arrays: arrays[tree["name"]],
     "estimator": _estimator,
     "float": lambda tree, arrays: float(tree["is"]),
@@ -240,6 +279,12 @@ def _type(name: str, table: Mapping[str, str]) -> Any:
     if name not in table:
         raise ValueError(f"the type {name!r} is not known here")
     return getattr(import_module(f"counterpoise.{table[name]}"), name)
+
+
+def _known(name: str) -> Any:
+    """A type by its name; None if it is none of those that may be stored."""
+    tables = {**TYPES, **ESTIMATORS, **CONFIGURED}
+    return _type(name, tables) if name in tables else None
 
 
 def _field_names(made: type) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import signal
 import subprocess
 import sys
@@ -15,10 +16,18 @@ import numpy as np
 import pytest
 from paths import environment
 from problems import neuron_data
+from scipy import sparse
 
 from counterpoise import GroupDRONeuron, Source, solve, solve_path
 from counterpoise.activations import Activation, identity, leaky_relu, relu
-from counterpoise.rows.engines.journal import MAGIC, Journal, JournaledEngine, digest_question
+from counterpoise.rows.engines.journal import (
+    MAGIC,
+    Journal,
+    JournaledEngine,
+    digest_question,
+    digest_rows,
+    digest_rows_1,
+)
 from counterpoise.rows.engines.memory import make_engine
 from counterpoise.rows.engines.questions import Evaluate
 from counterpoise.rows.groups import GroupedData
@@ -274,9 +283,17 @@ def test_a_path_goes_on_where_it_was(tmp_path):
 # -- the file ------------------------------------------------------------------------------
 
 
+def seal(entry, numbers, crc):
+    """The checksum of a line and its numbers, which continues the one before it."""
+    words = json.dumps({k: v for k, v in entry.items() if k != "crc"}, sort_keys=True)
+    return zlib.crc32(words.encode() + numbers, crc)
+
+
 def records(data):
     """The journal by its own words: a header line, then JSON lines with raw numbers behind."""
     head, _, rest = data.partition(b"\n")
+    crc = seal(json.loads(head), b"", 0)
+    assert crc == json.loads(head)["crc"]
     found = []
     while rest:
         line, _, rest = rest.partition(b"\n")
@@ -284,7 +301,8 @@ def records(data):
         size = 8 * int(np.prod(entry["shape"], dtype=int))
         numbers, rest = rest[:size], rest[size:]
         assert len(numbers) == size
-        assert zlib.crc32(numbers) == entry["crc"]
+        crc = seal(entry, numbers, crc)
+        assert crc == entry["crc"]
         found.append((entry, np.frombuffer(numbers, "<f8").reshape(entry["shape"])))
     return json.loads(head), found
 
@@ -351,7 +369,8 @@ def test_an_empty_file_is_a_new_journal(tmp_path, whole):
 @pytest.mark.parametrize(
     "content",
     [b"my thesis\n", b"\x80\x04\x95 pickle", b'{"format": "counterpoise journal 0", "rows": ""}\n',
-     b"[]\n", b'"counterpoise journal 1"\n', b"\x93NUMPY" + bytes(200), b"\n"],
+     b'{"format": "counterpoise journal 2"', b"[]\n", b'"counterpoise journal 1"\n',
+     b"\x93NUMPY" + bytes(200), b"\n"],
 )  # fmt: skip
 def test_what_is_no_journal_is_refused_and_left_alone(tmp_path, content):
     path = tmp_path / "thesis.txt"
@@ -365,7 +384,7 @@ def test_what_is_no_journal_is_refused_and_left_alone(tmp_path, content):
 def test_a_missing_folder_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"checkpoint=.*there is no folder .*nowhere"):
         GroupDRONeuron(checkpoint=tmp_path / "nowhere" / "j").fit(*rows())
-    with pytest.raises(OSError):
+    with pytest.raises(ValueError, match=r"checkpoint=.* is a folder, not a file; give another"):
         GroupDRONeuron(checkpoint=tmp_path).fit(*rows())
 
 
@@ -410,7 +429,16 @@ def test_another_activation_of_the_same_name_is_refused(tmp_path):
         solve(Counting(), checkpoint=path, **OPTIONS, activation=steep(1.5))
 
 
+def last_bit(values, at):
+    """The values, with the last bit of one of them changed."""
+    out = values.copy()
+    np.atleast_1d(out.reshape(-1)[at : at + 1]).view(np.uint64)[...] ^= np.uint64(1)
+    return out
+
+
 CHANGES = {
+    "the last bit of a feature": lambda X, y, g: (last_bit(X, 1234), y, g),
+    "the last bit of a label": lambda X, y, g: (X, last_bit(y, 321), g),
     "features": lambda X, y, g: (1.001 * X, y, g),
     "one feature value": lambda X, y, g: (X + 5.0 * (np.arange(3000).reshape(X.shape) == 9), y, g),
     "labels": lambda X, y, g: (X, y + 0.5, g),
@@ -442,6 +470,193 @@ def test_a_journal_of_other_rows_is_refused(tmp_path, change, stored, intercept)
     with pytest.raises(ValueError, match=r"checkpoint=.*other rows; delete it"):
         solve(*(after if stored == "memory" else [Counting(after)]), **options)
     assert path.read_bytes() == kept
+
+
+def memory_engine(X, y, g, weights=None):
+    return make_engine(GroupedData.build(X, y, g, weights), relu())
+
+
+def chunked_engine(X, y, g, weights=None):
+    from counterpoise.rows.engines.chunked import ChunkedEngine
+
+    columns = [c for c in (X, y, g, weights) if c is not None]
+    return ChunkedEngine(Counting(columns), relu())
+
+
+def dask_engine(X, y, g, weights=None):
+    da = pytest.importorskip("dask.array")
+    from counterpoise.rows.engines.dask import DaskEngine
+
+    dense = X if isinstance(X, np.ndarray) else X.toarray()
+    return DaskEngine(da.from_array(dense, chunks=(250, -1)), y, g, weights, relu())
+
+
+def torch_engine(X, y, g, weights=None):
+    torch = pytest.importorskip("torch")
+    from counterpoise.rows.engines.torch import TorchEngine
+
+    dense = X if isinstance(X, np.ndarray) else X.toarray()
+    return TorchEngine(torch.tensor(dense), y, g, weights, relu())
+
+
+@pytest.mark.parametrize("make", [memory_engine, chunked_engine, dask_engine, torch_engine])
+@pytest.mark.parametrize("form", ["dense", "float32", "sparse"])
+def test_any_bit_of_the_rows_is_seen(make, form):
+    """A sum of 750 rows often stays the same if the last bit of an entry changes."""
+    X, y, g = rows()
+    X = X.astype(np.float32) if form == "float32" else X
+    weights = np.random.default_rng(1).uniform(1.0, 2.0, 750)
+    bits_of = np.uint32 if form == "float32" else np.uint64
+
+    def changed(i):
+        out = X.copy()
+        out.reshape(-1).view(bits_of)[i] ^= bits_of(1)
+        return out
+
+    def seen(X, y=y, g=g, weights=weights):
+        return digest_rows(make(sparse.csr_matrix(X) if form == "sparse" else X, y, g, weights))
+
+    known = seen(X)
+    assert known == seen(X.copy())
+    places = np.random.default_rng(0).integers(0, 3000, 8)
+    assert known not in {seen(changed(i)) for i in places}
+    assert known not in {seen(X, y=last_bit(y, i % 750)) for i in places}
+    assert known not in {seen(X, weights=last_bit(weights, i % 750)) for i in places}
+    swapped = np.array([{"a": "b", "b": "a"}.get(label, label) for label in g])
+    assert known != seen(X, g=swapped)
+
+
+def test_where_sparse_rows_end_is_seen():
+    y, g = np.zeros(750), np.repeat(["a", "b", "c"], 250)
+    one = sparse.csr_matrix((np.ones(3), ([0, 5, 9], [0, 1, 2])), shape=(750, 4))
+    two = sparse.csr_matrix((np.ones(3), ([0, 6, 9], [0, 1, 2])), shape=(750, 4))
+    for make in (memory_engine, chunked_engine):
+        assert digest_rows(make(one, y, g)) != digest_rows(make(two, y, g))
+
+
+def test_chunks_and_labels_that_change_places_are_seen():
+    X, y = np.ones((750, 2)), np.zeros(750)
+    one, two = (np.repeat(list(text), 250) for text in ("abc", "bac"))
+    assert digest_rows(chunked_engine(X, y, one)) != digest_rows(chunked_engine(X, y, two))
+    X, y, _ = rows()
+    order, g = np.r_[250:500, 0:250, 500:750], np.tile(["a", "b"], 375)
+    other = (X[order], y[order], g)
+    assert digest_rows(chunked_engine(X, y, g)) != digest_rows(chunked_engine(*other))
+
+
+# -- damage --------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_damage_of_any_byte_is_refused_or_costs_passes_alone(tmp_path, whole):
+    """Lines hold the number of passes and what was asked; numbers follow them."""
+    path = tmp_path / "j"
+    interrupted(path, 6)
+    data = path.read_bytes()
+    rng = np.random.default_rng(0)
+    lines = [i for i in range(len(data)) if 0 < data.find(b"}\n", i) - i < 170]
+    refused = 0
+    for at in [*rng.choice(lines, 25), *rng.integers(0, len(data), 5)]:
+        broken = bytearray(data)
+        broken[at] ^= 1 << int(rng.integers(0, 8))
+        path.write_bytes(broken)
+        try:
+            found = solve(Counting(), checkpoint=path, **OPTIONS)
+        except ValueError as error:
+            refused += str(error).startswith("checkpoint=")
+        else:
+            assert bits(found) == whole["bits"], at
+            refused += 1
+    assert refused == 30
+
+
+# Records that say more than a file holds, or what no record says.
+STRANGE = [
+    {"shape": [1 << 62, 8]}, {"shape": [-1, -6]}, {"shape": 3}, {"shape": [3.0]}, {"shape": None},
+    {"question": 5}, {"question": "x"}, {"passes": -1}, {"passes": 10**9}, {"passes": "1"},
+    {"passes": True}, {"crc": None}, {"extra": 1},
+]  # fmt: skip
+
+
+def as_version_1(path, engine, **fields):
+    """Rewrite a journal as release 0.1 wrote it, with other fields in its last record."""
+    _, found = records(path.read_bytes())
+    head = {"format": "counterpoise journal 1", "rows": digest_rows_1(engine)}
+    out = json.dumps(head).encode() + b"\n"
+    for i, (entry, answer) in enumerate(found):
+        line = {**entry, "crc": zlib.crc32(answer.tobytes())}
+        line |= fields if i == len(found) - 1 else {}
+        out += json.dumps(line).encode() + b"\n" + answer.tobytes()
+    path.write_bytes(out)
+
+
+def test_a_journal_of_version_1_goes_on(tmp_path, whole):
+    path = tmp_path / "j"
+    interrupted(path, 12)
+    as_version_1(path, chunked_engine(*rows()))
+    with pytest.raises(Stopped):  # and what it adds is of version 1 as well
+        solve(Counting(stop=4, how=stop), checkpoint=path, **OPTIONS)
+    source = Counting()
+    assert bits(solve(source, checkpoint=path, **OPTIONS)) == whole["bits"]
+    assert source.passes == whole["passes"] - (12 - 2) - 2
+
+
+@pytest.mark.parametrize("fields", STRANGE, ids=str)
+def test_strange_records_of_version_1_are_dropped(tmp_path, whole, fields):
+    path = tmp_path / "j"
+    interrupted(path, 5)
+    as_version_1(path, chunked_engine(*rows()), **fields)
+    source = Counting()
+    assert bits(solve(source, checkpoint=path, **OPTIONS)) == whole["bits"]
+    assert source.passes == whole["passes"] - (5 - 2) + 1
+
+
+def test_a_journal_of_version_1_of_other_rows_is_refused(tmp_path):
+    path = tmp_path / "j"
+    interrupted(path, 5)
+    as_version_1(path, chunked_engine(*CHANGES["one label"](*rows())))
+    with pytest.raises(ValueError, match="other rows"):
+        solve(Counting(), checkpoint=path, **OPTIONS)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
+def test_a_pipe_or_a_device_is_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "null").symlink_to("/dev/null")
+    for name, kind in (("pipe", "named pipe"), ("null", "device")):
+        with pytest.raises(ValueError, match=rf"checkpoint=.*{name}' is a {kind}"):
+            solve(*rows(), checkpoint=tmp_path / name, **OPTIONS)
+
+
+FULL = """
+import resource, sys
+sys.path.insert(0, sys.argv[1])
+from test_journal import OPTIONS, Counting
+from counterpoise import solve
+limit = int(sys.argv[3])
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+try:
+    solve(Counting(), checkpoint=sys.argv[2], **OPTIONS)
+except OSError as error:
+    sys.exit(str(error))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="no limits")
+def test_a_full_disk_keeps_the_answers_before(tmp_path, whole):
+    path, here = tmp_path / "j", str(Path(__file__).parent)
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, here, str(path), "1500"],
+        capture_output=True, text=True, env=environment(), timeout=120,
+    )  # fmt: skip
+    told = f"{str(path)!r} cannot be written (File too large); the answers before it are kept"
+    assert told in done.stderr
+    known = len(records(path.read_bytes())[1])
+    assert known > 0
+    source = Counting()
+    assert bits(solve(source, checkpoint=path, **OPTIONS)) == whole["bits"]
+    assert source.passes == whole["passes"] - known
 
 
 # -- the engine ----------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from counterpoise.assessment.diagnosis.verdicts import DOUBTFUL, HOLDS, VIOLATED
 from counterpoise.common.arguments import is_number
 from counterpoise.common.text import rounded, text_table
 from counterpoise.rows.backends import backend_of, open_engine
+from counterpoise.rows.frames import given
 from counterpoise.rows.groups import GroupedData, label_list
 from counterpoise.rows.sample import RowSample
 from counterpoise.solver.algorithm import PrimalDualResult, spread
@@ -229,6 +230,7 @@ def diagnose(
         raise ValueError(f"delta must be a probability between 0 and 1; got {delta!r}")
     if epsilon is not None and not (is_number(epsilon) and 0 < epsilon < math.inf):
         raise ValueError(f"epsilon must be a positive number; got {epsilon!r}")
+    X = given(X, "X") if backend_of(X).is_memory else X
     sample = _sampled(X, y, groups, sample_weight, options, int(random_state))
     count = sample.X.shape[1]
     if feature_names is not None and len(feature_names) != count:

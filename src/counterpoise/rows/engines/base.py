@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, Self
 
@@ -66,6 +68,15 @@ class Engine(Protocol):
         ...
 
 
+def fingerprint_of(arrays: Iterable[Array]) -> str:
+    """Return a digest of arrays, with their types and shapes."""
+    sha = hashlib.sha256()
+    for array in arrays:
+        sha.update(f"{array.dtype.str} {array.shape};".encode())
+        sha.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return sha.hexdigest()
+
+
 @dataclass
 class PassCounter:
     """Number of passes, shared by engines over the same rows."""
@@ -89,8 +100,19 @@ class SumEngine:
         """Return the answer, summed over all rows."""
         raise NotImplementedError(type(self).__name__)
 
+    def fingerprint(self) -> str:
+        """Return text that changes with any bit of the rows; passes for it are not counted.
+
+        Engines that can read the bits of their rows override this, since sums may not change with
+        the last bit of an entry.
+        """
+        return fingerprint_of([self.checksum()])
+
     def checksum(self) -> Array:
-        """Return numbers that identify the rows; passes for them are not counted."""
+        """Return numbers that change with the rows, but not with every bit of them.
+
+        Journals of version 1 hold their digest. Passes for them are not counted.
+        """
         count = self.counter.count
         w = np.random.default_rng(0).normal(size=self.n_coef)
         sums = self.ask(Evaluate(w, identity(), True, None))

@@ -60,6 +60,9 @@ class ChunkedEngine(SumEngine):
         self.counter.count += 1
         return total
 
+    def fingerprint(self) -> str:
+        return self.scan.fingerprint
+
     def checksum(self) -> Array:
         return np.array([self.scan.checksum])
 

@@ -73,6 +73,9 @@ class DaskEngine(SumEngine):
         super().__init__(self.scan.census(intercept=intercept, centred=centred), activation)
         self.counter.count = 1
 
+    def fingerprint(self) -> str:
+        return self.scan.fingerprint
+
     def checksum(self) -> Array:
         return np.array([self.scan.checksum])
 

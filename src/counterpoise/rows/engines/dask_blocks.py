@@ -13,6 +13,7 @@ from dask.delayed import Delayed, delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.utils import is_dataframe_like
 
+from counterpoise.rows.frames import given
 from counterpoise.rows.groups import as_labels
 
 Array = np.ndarray
@@ -30,6 +31,7 @@ class Columns(NamedTuple):
 
 def plain(values: Any, name: str) -> Array:
     """Return a series or array as an array; missing numbers become NaN."""
+    values = given(values, name)
     if name == "groups" or not hasattr(values, "to_numpy"):
         return np.asarray(values)
     return values.to_numpy(dtype=float, na_value=np.nan)
@@ -92,6 +94,8 @@ class Cuts:
         """Split one-dimensional values at these borders, into a collection or a list."""
         if (values is None and name != "y") or isinstance(values, str):
             return [values] * self.count
+        if not is_dask_collection(values):
+            values = given(values, name)
         theirs = Cuts(values) if is_dask_collection(values) else None
         values = as_labels(values) if theirs is None else values
         if values.ndim != 1 or (name != "groups" and values.dtype.kind not in "fiub"):

@@ -5,18 +5,25 @@ fit with the same rows and options reads the stored answers instead of the rows,
 there. The solver does not know about the journal.
 
 The file has a header line and, for every answer, a JSON line (digest of the question, shape,
-passes, checksum) followed by the bytes. An answer cut off by a crash is dropped.
+passes, checksum) followed by the bytes. A checksum covers the line and the bytes, and continues
+the checksum before it. An answer that was cut off or damaged is dropped with all that follow.
+
+In journals of version 1, which can still be resumed, a checksum covers only the bytes, and the
+digest of the rows does not see every bit of them.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
+import math
 import os
 import zlib
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -25,12 +32,15 @@ from counterpoise.rows.engines.base import SumEngine
 from counterpoise.rows.engines.questions import Question
 from counterpoise.rows.groups import label_list
 from counterpoise.rows.sample import RowSample
+from counterpoise.storage.files import open_regular, unwritten, write_bytes
 
 Array = np.ndarray
 # Codes of the named activations in journals of version 0.1, which can still be resumed.
 CODES = {"Identity": 1, "Piecewise": 2, "Softplus": 3, "ELU": 4}
 
-MAGIC = "counterpoise journal 1"
+MAGIC, MAGIC_1 = "counterpoise journal 2", "counterpoise journal 1"
+# No line of a journal is longer.
+LINE = 4096
 # Points that distinguish activations of the same name.
 PROBES = np.linspace(-3.0, 3.0, 13)
 
@@ -45,51 +55,71 @@ class Journal:
                 f"checkpoint={str(path)!r}: there is no folder {str(self.path.parent)!r}; create "
                 "it first"
             )
-        self._rows = digest_rows(engine)
-        self._file = self._open()
-        self._read = self._file.tell()
-        self._end = self._check_records()
-
-    def _open(self) -> BinaryIO:
-        head = json.dumps({"format": MAGIC, "rows": self._rows}) + "\n"
-        fresh = not self.path.exists() or not self.path.stat().st_size
-        if fresh:
-            draft = self.path.with_name(self.path.name + ".new")
-            draft.write_text(head, encoding="utf-8")
-            os.replace(draft, self.path)
-        file = open(self.path, "r+b")  # noqa: SIM115
+        self._file = self._open(engine)
         try:
-            found = json.loads(file.readline())
-            known = isinstance(found, dict) and found.get("format") == MAGIC
-        except ValueError:
-            known = False
-        if not known:
+            self._read = self._file.tell()
+            self._end = self._check_records()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _open(self, engine: SumEngine) -> io.BufferedReader[io.FileIO]:
+        """Open the file; reads are buffered and writes are not."""
+        if not self.path.exists() or self._is_empty():
+            head = {"format": MAGIC, "rows": digest_rows(engine)}
+            write_bytes(self.path, _sealed(head, b"", 0))
+        try:
+            file = io.BufferedReader(open_regular(self.path, os.O_RDWR))
+        except ValueError as error:
+            raise ValueError(f"checkpoint={error}") from None
+        except OSError as error:
+            raise unwritten(self.path, error) from None
+        try:
+            self._check_head(file.readline(LINE), engine)
+        except BaseException:
             file.close()
-            raise ValueError(
-                f"checkpoint={str(self.path)!r} is not a checkpoint of this version; "
-                "choose another path"
-            )
-        if found["rows"] != self._rows:
-            file.close()
-            raise ValueError(
-                f"checkpoint={str(self.path)!r} was made with other rows; delete it to start "
-                "again, or choose another path"
-            )
+            raise
         return file
+
+    def _is_empty(self) -> bool:
+        return self.path.is_file() and not self.path.stat().st_size
+
+    def _check_head(self, line: bytes, engine: SumEngine) -> None:
+        head = _parsed(line)
+        self._old = head.get("format") == MAGIC_1
+        if not self._old and head.get("format") != MAGIC:
+            raise self._refused("is not a checkpoint of this version; choose another path")
+        self._crc = 0 if self._old else _crc(head, b"", 0)
+        if not self._old and head.get("crc") != self._crc:
+            raise self._refused("is damaged; delete it to start again, or choose another path")
+        if head.get("rows") != (digest_rows_1 if self._old else digest_rows)(engine):
+            raise self._refused(
+                "was made with other rows; delete it to start again, or choose another path"
+            )
 
     def _check_records(self) -> int:
         """Return the end of the last complete answer, and drop anything after it."""
+        size = os.fstat(self._file.fileno()).st_size
         while True:
             here = self._file.tell()
-            try:
-                head = json.loads(self._file.readline())
-                data = self._file.read(8 * int(np.prod(head["shape"], dtype=int)))
-                whole = zlib.crc32(data) == head["crc"]
-            except (ValueError, KeyError, TypeError):
-                whole = False
+            head = _parsed(self._file.readline(LINE))
+            whole = False
+            if _is_head(head):
+                length = 8 * math.prod(head["shape"])
+                if length <= size - self._file.tell():
+                    data = self._file.read(length)
+                    crc = zlib.crc32(data) if self._old else _crc(head, data, self._crc)
+                    whole = crc == head["crc"]
             if not whole:
-                self._file.truncate(here)
+                self._cut(here)
                 return here
+            self._crc = crc
+
+    def _cut(self, end: int) -> None:
+        try:
+            self._file.raw.truncate(end)
+        except OSError as error:
+            raise unwritten(self.path, error) from None
 
     @property
     def replaying(self) -> bool:
@@ -98,33 +128,81 @@ class Journal:
     def next(self, digest: str) -> tuple[Array, int]:
         """Return the next stored answer and its passes; the question must be the same."""
         self._file.seek(self._read)
-        head = json.loads(self._file.readline())
+        head = _parsed(self._file.readline(LINE))
         if head["question"] != digest:
-            raise ValueError(
-                f"checkpoint={str(self.path)!r} belongs to a fit with other options; delete it to "
-                "start again, or choose another path"
+            raise self._refused(
+                "belongs to a fit with other options; delete it to start again, or choose another "
+                "path"
             )
-        count = int(np.prod(head["shape"], dtype=int))
-        answer = np.frombuffer(self._file.read(8 * count), dtype="<f8").reshape(head["shape"])
+        data = self._file.read(8 * math.prod(head["shape"]))
         self._read = self._file.tell()
-        return answer.astype(float), int(head["passes"])
+        return np.frombuffer(data, dtype="<f8").reshape(head["shape"]).astype(float), head["passes"]
 
     def append(self, digest: str, answer: Array, passes: int) -> None:
+        """Store an answer; after an error, the file ends with the answer before it."""
         data = np.ascontiguousarray(answer, dtype="<f8").tobytes()
-        head = {
-            "question": digest, "shape": answer.shape, "passes": passes, "crc": zlib.crc32(data)
-        }  # fmt: skip
-        self._file.seek(self._end)
-        self._file.write(json.dumps(head).encode() + b"\n" + data)
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._read = self._end = self._file.tell()
+        head = {"question": digest, "shape": list(answer.shape), "passes": passes}
+        if self._old:
+            crc = zlib.crc32(data)
+            record = json.dumps({**head, "crc": crc}).encode() + b"\n" + data
+        else:
+            crc = _crc(head, data, self._crc)
+            record = _sealed(head, data, self._crc)
+        try:
+            self._file.raw.seek(self._end)
+            left = memoryview(record)
+            while left:
+                left = left[self._file.raw.write(left) :]
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            with suppress(OSError):
+                self._file.raw.truncate(self._end)
+            raise unwritten(self.path, error, "the answers before it are kept") from None
+        self._crc = crc
+        self._read = self._end = self._end + len(record)
+
+    def _refused(self, why: str) -> ValueError:
+        return ValueError(f"checkpoint={str(self.path)!r} {why}")
 
     def close(self, *, finished: bool) -> None:
         """Close the file, and delete it if the fit is finished."""
         self._file.close()
         if finished:
             self.path.unlink(missing_ok=True)
+
+
+def _sealed(head: dict[str, Any], data: bytes, crc: int) -> bytes:
+    """Return a line with a checksum, and the data; ``crc`` is the checksum of all before it."""
+    return json.dumps({**head, "crc": _crc(head, data, crc)}).encode() + b"\n" + data
+
+
+def _crc(head: dict[str, Any], data: bytes, crc: int) -> int:
+    covered = {key: value for key, value in head.items() if key != "crc"}
+    return zlib.crc32(data, zlib.crc32(json.dumps(covered, sort_keys=True).encode(), crc))
+
+
+def _parsed(line: bytes) -> dict[str, Any]:
+    """Return a line as a mapping, which is empty if the line is anything else."""
+    try:
+        found = json.loads(line) if line.endswith(b"\n") else None
+    except (ValueError, RecursionError):
+        found = None
+    return found if isinstance(found, dict) else {}
+
+
+def _is_head(head: dict[str, Any]) -> bool:
+    """Whether a line describes an answer; the only check of it in journals of version 1."""
+    shape = head.get("shape")
+    return (
+        set(head) == {"question", "shape", "passes", "crc"}
+        and isinstance(head["question"], str)
+        and len(head["question"]) == 2 * hashlib.sha256().digest_size
+        and isinstance(shape, list)
+        and all(type(length) is int and length >= 0 for length in shape)
+        and type(head["passes"]) is int
+        and head["passes"] in (0, 1)
+        and type(head["crc"]) is int
+    )
 
 
 class JournaledEngine(SumEngine):
@@ -169,7 +247,14 @@ def digest_question(question: Question) -> str:
 
 
 def digest_rows(engine: SumEngine) -> str:
-    """Return a digest of the rows and of whether there is an intercept."""
+    """Return a digest of the rows, to the bit, and of whether there is an intercept."""
+    census = engine.census
+    labels = [(type(label).__name__, str(label)) for label in label_list(census.labels)]
+    return _digest([labels, census.totals, census.n_rows, census.intercept, engine.fingerprint()])
+
+
+def digest_rows_1(engine: SumEngine) -> str:
+    """Return the digest of journals of version 1, which may miss the last bits of an entry."""
     census = engine.census
     labels = [str(label) for label in label_list(census.labels)]
     return _digest([labels, census.totals, census.n_rows, census.intercept, engine.checksum()])

@@ -6,7 +6,7 @@ import numpy as np
 
 from counterpoise.activations import Activation
 from counterpoise.rows.census import Census
-from counterpoise.rows.engines.base import SumEngine
+from counterpoise.rows.engines.base import SumEngine, fingerprint_of
 from counterpoise.rows.engines.dense import DensePart
 from counterpoise.rows.engines.questions import Labels, Question
 from counterpoise.rows.engines.row_part import RowPart
@@ -44,6 +44,11 @@ class MemoryEngine(SumEngine):
         data = self.data
         weights = data.row_weights if data.row_weights.size else None
         return RowSample.draw(data.X, data.y, data.codes, data.labels, weights)
+
+    def fingerprint(self) -> str:
+        X = self.data.X
+        rows = (X.data, X.indices, X.indptr) if self.data.is_sparse else (X,)
+        return fingerprint_of([*rows, self.data.y, self.data.offsets, self.data.row_weights])
 
     def ask(self, question: Question) -> Array:
         self.counter.count += not isinstance(question, Labels)

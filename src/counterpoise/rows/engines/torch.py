@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import lru_cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -26,7 +26,8 @@ from torch import Tensor
 from counterpoise.activations import Activation
 from counterpoise.rows.census import Census
 from counterpoise.rows.engines import questions as asked
-from counterpoise.rows.engines.base import SumEngine
+from counterpoise.rows.engines.base import SumEngine, fingerprint_of
+from counterpoise.rows.frames import given
 from counterpoise.rows.groups import GroupedData
 from counterpoise.rows.sample import BUDGET, RowSample
 
@@ -108,6 +109,11 @@ class TorchEngine(SumEngine):
     @property
     def rounding(self) -> float:
         return float(torch.finfo(self.dtype).eps)
+
+    def fingerprint(self) -> str:
+        """Copy the rows to the host block by block."""
+        others = [host(self.y), self.sizes, *([] if self.weights is None else [host(self.weights)])]
+        return fingerprint_of(chain((host(self.X[b.lo : b.hi]) for b in self.blocks), others))
 
     def ask(self, question: asked.Question) -> Array:
         """Add up the blocks in order and in double, on the device if it supports that."""
@@ -293,6 +299,7 @@ def check_matrix(X: Tensor) -> Tensor:
 
 def check_labels(y: Any, n: int) -> Array:
     """Check for one finite label per row, and return them on the host."""
+    y = given(y, "y")
     try:
         labels = np.asarray(host(y), dtype=float)
     except (TypeError, ValueError):
