@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from counterpoise.common.progress import stage
-from counterpoise.storage.files import draft_of
+from counterpoise.storage.files import replacing, unwritten
 from counterpoise.tabular.errors import DataError, check_names, short
 from counterpoise.tabular.indicators import encode, missing_masks
 from counterpoise.tabular.table import as_table
@@ -85,55 +84,49 @@ def file_writer(path: Path) -> Iterator[Callable[[Any], None]]:
         )
     if not path.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {str(path.parent)!r}; make it first")
-    draft = draft_of(path)
     writers: list[Any] = []
+    with replacing(path) as file:
 
-    def write(batch: Any) -> None:
-        with writing(repr(str(path))):
-            if not writers:
-                writers.append(_opened(path.suffix.lower(), draft, batch.schema))
-            writers[0].write_batch(batch)
+        def write(batch: Any) -> None:
+            with writing(path):
+                if not writers:
+                    writers.append(_opened(path.suffix.lower(), file, batch.schema))
+                writers[0].write_batch(batch)
 
-    try:
         yield write
         if writers:
-            with writing(repr(str(path))):
-                writers[0].close()
-                os.replace(draft, path)
-    finally:
-        for writer in writers:  # Arrow keeps the file open
-            with suppress(OSError, pa.ArrowException):
-                writer.close()
-        with suppress(FileNotFoundError):
-            draft.unlink()
+            writers[0].close()
 
 
 @contextmanager
-def writing(where: str) -> Iterator[None]:
+def writing(where: Path | str) -> Iterator[None]:
     """Turn errors of the disk and of the format into ones that name the file."""
     try:
         yield
     except BrokenPipeError:
         raise
     except pa.ArrowException as error:
+        name = repr(str(where)) if isinstance(where, Path) else where
         raise DataError(
-            f"{where} cannot be written ({short(error)}); leave such columns out, or choose "
+            f"{name} cannot be written ({short(error)}); leave such columns out, or choose "
             "another format"
         ) from None
     except OSError as error:
-        reason = os.strerror(error.errno) if error.errno else short(error)
+        if isinstance(where, Path):
+            raise unwritten(where, error) from None
         raise OSError(
-            f"{where} cannot be written ({reason}); free some space, or choose another place"
+            f"{where} cannot be written ({error.strerror or short(error)}); free some space, or "
+            "choose another place"
         ) from None
 
 
-def _opened(suffix: str, draft: Path, schema: Any) -> Any:
+def _opened(suffix: str, file: Any, schema: Any) -> Any:
     if suffix == ".csv":
         import pyarrow.csv as csv
 
-        return csv.CSVWriter(str(draft), schema)
+        return csv.CSVWriter(file, schema)
     if suffix == ".parquet":
         import pyarrow.parquet as pq
 
-        return pq.ParquetWriter(str(draft), schema)
-    return pa.ipc.new_file(str(draft), schema)
+        return pq.ParquetWriter(file, schema)
+    return pa.ipc.new_file(file, schema)
