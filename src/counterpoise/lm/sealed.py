@@ -30,10 +30,10 @@ def seal(value: Mapping[str, Any]) -> dict[str, Any]:
     return {**value, DIGEST: _digest(value)}
 
 
-def read_sealed(path: Path, remedy: str, *, needed: bool = False) -> dict[str, Any]:
+def read_sealed(path: Path, remedy: str, since: int | None = None) -> dict[str, Any]:
     """Read an object that `seal` closed, without its digest; raise `DamagedFile` otherwise.
 
-    An object without a digest is accepted unless one is ``needed``.
+    An object without a digest is accepted, unless its version is one that has digests: ``since``.
     """
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
@@ -42,7 +42,7 @@ def read_sealed(path: Path, remedy: str, *, needed: bool = False) -> dict[str, A
     if not isinstance(value, dict):
         raise DamagedFile(f"{str(path)!r} is damaged: not a JSON object; {remedy}")
     known = value.pop(DIGEST, None)
-    if known is None and not needed:
+    if known is None and (since is None or value.get("version") != since):
         return value
     if known != _digest(value):
         raise DamagedFile(

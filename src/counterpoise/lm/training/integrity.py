@@ -19,7 +19,7 @@ def read_state(path: Path, remedy: str = RESTORE) -> dict[str, Any]:
 
     A damaged state raises `DamagedFile`, which ends with the remedy.
     """
-    state = read_sealed(path / STATE, remedy)
+    state = read_sealed(path / STATE, remedy, since=VERSION)
     version = state.get("version")
     if state.get("format") != FORMAT:
         raise ValueError(
@@ -27,7 +27,7 @@ def read_state(path: Path, remedy: str = RESTORE) -> dict[str, Any]:
             f"{state.get('format')!r} instead of {FORMAT!r}"
         )
     if version == VERSION:
-        return read_sealed(path / STATE, remedy, needed=True)
+        return state
     if version not in MIGRATIONS:
         raise ValueError(
             f"{str(path)!r} has version {version!r}; this release reads versions 1 to {VERSION}. "
