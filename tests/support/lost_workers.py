@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+import weakref
 from datetime import timedelta
 from pathlib import Path
 
@@ -59,6 +60,33 @@ def broken(config):
             raise ArithmeticError("no more numbers")
 
     training.Trainer.advance = failing
+    training.train(load_settings(config), progress=False)
+
+
+def tear_down(config, how):
+    """Say what still holds on to the process group when it is destroyed."""
+    wrapped = []
+    make, destroy = torch.nn.parallel.DistributedDataParallel.__init__, dist.destroy_process_group
+    advance = training.Trainer.advance
+
+    def noted(self, *args, **kwargs):
+        wrapped.append(weakref.ref(self))
+        make(self, *args, **kwargs)
+
+    def checked(*args):
+        alive = [ref for ref in wrapped if ref() is not None]
+        sys.stdout.write(f"{len(wrapped)} made, {len(alive)} alive\n")
+        destroy(*args)
+
+    def failing(self):
+        advance(self)
+        if self.step == 3:
+            raise ArithmeticError("no more numbers")
+
+    torch.nn.parallel.DistributedDataParallel.__init__ = noted
+    dist.destroy_process_group = checked
+    if how == "failing":
+        training.Trainer.advance = failing
     training.train(load_settings(config), progress=False)
 
 

@@ -112,7 +112,8 @@ def _prepare(folder: Path, steps: int, every: int, keep: int) -> Prepared:
 def command(*words: str) -> tuple[int, str]:
     """Run the command in this process; return its exit code and what it said.
 
-    An error that the command line does not expect, so that users see a traceback, has the code -1.
+    An error that the command line does not expect, whether users see a traceback or are told of a
+    bug, has the code -1.
     """
     from counterpoise.cli.main import main
 
@@ -122,7 +123,8 @@ def command(*words: str) -> tuple[int, str]:
             code = main(["-q", *words])
         except BaseException as error:
             return -1, f"traceback: {type(error).__name__}: {error}"
-    return code, said.getvalue().strip()
+    text = said.getvalue().strip()
+    return -1 if "This is a bug" in text else code, text
 
 
 def start(words: list[str], out: Path, **options: Any) -> subprocess.Popen[bytes]:
@@ -394,7 +396,9 @@ def _free_port() -> int:
 @attack("a run whose memory is limited (ulimit -v)", tries=4, prepare=prepare)
 def little_memory(trial: Trial) -> str | None:
     run = copy(trial)
-    gigabytes = (0.5, 1.5, 2.5, 3.5)[trial.number % 4]
+    # Where torch itself cannot be imported, no words are promised, only the files. At about 0.8 GB,
+    # OpenBLAS waits for ever when SciPy is imported, long before anything of ours.
+    gigabytes = (0.25, 0.6, 0.7, 0.95)[trial.number % 4]
     size = int(gigabytes * 2**30)
     words = ["lm", "train", str(trial.prepared.config), "--out", str(run)]
     process = start(

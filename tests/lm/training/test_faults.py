@@ -2,7 +2,6 @@
 
 import errno
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -24,6 +23,8 @@ from counterpoise.lm.training import checkpoints
 from counterpoise.lm.training.integrity import verify
 from counterpoise.lm.training.run_folder import RunFolder
 from counterpoise.lm.training.train import train
+
+resource = pytest.importorskip("resource", reason="limits the size of files")
 
 
 @pytest.fixture(scope="module")

@@ -156,6 +156,41 @@ def test_a_damaged_log_of_a_finished_run_is_not_reported(whole, tmp_path, name):
         write_report(tmp_path)
 
 
+def test_a_shortened_log_of_a_finished_run_is_not_reported(whole, tmp_path):
+    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
+    file = tmp_path / "evaluations.jsonl"
+    file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:-1]))
+    with pytest.raises(DamagedFile, match=r"does not reach the run's last step, 24; copy it from"):
+        write_report(tmp_path)
+    shutil.copy(tmp_path / RunFolder(whole).result["model"] / file.name, file)  # as it says
+    write_report(tmp_path)
+
+
+def test_a_reference_model_that_changed_by_one_bit_is_another(corpus, whole, tmp_path, monkeypatch):
+    """Wherever the bit is, and also if the model is not a checkpoint of ours."""
+    model = tmp_path / "model"
+    shutil.copytree(whole / RunFolder(whole).result["model"], model)
+    (model / STATE).unlink()
+    asked = {"rule": "doremi", "losses": "batches", "reference_model": str(model)}
+    proxy = settings(corpus, reweight=asked)
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, 5)
+        with pytest.raises(Stopped):
+            train(proxy, tmp_path / "run", progress=False)
+    data = bytearray((model / MODEL).read_bytes())
+    data[-100] ^= 1
+    (model / MODEL).write_bytes(bytes(data))
+    with pytest.raises(ValueError, match="used other files: reference model changed"):
+        train(proxy, tmp_path / "run", progress=False)
+    data[-100] ^= 1
+    (model / MODEL).write_bytes(bytes(data))
+    known = json.loads((tmp_path / "run" / "inputs.json").read_text())
+    known["reference model"] = known["reference model"].partition("-")[0]  # as 0.1 wrote it
+    del known["digest"]
+    (tmp_path / "run" / "inputs.json").write_text(json.dumps(known))
+    train(proxy, tmp_path / "run", progress=False)
+
+
 def test_a_damaged_result_or_configuration_is_refused(whole, chosen, tmp_path):
     shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
     good = (tmp_path / "result.json").read_text()
@@ -207,6 +242,25 @@ def test_checkpoints_without_checksums_still_resume(chosen, run, whole):
     train(chosen, run, progress=False)
     assert_same_model(run, whole)
     assert [r["step"] for r in RunFolder(run).steps.read()] == list(range(1, 25))
+
+
+@pytest.mark.parametrize("name", [MODEL, OPTIMIZER])
+def test_a_cut_checkpoint_without_checksums_is_named(chosen, run, name):
+    folder = run / "checkpoints" / LAST
+    state = json.loads((folder / STATE).read_text())
+    del state["digest"], state["files"]
+    (folder / STATE).write_text(json.dumps({**state, "version": 2}))
+    file = folder / name
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(DamagedFile, match=f"{name}' is damaged.*to resume from {BEFORE}"):
+        train(chosen, run, progress=False)
+
+
+def test_a_model_is_measured_although_its_optimizer_is_damaged(whole, tmp_path):
+    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
+    flip(tmp_path / RunFolder(whole).result["model"] / OPTIMIZER)
+    (found,) = measure_run(RunFolder(tmp_path), RunFolder(tmp_path).settings)
+    assert found["step"] == 24
 
 
 def test_drafts_of_killed_processes_are_swept(chosen, run):

@@ -131,6 +131,31 @@ def test_under_torchrun(corpus, tmp_path, victim):
     assert lost[victim] in err.read_text()
 
 
+@pytest.mark.parametrize("how", ["ending", "failing"])
+def test_nothing_holds_on_to_a_process_group_that_is_destroyed(corpus, tmp_path, how):
+    """A wrapped model that outlives it can keep the process from ending."""
+    file = long_run(corpus, tmp_path, tokens=STEP * 9)
+    with ExitStack() as stack:
+        running = start_ranks(stack, SUPPORT / "lost_workers.py", "tear_down", file, how)
+        for rank in running:
+            said = ended(rank)
+            assert rank.code == (how == "failing"), said
+            assert rank.printed == "1 made, 0 alive\n", said
+
+
+def test_a_rank_that_was_frozen_for_a_while_goes_on(corpus, tmp_path):
+    file, saved = long_run(corpus, tmp_path, timeout=20.0), tmp_path / "run" / "checkpoints"
+    with ExitStack() as stack:
+        running = start_ranks(stack, "-m", "counterpoise", "lm", "train", file)
+        wait_for(lambda: checkpoints.found(saved), running)
+        for rank in running:
+            rank.send(signal.SIGSTOP)
+            time.sleep(3.0)
+            rank.send(signal.SIGCONT)
+        before = checkpoints.found(saved)[-1].name
+        wait_for(lambda: checkpoints.found(saved)[-1].name > before, running)
+
+
 def test_a_rank_that_writes_for_long_is_waited_for(corpus, tmp_path):
     file = long_run(corpus, tmp_path, tokens=STEP * 9, timeout=1.0)
     with ExitStack() as stack:

@@ -47,6 +47,7 @@ def read_runs(runs: Iterable[FinishedRun]) -> dict[str, Any]:
         name: [] for name in ("run", "seed", "step", "tokens", "domain", *QUANTITIES.values())
     }
     for run, seed, path in runs:
+        step: int | None = None
         for step, tokens, quantities in _evaluations(path / EVALUATIONS):
             for domain in quantities["report"]:
                 columns["run"].append(run)
@@ -56,6 +57,7 @@ def read_runs(runs: Iterable[FinishedRun]) -> dict[str, Any]:
                 columns["domain"].append(domain)
                 for key, column in QUANTITIES.items():
                     columns[column].append(quantities[key].get(domain, math.nan))
+        RunFolder(path).check_end(step)
     return columns
 
 

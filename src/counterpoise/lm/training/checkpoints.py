@@ -26,7 +26,7 @@ from torch.distributed.checkpoint.state_dict import (
     set_state_dict,
 )
 
-from counterpoise.lm.sealed import seal
+from counterpoise.lm.sealed import DamagedFile, seal
 from counterpoise.lm.training.integrity import FORMAT, VERSION, files_of, read_state, verify
 from counterpoise.lm.training.ranks import Process
 from counterpoise.lm.training.run_folder import MODEL, OPTIMIZER, STATE
@@ -219,7 +219,7 @@ def restore(
     The optimizer may be missing if nothing is left to train.
     """
     state = read_state(path)
-    tensors: dict[str, Any] = load_file(path / MODEL)
+    tensors = _load(path / MODEL)
     plain = getattr(model, "module", model)
     if plain.config.tie_word_embeddings and HEAD not in tensors:
         head = plain.get_input_embeddings()
@@ -231,7 +231,7 @@ def restore(
         return state
     now: dict[str, Any] = dict(get_optimizer_state_dict(model, optimizer))  # for its groups
     moments: dict[str, Any] = {}
-    for name, tensor in load_file(path / OPTIMIZER).items():
+    for name, tensor in _load(path / OPTIMIZER).items():
         key, _, parameter = name.partition("/")
         moments.setdefault(parameter, {})[key] = tensor
     now["state"] = moments
@@ -241,6 +241,13 @@ def restore(
     if process.world == 1:
         torch.set_rng_state(torch.tensor(state["rng"], dtype=torch.uint8))
     return state
+
+
+def _load(file: Path) -> dict[str, Any]:
+    try:
+        return dict(load_file(file))
+    except SafetensorError as error:
+        raise DamagedFile(f"{str(file)!r} is damaged ({error}); {_instead(file.parent)}") from None
 
 
 def _rng() -> list[int]:

@@ -67,17 +67,18 @@ def files_of(folder: Path) -> dict[str, dict[str, Any]]:
     }
 
 
-def verify(path: Path, remedy: str = RESTORE) -> dict[str, Any]:
+def verify(path: Path, remedy: str = RESTORE, *, optimizer: bool = True) -> dict[str, Any]:
     """Read all files of a checkpoint and compare their checksums; return its state.
 
-    The first file that is damaged or missing raises `DamagedFile`. An optimizer may be missing.
+    The first file that is damaged or missing raises `DamagedFile`. The optimizer may be missing,
+    and is read only if asked for.
     """
     state = read_state(path, remedy)
     for name, known in state["files"].items():
         file = path / name
+        if name == OPTIMIZER and not (optimizer and file.is_file()):
+            continue
         if not file.is_file():
-            if name == OPTIMIZER:
-                continue
             raise DamagedFile(f"{str(file)!r} is missing; {remedy}")
         size = file.stat().st_size
         if size != known["bytes"]:
@@ -97,4 +98,5 @@ def verify_model(spec: str | os.PathLike[str]) -> None:
     """Verify a model if it is a checkpoint of a run; other models have no checksums here."""
     path = Path(spec)
     if (path / STATE).is_file() and (path / MODEL).is_file():
-        verify(path, "restore it from a copy, use another checkpoint, or train the model again")
+        remedy = "restore it from a copy, use another checkpoint, or train the model again"
+        verify(path, remedy, optimizer=False)

@@ -122,12 +122,27 @@ class RunFolder:
             )
         known = self.inputs
         if inputs is not None and known:
-            changed = [name for name in inputs if known.get(name) != inputs[name]]
+            changed = [name for name in inputs if not _same_input(known.get(name), inputs[name])]
             if changed:
                 raise ValueError(
                     f"{str(self.path)!r} holds a run that used other files: {', '.join(changed)} "
                     "changed since; choose another folder, or remove this one"
                 )
+
+    def measured(self) -> list[dict[str, Any]]:
+        """Read the evaluations; those of a finished run must reach its end."""
+        records = self.evaluations.read()
+        self.check_end(records[-1]["step"] if records else None)
+        return records
+
+    def check_end(self, step: int | None) -> None:
+        """Refuse evaluations that end at another step than the run did, if it has ended."""
+        result = self.result or {}
+        if step != result.get("steps", step):
+            raise DamagedFile(
+                f"{str(self.evaluations.path)!r} is damaged: it does not reach the run's last "
+                f"step, {result['steps']}; copy it from {str(self.path / result['model'])!r}"
+            )
 
     def copy_logs(self, folder: Path) -> None:
         """Copy the measurements so far, from which a resumed run restores them."""
@@ -157,6 +172,13 @@ class RunFolder:
 
     def finish(self, result: Mapping[str, Any]) -> None:
         write_json(self.path / RESULT, seal(result))
+
+
+def _same_input(known: Any, now: Any) -> bool:
+    """Compare the descriptions of an input; those of release 0.1 lack checksums of models."""
+    if isinstance(known, str) and isinstance(now, str) and "-" not in known:
+        return known == now.partition("-")[0]
+    return bool(known == now)
 
 
 def differing(one: Mapping[str, Any], other: Mapping[str, Any], path: str = "") -> list[str]:

@@ -23,6 +23,7 @@ from counterpoise.common.stopping import Stopped, asked_to_stop, ignore_signals
 from counterpoise.lm.corpus.tokens import Corpus
 from counterpoise.lm.evaluate import domain_losses, held_out
 from counterpoise.lm.mixture.dataset import MixtureDataset
+from counterpoise.lm.sealed import DamagedFile
 from counterpoise.lm.steering import Steering
 from counterpoise.lm.training import checkpoints
 from counterpoise.lm.training.domains import (
@@ -322,11 +323,16 @@ class Trainer:
                 f"{str(path)!r} holds no optimizer, so training cannot resume from it; start in "
                 "another folder"
             )
-        state = checkpoints.restore(path, self.model, self.optimizer, self.process)
-        self.step, self.seconds = step, float(state["seconds"])
-        self.steering.restore(state["reweighter"], state["mixture"])
-        if self.steering.mixture is None:
-            self.mixture.load_state_dict(state["mixture"])
+        try:
+            state = checkpoints.restore(path, self.model, self.optimizer, self.process)
+            self.step, self.seconds = step, float(state["seconds"])
+            self.steering.restore(state["reweighter"], state["mixture"])
+            if self.steering.mixture is None:
+                self.mixture.load_state_dict(state["mixture"])
+        except (KeyError, TypeError, ValueError) as error:  # checkpoints before version 3
+            if isinstance(error, DamagedFile):
+                raise
+            raise DamagedFile(f"{str(path)!r} does not fit this run: {error}") from error
         logger.info("resuming after %s tokens", f"{self.tokens:,}")
         self.process.wait()
 
