@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import logging
-import multiprocessing
 import os
 import signal
 import sys
@@ -64,6 +62,9 @@ def end_with_parent() -> None:
     """Let the kernel kill this process when its parent ends, where the kernel can (Linux)."""
     if sys.platform != "linux":
         return
+    import ctypes
+    import multiprocessing
+
     parent = multiprocessing.parent_process()
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
