@@ -157,9 +157,9 @@ def test_a_rank_that_was_frozen_for_a_while_goes_on(corpus, tmp_path):
 
 
 def test_a_rank_that_writes_for_long_is_waited_for(corpus, tmp_path):
-    file = long_run(corpus, tmp_path, tokens=STEP * 9, timeout=1.0)
+    file = long_run(corpus, tmp_path, tokens=STEP * 8, timeout=6.0)
     with ExitStack() as stack:
-        job = (SUPPORT / "lost_workers.py", "slow_disk", file, 3.0)
+        job = (SUPPORT / "lost_workers.py", "slow_disk", file, 9.0)
         running = start_ranks(stack, *job)
         for rank in running:
             said = ended(rank)

@@ -30,6 +30,7 @@ PATIENCE = timedelta(hours=2)
 TEAR_DOWN = 60.0  # seconds
 
 _joined = itertools.count()
+_watching: list[Watch] = []  # calls of `join_ranks` can be nested; the outermost one watches
 _dist: Any = dist  # its types lack what it exports
 
 
@@ -113,35 +114,36 @@ def join_ranks(threads: int | None = None, seconds: float = TIMEOUT) -> Iterator
     try:
         if mine:
             watch = _meet(device, seconds)
+            _watching.append(watch)
         if dist.is_initialized():
-            yield Process(device, dist.get_rank(), dist.get_world_size(), watch)
+            outer = _watching[-1] if _watching else None
+            yield Process(device, dist.get_rank(), dist.get_world_size(), outer)
         else:
             yield Process(device)
         if mine:  # not after an error, when other ranks may never arrive
             gc.collect()
             dist.barrier()
     except BaseException as error:
-        lost = is_lost_rank(error)
         if mine:
             _clear_frames(error)  # their variables hold the model
-        if watch is not None and not lost and not isinstance(error, (Stopped, LostRank)):
+        if is_lost_rank(error) or (watch is not None and isinstance(error, LostRank)):
+            said = f"another rank is gone, or too late. {KEPT}"  # an outer call may know more
+            raise LostRank(said if watch is None else watch.explain()) from error
+        if watch is not None and not isinstance(error, Stopped):
             watch.report(f"{type(error).__name__}: {error}")
-        if lost:
-            raise LostRank(
-                f"another rank is gone, or too late. {KEPT}" if watch is None else watch.explain()
-            ) from error
         raise
     finally:
         torch.set_num_threads(before)
         if watch is not None:
             watch.stop()
+            _watching.remove(watch)
         if mine and dist.is_initialized():
             with _bounded(TEAR_DOWN):
                 gc.collect()
                 dist.destroy_process_group()
 
 
-def _meet(device: torch.device, seconds: float) -> Watch | None:
+def _meet(device: torch.device, seconds: float) -> Watch:
     """Make the process group, and watch its ranks from the moment they meet."""
     patience = timedelta(seconds=seconds)
     address, port = os.environ.get("MASTER_ADDR", "localhost"), os.environ.get("MASTER_PORT", "0")
