@@ -559,6 +559,32 @@ def test_rounds_are_checked():
         ours.weights[0] = 1.0
 
 
+def test_weights_that_are_handed_out_are_copies():
+    """Tensors may share their memory without a warning, and change nothing of ours."""
+    torch = pytest.importorskip("torch")
+    ours = Reweighter(NAMES)
+    for step in (1, 1, 2):  # the second call makes no update
+        given = ours.update([1.0, 2.0, 3.0, 4.0], step=step)
+        kept = ours.weights.tolist()
+        torch.from_numpy(given).zero_()  # warns of memory that cannot be written
+        assert ours.weights.tolist() == kept
+        assert ours.last.weights.tolist() == kept
+
+
+def test_an_evaluation_at_step_0_can_move_the_weights():
+    ours, theirs = Reweighter(NAMES), Reweighter(NAMES)
+    ours.begin_run(-1)
+    ours.update([1.0, 2.0, 3.0, 4.0], step=0)
+    theirs.update([1.0, 2.0, 3.0, 4.0], step=0)
+    assert (ours.updates, theirs.updates) == (1, 0)
+    ours.update([1.0, 2.0, 3.0, 4.0], step=0)
+    assert (ours.updates, ours.repeated) == (1, 1)
+    again = Reweighter(NAMES)
+    again.load_state_dict(ours.state_dict())
+    again.update([1.0, 2.0, 3.0, 4.0], step=0)
+    assert again.updates == 1
+
+
 def test_a_state_stored_by_release_0_1_goes_on():
     stored = json.loads((ROOT / "tests" / "data" / "reweighter-0.1.json").read_text())
     ours = Reweighter(["web", "code", "books"], rule="pd-kl", step=0.5, nu=0.1, smoothing=0.01)

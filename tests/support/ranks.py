@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from paths import environment
@@ -19,12 +21,55 @@ SECONDS = 150.0  # an order of magnitude above what these tests take
 def run_ranks(*words, ranks=2, seconds=SECONDS):
     """Run ``python WORDS`` once per rank, as torchrun would; return what each printed.
 
-    The store through which ranks meet lives in this process, so there is no port to race for. A
-    rank that fails, or time that runs out, ends all of them.
+    A rank that fails, or time that runs out, ends all of them.
+    """
+    with contextlib.ExitStack() as stack:
+        running = start_ranks(stack, *words, ranks=ranks)
+        deadline = time.monotonic() + seconds
+        while any(rank.code is None for rank in running):
+            if any(rank.code for rank in running) or time.monotonic() > deadline:
+                break
+            time.sleep(0.02)
+        codes = [rank.code for rank in running]
+        said = "\n".join(rank.said[-3000:] for rank in running)
+        assert codes == [0] * ranks, f"exit codes {codes} (None: was still running)\n{said}"
+        return [rank.printed for rank in running]
+
+
+@dataclass
+class Rank:
+    """A process that is one rank, and the files of what it prints."""
+
+    process: subprocess.Popen
+    out: Path
+    err: Path
+
+    @property
+    def code(self):
+        return self.process.poll()
+
+    @property
+    def printed(self):
+        return self.out.read_text()
+
+    @property
+    def said(self):
+        return self.err.read_text(errors="replace")
+
+    def send(self, number):
+        os.kill(self.process.pid, number)
+
+
+def start_ranks(stack, *words, ranks=2):
+    """Start ``python WORDS`` once per rank; all are killed when the stack unwinds.
+
+    The store through which ranks meet lives in this process, so there is no port to race for, and
+    ranks whose test was killed notice.
     """
     import torch.distributed as dist
 
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    stack.callback(lambda: store)  # it lives as long as the ranks
     common = {
         "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(store.port), "TORCHELASTIC_USE_AGENT_STORE": "True",
@@ -32,25 +77,16 @@ def run_ranks(*words, ranks=2, seconds=SECONDS):
     }  # fmt: skip
     if sys.platform == "linux":  # a host name need not resolve
         common["GLOO_SOCKET_IFNAME"] = "lo"
-    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        processes, outputs = [], []
-        for rank in range(ranks):
-            out, err = (Path(folder, f"{rank}.{name}") for name in ("out", "err"))
-            files = [stack.enter_context(path.open("wb")) for path in (out, err)]
-            mine = environment(**common, RANK=str(rank), LOCAL_RANK=str(rank))
-            command = [sys.executable, *map(str, words)]
-            processes.append(start(stack, command, stdout=files[0], stderr=files[1], env=mine))
-            outputs.append((out, err))
-        deadline = time.monotonic() + seconds
-        while any(p.poll() is None for p in processes):
-            failed = [rank for rank, p in enumerate(processes) if p.poll()]
-            if failed or time.monotonic() > deadline:
-                break
-            time.sleep(0.02)
-        codes = [p.poll() for p in processes]
-        said = "\n".join(err.read_text(errors="replace")[-3000:] for _, err in outputs)
-        assert codes == [0] * ranks, f"exit codes {codes} (None: was still running)\n{said}"
-        return [out.read_text() for out, _ in outputs]
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    running = []
+    for rank in range(ranks):
+        out, err = (folder / f"{rank}.{name}" for name in ("out", "err"))
+        files = [stack.enter_context(path.open("wb")) for path in (out, err)]
+        mine = environment(**common, RANK=str(rank), LOCAL_RANK=str(rank))
+        command = [sys.executable, *map(str, words)]
+        process = start(stack, command, stdout=files[0], stderr=files[1], env=mine)
+        running.append(Rank(process, out, err))
+    return running
 
 
 def torchrun(*words, ranks=2, seconds=SECONDS):
@@ -73,14 +109,34 @@ def torchrun(*words, ranks=2, seconds=SECONDS):
         return out.read()
 
 
-def start(stack, command, **options):
-    """Start a process in a session of its own; all of it is killed when the stack unwinds."""
-    process = subprocess.Popen(command, start_new_session=True, **options)
+def start(stack, command, env=None, **options):
+    """Start a process in a session of its own; all that it starts is killed with the stack.
+
+    torchrun starts every rank in a session of the rank's own, so a mark in the environment tells
+    what belongs to the process.
+    """
+    mark = f"COUNTERPOISE_TEST={secrets.token_hex(8)}"
+    name, _, value = mark.partition("=")
+    env = {**(os.environ if env is None else env), name: value}
+    process = subprocess.Popen(command, start_new_session=True, env=env, **options)
     stack.callback(process.wait)
-    stack.callback(_kill, process)
+    stack.callback(_kill, process, mark)
     return process
 
 
-def _kill(process):
+def _kill(process, mark):
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
+    for pid in marked(mark):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def marked(mark):
+    """Processes with this in their environment, where /proc tells."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if mark.encode() in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+    return found

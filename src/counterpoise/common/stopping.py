@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 logger = logging.getLogger("counterpoise")
 
 
+PR_SET_PDEATHSIG = 1  # of Linux
 STOPPED = 75  # exit code of a process that can be resumed (EX_TEMPFAIL)
 
 
@@ -48,7 +51,22 @@ def asked_to_stop() -> Iterator[list[int]]:
 def ignore_signals(worker: int) -> None:
     """Let a data-loading worker outlive a signal sent to its whole process group.
 
-    It ends with its parent, which decides when to stop.
+    It ends with its parent, which decides when to stop, and at once if that is killed.
     """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
+    end_with_parent()
+
+
+def end_with_parent() -> None:
+    """Let the kernel kill this process when its parent ends, where the kernel can (Linux)."""
+    if sys.platform != "linux":
+        return
+    import ctypes
+    import multiprocessing
+
+    parent = multiprocessing.parent_process()
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if parent is not None and os.getppid() != parent.pid:  # it ended before we asked
+        os._exit(1)

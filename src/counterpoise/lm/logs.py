@@ -7,6 +7,7 @@ numbered 1, 2, ...; steps are training steps. Quantities are ``loss``, ``referen
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import math
@@ -17,6 +18,7 @@ from typing import Any
 
 from counterpoise.common.jsonable import plain
 from counterpoise.common.packages import not_installed
+from counterpoise.lm.sealed import DamagedFile, open_line, seal_line
 from counterpoise.storage.files import write_text
 
 Record = Mapping[str, Any]
@@ -37,29 +39,57 @@ class Log:
 class JsonLines:
     """A file of records, one line of JSON each.
 
-    Numbers that are not finite become null. Every record has the integers ``keys``.
+    Numbers that are not finite become null. Every record has the integers ``keys``. Lines end with
+    their checksum, ``crc32``, which records that are read do not have.
     """
 
     def __init__(self, path: str | os.PathLike[str], keys: tuple[str, ...] = ("step",)) -> None:
         self.path, self.keys = Path(path), keys
 
     def append(self, record: Record) -> None:
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(plain(record), allow_nan=False) + "\n")
+        """Add a record; if the disk is full, none of it stays."""
+        line = _line(record).encode()
+        try:
+            with self.path.open("ab", buffering=0) as file:
+                before = file.seek(0, os.SEEK_END)
+                try:
+                    if (written := file.write(line)) != len(line):
+                        raise OSError(errno.ENOSPC, f"only {written} of {len(line)} bytes fit")
+                except BaseException:
+                    file.truncate(before)
+                    raise
+        except OSError as error:
+            raise OSError(
+                f"{str(self.path)!r} could not be written ({error}); make room or repair the disk, "
+                "and resume"
+            ) from error
 
     def read(self) -> list[dict[str, Any]]:
         """Read all complete records; a line cut off by a kill is not one."""
         if not self.path.exists():
             return []
-        lines = self.path.read_text(encoding="utf-8").split("\n")
-        try:
-            records = [json.loads(line) for line in lines[:-1] if line]  # the last has no end yet
-            _ = [r[key] + 0 for r in records for key in self.keys]
-        except (ValueError, TypeError, KeyError):
-            raise ValueError(
-                f"{str(self.path)!r} is not a log of Counterpoise; choose another path"
-            ) from None
+        lines = self.path.read_bytes().split(b"\n")[:-1]  # the last has no end yet
+        records: list[dict[str, Any]] = []
+        for number, line in enumerate(lines, 1):
+            if line:
+                try:
+                    record = open_line(line.decode())
+                    _ = [record[key] + 0 for key in self.keys]
+                except (ValueError, TypeError, KeyError, RecursionError) as error:
+                    raise self._unreadable(number, error, bool(records)) from None
+                records.append(record)
         return records
+
+    def _unreadable(self, number: int, error: Exception, begun: bool) -> ValueError:
+        if not begun and not isinstance(error, DamagedFile):
+            return ValueError(
+                f"{str(self.path)!r} is not a log of Counterpoise (line {number}); choose another "
+                "path"
+            )
+        return DamagedFile(
+            f"{str(self.path)!r}, line {number}, is damaged ({error}); restore the file from a "
+            "copy, or remove the line"
+        )
 
     def keep(self, records: list[dict[str, Any]]) -> None:
         """Keep only these of its records, if the file exists."""
@@ -68,9 +98,13 @@ class JsonLines:
 
     def write(self, records: Iterable[Record]) -> None:
         """Replace the contents by these records."""
-        text = "".join(json.dumps(plain(r), allow_nan=False) + "\n" for r in records)
-        if not self.path.exists() or self.path.read_text(encoding="utf-8") != text:
+        text = "".join(map(_line, records))
+        if not self.path.exists() or self.path.read_bytes() != text.encode():
             write_text(self.path, text)
+
+
+def _line(record: Record) -> str:
+    return seal_line(json.dumps(plain(record), allow_nan=False)) + "\n"
 
 
 class JsonlLog(Log):

@@ -16,6 +16,7 @@ import torch
 
 from counterpoise.lm.logs import get_logs
 from counterpoise.lm.mixture.dataset import MixtureDataset
+from counterpoise.lm.sealed import read_sealed, seal
 from counterpoise.reweight.reweighter import Reweighter
 from counterpoise.storage.files import write_text
 from counterpoise.torch.distributed import rank_of, reduce_checked
@@ -34,6 +35,9 @@ class Steering:
         Its weights become the mixture's, from the first sample on.
     mixture : MixtureDataset, optional
         Without one, the caller applies the weights.
+    update_at_start : bool, default False
+        Whether an evaluation at step 0, before the first batch, moves the weights, as it does in
+        LLM-Shearing.
     logs : paths or Log objects, optional
         Rank 0 writes to them after every update. ``*.jsonl`` means JSON lines; any other path is
         a folder for TensorBoard.
@@ -46,6 +50,7 @@ class Steering:
         reweighter: Reweighter,
         mixture: MixtureDataset | None = None,
         *,
+        update_at_start: bool = False,
         logs: Any = (),
         group: Any = None,
     ) -> None:
@@ -58,10 +63,12 @@ class Steering:
                     f"{list(reweighter.domains)!r}; use Reweighter(mixture.domains, ...)"
                 )
             mixture.set_weights(reweighter.as_dict())
+        if update_at_start and reweighter.updates == 0:
+            reweighter.begin_run(-1)
 
     @property
     def weights(self) -> Array:
-        return self.reweighter.weights
+        return self.reweighter.weights.copy()
 
     def observe(
         self,
@@ -150,8 +157,9 @@ class Steering:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state to a JSON file, whole or not at all; only rank 0 writes."""
         if rank_of() == 0:
-            write_text(Path(path), json.dumps(self.state_dict(), allow_nan=False) + "\n")
+            text = json.dumps(seal(self.state_dict()), allow_nan=False)
+            write_text(Path(path), text + "\n")
 
     def load(self, path: str | os.PathLike[str]) -> None:
-        """Resume from a file that `save` wrote."""
-        self.load_state_dict(json.loads(Path(path).read_text(encoding="utf-8")))
+        """Resume from a file that `save` wrote; a damaged one is refused."""
+        self.load_state_dict(read_sealed(Path(path), "restore it from a copy, or use another"))

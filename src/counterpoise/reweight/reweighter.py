@@ -70,7 +70,8 @@ class Reweighter:
         Strength of the pull towards the prior, in units of the loss (pd rules).
     extrapolation : float, default 1.0
         How far to extrapolate the weights along their last change (pd rules). With a callable
-        ``step`` it is multiplied by ``a_t / a_{t+1}``, as in Algorithm 1.
+        ``step`` it is multiplied by ``a_t / a_{t+1}``, as in Algorithm 1. The factor 1 for language
+        models comes from the authors' code; the paper does not state one.
     smoothing : float, default 1e-4
         Share of the uniform mixture in the weights (pd rules, sheared, doremi).
     prior : sequence or mapping, optional
@@ -91,7 +92,7 @@ class Reweighter:
     Attributes
     ----------
     weights : array of shape (K,)
-        The current weights, which sum to one.
+        The current weights, which sum to one; read-only.
     average_weights : array of shape (K,)
         Mean of the weights over all updates so far; the final answer of DoReMi.
     updates : int
@@ -215,6 +216,7 @@ class Reweighter:
         Returns
         -------
         weights : array of shape (K,)
+            A copy: writing to it, or sharing its memory with a tensor, changes nothing here.
         """
         loss_K = one_each(losses, self.domains, "losses")
         count_K = np.ones(len(loss_K)) if counts is None else check_counts(counts, self.domains)
@@ -230,7 +232,7 @@ class Reweighter:
                         ReweightWarning,
                         stacklevel=2,
                     )
-                return self.weights
+                return self.weights.copy()
 
         with np.errstate(over="ignore", invalid="ignore"):
             excess_K = loss_K - reference_K
@@ -258,12 +260,13 @@ class Reweighter:
         if step is not None:
             self.global_step = step
         self.last = Update(step, loss_K, reference_K, shown, present, self.weights)
-        return self.weights
+        return self.weights.copy()
 
     def begin_run(self, step: int = 0) -> None:
         """Count global steps from ``step`` again, keeping all weights.
 
-        Call this when a new run continues the training of the model and counts its own steps.
+        Call this when a new run continues the training of the model and counts its own steps. With
+        ``step=-1``, an evaluation at step 0, before the first batch, makes an update as well.
         """
         self.global_step = min(self.global_step, step)
 

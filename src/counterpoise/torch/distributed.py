@@ -2,13 +2,53 @@
 
 from __future__ import annotations
 
+import re
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 DIGEST_BITS = 18  # sums of squares of such numbers are exact in double for 2**17 ranks
+
+# How gloo, NCCL and the store say that another rank is gone, or has not answered in time.
+_LOST = re.compile(
+    r"gloo|nccl|connection (was )?(closed|reset|refused|aborted)|broken pipe|timed out waiting",
+    re.IGNORECASE,
+)
+
+
+class LostRank(RuntimeError):
+    """Another rank was lost, so the ranks cannot go on together."""
+
+
+def is_lost_rank(error: BaseException) -> bool:
+    """Return whether an error of torch.distributed means that another rank is gone or too late."""
+    if isinstance(error, LostRank):
+        return False
+    kinds = [getattr(dist, name, None) for name in ("DistNetworkError", "DistStoreError")]
+    if isinstance(error, tuple(kind for kind in kinds if kind is not None)):
+        return True
+    plain = type(error) is RuntimeError or type(error).__name__ == "DistBackendError"
+    return plain and _LOST.search(str(error)) is not None
+
+
+@contextmanager
+def naming_lost_ranks(doing: str, group: Any = None) -> Iterator[None]:
+    """Raise `LostRank` instead of the backend's error if another rank is gone or too late."""
+    try:
+        yield
+    except Exception as error:
+        if not is_lost_rank(error):
+            raise
+        first = str(error).splitlines()[0][:200]
+        raise LostRank(
+            f"rank {rank_of(group)} of {world_size(group)} lost another rank while {doing}: it was "
+            "killed, or did not answer within the timeout of init_process_group. Look at the logs "
+            f"of the other ranks and resume from the last checkpoint ({first})"
+        ) from error
 
 
 def world_size(group: Any = None) -> int:
@@ -77,7 +117,8 @@ def reduce_sums(values: torch.Tensor, group: Any = None) -> torch.Tensor:
         return values
     device = _device_for(values.device, group)
     total = values.detach().to(device, copy=True)
-    dist.all_reduce(total, group=group)
+    with naming_lost_ranks("losses were summed over the ranks", group):
+        dist.all_reduce(total, group=group)
     return total.to(values.device)
 
 

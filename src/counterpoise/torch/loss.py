@@ -99,8 +99,8 @@ class GroupDROLoss(torch.nn.Module):
 
     @property
     def weights(self) -> Array:
-        """Weights that the next call uses."""
-        return self.reweighter.weights
+        """Weights that the next call uses; a copy."""
+        return self.reweighter.weights.copy()
 
     @property
     def last(self) -> Update | None:

@@ -66,6 +66,15 @@ def test_composer_s_callback_keeps_the_contract(composer, corpus):
         callback.eval_end(composer_state(20, {"x": 2.0, "y": 3.0}), logger)
 
 
+@pytest.mark.parametrize("early", [False, True])
+def test_composer_s_callback_can_update_at_start(composer, corpus, early):
+    callback = composer.DynamicLoadingCallback(*begin(corpus)[::-1], update_at_start=early)
+    callback.eval_end(composer_state(0, {"x": 2.0, "y": 3.0, "z": 2.5}), Recorder())
+    assert callback.steering.reweighter.updates == early
+    callback.eval_end(composer_state(10, {"x": 2.0, "y": 3.0, "z": 2.5}), Recorder())
+    assert callback.steering.reweighter.updates == early + 1
+
+
 def test_composer_s_callback_drives_a_streaming_dataset(composer, corpus):
     seen = []
     dataset = types.SimpleNamespace(update_proportion=seen.append)

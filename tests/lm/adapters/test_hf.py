@@ -22,7 +22,7 @@ def corpus(tmp_path_factory):
 
 def hf(
     corpus, steps, folder, resume=None, workers=0, dropout=0.0, metric="loss", collator=None,
-    more_sets=None, save_steps=6, **options,
+    more_sets=None, save_steps=6, update_at_start=False, **options,
 ):  # fmt: skip
     from transformers import Trainer, TrainingArguments
 
@@ -42,7 +42,9 @@ def hf(
         data_collator=collator,
     )  # fmt: skip
     logs = folder / "run.jsonl"
-    callback = reweight(trainer, reweighter, lag=4, metric=metric, logs=logs)
+    callback = reweight(
+        trainer, reweighter, lag=4, metric=metric, update_at_start=update_at_start, logs=logs
+    )
     trainer.train(resume_from_checkpoint=resume)
     return trainer, callback.steering
 
@@ -89,6 +91,18 @@ def test_trainer_evaluations_at_start_up_add_no_update(corpus, tmp_path):
     assert resumed.reweighter.updates == 2
     assert resumed.reweighter.dual.total == 2.0
     np.testing.assert_array_equal(resumed.weights, steering.weights)
+
+
+def test_trainer_can_update_at_start(corpus, tmp_path):
+    early = {"save_steps": 3, "eval_on_start": True, "update_at_start": True}
+    one, steering = hf(corpus, 6, tmp_path, **early)
+    assert (steering.reweighter.updates, steering.reweighter.repeated) == (3, 0)
+    assert [r["step"] for r in JsonlLog(tmp_path / "run.jsonl").read()] == [0, 3, 6]
+    again, resumed = hf(corpus, 6, tmp_path, resume=str(tmp_path / "checkpoint-3"), **early)
+    assert (resumed.reweighter.updates, resumed.reweighter.repeated) == (3, 1)
+    assert torch.equal(parameters(one.model), parameters(again.model))
+    with pytest.raises(ValueError, match="eval_on_start=True"):
+        hf(corpus, 6, tmp_path / "late", update_at_start=True)
 
 
 def test_trainer_with_accumulation_counts_all_batches(corpus, tmp_path):

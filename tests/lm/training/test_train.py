@@ -28,12 +28,14 @@ from lm_runs import run_settings as settings
 from paths import DATA
 from ranks import start
 
+from counterpoise import Reweighter
 from counterpoise.common.stopping import Stopped
 from counterpoise.common.toml import to_toml
 from counterpoise.lm.logs import JsonlLog
 from counterpoise.lm.training import checkpoints
 from counterpoise.lm.training import settings as all_settings
 from counterpoise.lm.training import train as training
+from counterpoise.lm.training.integrity import read_state
 from counterpoise.lm.training.optimizer import learning_rate
 from counterpoise.lm.training.run_folder import OPTIMIZER, RunFolder
 from counterpoise.lm.training.settings import TrainSettings
@@ -155,6 +157,28 @@ def test_a_checkpoint_is_a_model_that_transformers_loads(corpus, whole):
     model = AutoModelForCausalLM.from_pretrained(out / result["model"])
     for name, tensor in model_of(out).items():
         assert torch.equal(model.state_dict()[name], tensor)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_weights_can_move_before_the_first_batch(corpus, tmp_path, monkeypatch, workers):
+    """As in LLM-Shearing; they hold from the first sample on, and a resume is exact."""
+    early = settings(
+        corpus, reweight={"update_at_start": True, "step": 40.0}, train={"workers": workers}
+    )
+    train(early, tmp_path / "one", progress=False)
+    first, second = RunFolder(tmp_path / "one").evaluations.read()[:2]
+    ours = Reweighter(list(SIZES), step=40.0)
+    moved = ours.update(first["driving"]).tolist()
+    assert list(first["weights"].values()) == moved
+    assert max(moved) > 0.8
+    assert list(second["shares"].values()) == pytest.approx(moved, abs=0.1)
+    log = JsonlLog(tmp_path / "one" / "weights.jsonl").read()
+    assert [r["step"] for r in log] == [0, 4, 8, 12, 16, 20, 24]
+    interrupt_at(monkeypatch, 5)
+    with pytest.raises(Stopped):
+        train(early, tmp_path / "two", progress=False)
+    train(early, tmp_path / "two", progress=False)
+    assert_same_model(tmp_path / "one", tmp_path / "two")
 
 
 def test_losses_of_batches_and_weights_on_the_loss(corpus, tmp_path):
@@ -333,7 +357,7 @@ def test_workers_survive_a_signal_to_all_processes(corpus, tmp_path):
     assert process.returncode == 75, said.decode()[-2000:]
     assert b"run the same command to resume" in said
     (saved,) = checkpoints.found(out / "checkpoints")
-    assert checkpoints.read_state(saved)["step"] >= 5
+    assert read_state(saved)["step"] >= 5
 
 
 def test_one_process_at_a_time_has_a_folder(corpus, tmp_path, monkeypatch):
@@ -469,6 +493,11 @@ def test_a_model_must_know_the_tokens_of_the_corpus(corpus, tmp_path):
             "would both be subtracted",
         ),
         ({"reweight": {"reference_model": "m"}}, "compares the tokens of batches"),
+        (
+            {"reweight": {"losses": "batches", "update_at_start": True}},
+            "moves them by batches alone",
+        ),
+        ({"train": {"timeout": 0}}, r"train\.timeout must be above 0; got 0"),
     ],
 )
 def test_settings_that_make_no_sense(corpus, changes, message):
@@ -497,14 +526,14 @@ def test_a_run_of_release_0_1_resumes(tmp_path, monkeypatch, weigh):
         assert found[name] == pytest.approx(expected[name], rel=1e-4), name
     assert [r["step"] for r in run.steps.read()] == list(range(1, 9))
     last = json.loads((run.path / found["model"] / "state.json").read_text())
-    assert last["version"] == 2
+    assert last["version"] == 3
     assert "steering" not in last  # the mixture is saved once
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"version": 9}, "version 9; this release reads versions 1 to 2.*install a newer one"),
+        ({"version": 9}, "version 9; this release reads versions 1 to 3.*install a newer one"),
         ({"format": "other"}, "is not a checkpoint of a run"),
     ],
 )
@@ -512,4 +541,4 @@ def test_other_checkpoints_are_refused(tmp_path, changes, message):
     state = DATA / "run-0.1" / "samples" / "checkpoints" / "step-00000004" / "state.json"
     (tmp_path / "state.json").write_text(json.dumps(json.loads(state.read_text()) | changes))
     with pytest.raises(ValueError, match=message):
-        checkpoints.read_state(tmp_path)
+        read_state(tmp_path)

@@ -33,6 +33,9 @@ class DynamicLoadingCallback(Callback or object):  # type: ignore[misc]
     metric : str, default "{domain}_LanguageCrossEntropy"
         Name of a domain's loss among the metrics of the evaluator.
     evaluator : str, default "eval"
+    update_at_start : bool, default False
+        Whether an evaluation before the first batch moves the weights, as LLM-Shearing's callback
+        does.
     logs : optional
         See `Steering`.
     """
@@ -44,6 +47,7 @@ class DynamicLoadingCallback(Callback or object):  # type: ignore[misc]
         *,
         metric: str = "{domain}_LanguageCrossEntropy",
         evaluator: str = "eval",
+        update_at_start: bool = False,
         logs: Any = (),
     ) -> None:
         if Callback is None:
@@ -52,7 +56,7 @@ class DynamicLoadingCallback(Callback or object):  # type: ignore[misc]
                 "older releases of torch). Without it use the callback of another framework, or a "
                 "plain loop."
             )
-        self.steering = Steering(reweighter, mixture, logs=logs)
+        self.steering = Steering(reweighter, mixture, update_at_start=update_at_start, logs=logs)
         self.metric, self.evaluator = metric, evaluator
 
     def fit_start(self, state: Any, logger: Any) -> None:

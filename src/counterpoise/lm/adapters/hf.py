@@ -82,6 +82,7 @@ def reweight(
     *,
     metric: str = "loss",
     lag: int | None = None,
+    update_at_start: bool = False,
     logs: Any = (),
 ) -> ReweightingCallback:
     """Let the weights of a Trainer's domains follow their evaluation losses.
@@ -97,6 +98,9 @@ def reweight(
         Evaluation metric that drives the weights.
     lag : int, optional
         See `MixtureLoader`.
+    update_at_start : bool, default False
+        Whether the evaluation before the first batch, ``TrainingArguments(eval_on_start=True)``,
+        moves the weights.
     logs : optional
         See `Steering`.
 
@@ -131,12 +135,17 @@ def reweight(
             ReweightWarning,
             stacklevel=2,
         )
+    if update_at_start and not args.eval_on_start:
+        raise ValueError(
+            "update_at_start=True needs an evaluation before the first batch; set "
+            "TrainingArguments(eval_on_start=True)"
+        )
     if args.restore_callback_states_from_checkpoint:
         raise ValueError(
             "restore_callback_states_from_checkpoint=True would replace this callback by one "
             "without a mixture; leave it False, since the callback restores itself"
         )
-    steering = Steering(reweighter, mixture, logs=logs)
+    steering = Steering(reweighter, mixture, update_at_start=update_at_start, logs=logs)
     plain = trainer.data_collator is default_data_collator
     loader = mixture.loader(
         args.train_batch_size,

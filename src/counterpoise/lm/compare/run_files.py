@@ -10,7 +10,6 @@ loss}, "losses_of": how, "tasks": [{"task": ..., "metric": ..., "value": ..., "s
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import os
@@ -22,6 +21,8 @@ from typing import Any
 from counterpoise.common.arguments import check_whole, is_number
 from counterpoise.lm.compare.scores import TASK_KINDS
 from counterpoise.lm.logs import JsonLines
+from counterpoise.lm.sealed import open_line
+from counterpoise.lm.training.run_folder import RunFolder
 
 EVALUATIONS, RESULT, SCORES = "evaluations.jsonl", "result.json", "scores.jsonl"
 # Names of an evaluation's numbers per domain, and of the columns that they become.
@@ -46,6 +47,7 @@ def read_runs(runs: Iterable[FinishedRun]) -> dict[str, Any]:
         name: [] for name in ("run", "seed", "step", "tokens", "domain", *QUANTITIES.values())
     }
     for run, seed, path in runs:
+        step: int | None = None
         for step, tokens, quantities in _evaluations(path / EVALUATIONS):
             for domain in quantities["report"]:
                 columns["run"].append(run)
@@ -55,6 +57,7 @@ def read_runs(runs: Iterable[FinishedRun]) -> dict[str, Any]:
                 columns["domain"].append(domain)
                 for key, column in QUANTITIES.items():
                     columns[column].append(quantities[key].get(domain, math.nan))
+        RunFolder(path).check_end(step)
     return columns
 
 
@@ -79,7 +82,7 @@ def read_finals(runs: Iterable[FinishedRun], closer_look: dict[str, Any]) -> dic
         name: [] for name in ("run", "seed", "step", "tokens", "domain", "loss")
     }
     for run, seed, path in runs:
-        last = json.loads((path / RESULT).read_text(encoding="utf-8"))["steps"]
+        last = (RunFolder(path).result or {})["steps"]
         for record in JsonLines(path / SCORES).read():
             if record["step"] != last or record.get("losses_of") != closer_look:
                 continue
@@ -124,7 +127,7 @@ def _evaluations(path: Path) -> Iterator[tuple[int, int, dict[str, dict[str, flo
 
 
 def _evaluation(line: str) -> tuple[int, int, dict[str, dict[str, float]]]:
-    record = json.loads(line)
+    record = open_line(line.rstrip("\n"))
     if not isinstance(record, dict):
         raise ValueError(f"an evaluation must be an object; got {line.strip()[:60]!r}")
     step, tokens = (check_whole(key, record.get(key)) for key in ("step", "tokens"))

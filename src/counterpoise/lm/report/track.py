@@ -39,7 +39,7 @@ class Track:
 
     @classmethod
     def of(cls, folder: RunFolder) -> Track:
-        records = folder.evaluations.read()
+        records = folder.measured()
         if not records:
             raise FileNotFoundError(
                 f"{str(folder.path)!r} holds no evaluation (evaluations.jsonl); pass the folder of "

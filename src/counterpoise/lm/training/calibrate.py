@@ -38,7 +38,7 @@ def measured_rate(settings: Settings, corpus: Corpus | None = None) -> float:
     }
     config = llama_config(settings.changed(described), shape.vocab)
     config.use_cache = False
-    with join_ranks(train.threads) as process:
+    with join_ranks(train.threads, train.timeout) as process:
         model: Any = LlamaForCausalLM(config)
         model.to(process.device)
         if train.activation_checkpointing:

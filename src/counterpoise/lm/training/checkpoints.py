@@ -1,12 +1,14 @@
 """Checkpoints of a run: safetensors and JSON, written whole or not at all.
 
-Each is also a model that transformers loads as it is.
+Each is also a model that transformers loads as it is. ``state.json`` has the checksums
+of all files; see `integrity`.
 """
 
 from __future__ import annotations
 
 import copy
 import json
+import logging
 import os
 import shutil
 from collections.abc import Callable
@@ -14,6 +16,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_optimizer_state_dict,
@@ -22,11 +26,14 @@ from torch.distributed.checkpoint.state_dict import (
     set_state_dict,
 )
 
+from counterpoise.lm.sealed import DamagedFile, seal
+from counterpoise.lm.training.integrity import FORMAT, VERSION, files_of, read_state, verify
 from counterpoise.lm.training.ranks import Process
 from counterpoise.lm.training.run_folder import MODEL, OPTIMIZER, STATE
 from counterpoise.storage.files import sync_folder
 
-FORMAT, VERSION = "counterpoise checkpoint", 2
+logger = logging.getLogger("counterpoise")
+
 HEAD = "lm_head.weight"
 
 
@@ -46,7 +53,8 @@ def save(
 ) -> Path:
     """Write ``folder/step-<step>`` and return it; every rank must call, the first one writes.
 
-    ``beside`` may add files of its own. An existing checkpoint of this step is left alone.
+    ``beside`` may add files of its own. An existing checkpoint of this step is left alone. An error
+    of the first rank, such as a full disk, is raised on all, and the checkpoints before stay.
 
     The last ``keep`` regular checkpoints stay, and so does the latest of all: stopping a run
     between two regular checkpoints costs none of them.
@@ -57,49 +65,92 @@ def save(
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     states: Any = get_state_dict(model, optimizer, options=options)
     tensors, moments = cast(tuple[dict[str, Any], dict[str, Any]], states)
-    if process.first:
-        from safetensors.torch import save_file
+    plain = getattr(model, "module", model)
 
-        for left in folder.glob(".step-*"):  # by a process that was killed
-            shutil.rmtree(left)
+    def write() -> None:
         draft = folder / f".step-{step:08d}.new"
-        draft.mkdir(parents=True)
-        plain = getattr(model, "module", model)
-        if plain.config.tie_word_embeddings:
-            tensors.pop(HEAD, None)  # the same numbers as the embeddings
-        whole = {name: t.contiguous() for name, t in tensors.items()}
-        save_file(whole, draft / MODEL, metadata={"format": "pt"})
-        _plain_config(plain).save_pretrained(draft)
-        if with_optimizer:
-            flat = {
-                f"{key}/{name}": torch.as_tensor(value).contiguous()
-                for name, values in moments["state"].items()
-                for key, value in values.items()
-            }
-            save_file(flat, draft / OPTIMIZER)
-        known = {
-            "format": FORMAT, "version": VERSION, "step": step, "regular": regular,
-            "rng": _rng(), **state,
-        }  # fmt: skip
-        (draft / STATE).write_text(json.dumps(known, allow_nan=False) + "\n", encoding="utf-8")
-        if beside is not None:
-            beside(draft)
-        for path in draft.iterdir():
-            with open(path, "r+b") as file:
-                os.fsync(file.fileno())
-        sync_folder(draft)
-        if target.exists():
-            _discard(target)
-        os.replace(draft, target)
-        sync_folder(folder)
-        kept = [path for path in found(folder) if read_state(path)["regular"]][-keep:]
-        for old in found(folder)[:-1]:
-            if old not in kept:
-                _discard(old)
-        for old in found(folder)[: -(keep_optimizers or keep)]:
-            (old / OPTIMIZER).unlink(missing_ok=True)
-    process.wait()
+        try:
+            _sweep(folder)
+            draft.mkdir(parents=True)
+            _write_model(draft, plain, tensors)
+            if with_optimizer:
+                _write_moments(draft, moments)
+            if beside is not None:
+                beside(draft)
+            _write_state(draft, {"step": step, "regular": regular, "rng": _rng(), **state})
+            _put_in_place(draft, target)
+        except BaseException as error:
+            shutil.rmtree(draft, ignore_errors=True)
+            if isinstance(error, (OSError, SafetensorError)):
+                raise OSError(
+                    f"the checkpoint {str(target)!r} could not be written ({error}); make room or "
+                    "repair the disk, and run the same command to resume from the checkpoint before"
+                ) from error
+            raise
+        _thin_out(folder, keep, keep_optimizers or keep)
+
+    process.on_first_rank(write)
     return target
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what processes that were killed left behind."""
+    for left in folder.glob(".step-*"):
+        shutil.rmtree(left)
+
+
+def _write_model(draft: Path, plain: Any, tensors: dict[str, Any]) -> None:
+    if plain.config.tie_word_embeddings:
+        tensors.pop(HEAD, None)  # the same numbers as the embeddings
+    whole = {name: t.contiguous() for name, t in tensors.items()}
+    save_file(whole, draft / MODEL, metadata={"format": "pt"})
+    _plain_config(plain).save_pretrained(draft)
+
+
+def _write_moments(draft: Path, moments: dict[str, Any]) -> None:
+    flat = {
+        f"{key}/{name}": torch.as_tensor(value).contiguous()
+        for name, values in moments["state"].items()
+        for key, value in values.items()
+    }
+    save_file(flat, draft / OPTIMIZER)
+
+
+def _write_state(draft: Path, state: dict[str, Any]) -> None:
+    """Write the state last: it lists the other files with their checksums."""
+    known = {"format": FORMAT, "version": VERSION, **state, "files": files_of(draft)}
+    text = json.dumps(seal(known), allow_nan=False)
+    (draft / STATE).write_text(text + "\n", encoding="utf-8")
+
+
+def _put_in_place(draft: Path, target: Path) -> None:
+    """Flush a checkpoint to disk and give it its name."""
+    for path in draft.iterdir():
+        with open(path, "r+b") as file:
+            os.fsync(file.fileno())
+    sync_folder(draft)
+    if target.exists():
+        _discard(target)
+    os.replace(draft, target)
+    sync_folder(target.parent)
+
+
+def _thin_out(folder: Path, keep: int, keep_optimizers: int) -> None:
+    """Remove checkpoints and optimizers that need not be kept; what is damaged stays."""
+    there = found(folder)
+    kept = [path for path in there if _is_regular(path)][-keep:]
+    for old in there[:-1]:
+        if old not in kept:
+            _discard(old)
+    for old in found(folder)[:-keep_optimizers]:
+        (old / OPTIMIZER).unlink(missing_ok=True)
+
+
+def _is_regular(path: Path) -> bool:
+    try:
+        return bool(read_state(path)["regular"])
+    except ValueError:
+        return False
 
 
 def found(folder: Path) -> list[Path]:
@@ -125,6 +176,41 @@ def _plain_config(model: Any) -> Any:
     return config
 
 
+def latest(folder: Path) -> Path | None:
+    """Return the checkpoint to resume from; None if there is none.
+
+    Folders that hold only half of one are named in a warning and left out.
+    """
+    there = found(folder)
+    for path in sorted(folder.glob("step-*")):
+        if path not in there:
+            logger.warning("%s is not a whole checkpoint and is left out", path)
+    return there[-1] if there else None
+
+
+def check(path: Path) -> dict[str, Any]:
+    """Verify the checkpoint that a run resumes from; return its state.
+
+    The error says what to resume from instead. Nothing is chosen silently.
+    """
+    return verify(path, f"{_instead(path)}, and run the same command")
+
+
+def _instead(path: Path) -> str:
+    """Say how to resume without a checkpoint."""
+    for before in reversed(found(path.parent)):
+        if before < path and (before / OPTIMIZER).is_file():
+            try:
+                verify(before)
+            except ValueError:
+                continue
+            return f"to resume from {before.name} instead, remove the folder {str(path)!r}"
+    return (
+        f"no other checkpoint can be resumed from, so restore it from a copy, or remove "
+        f"{str(path.parent)!r} to train from the beginning"
+    )
+
+
 def restore(
     path: Path, model: Any, optimizer: torch.optim.Optimizer, process: Process
 ) -> dict[str, Any]:
@@ -132,10 +218,8 @@ def restore(
 
     The optimizer may be missing if nothing is left to train.
     """
-    from safetensors.torch import load_file
-
     state = read_state(path)
-    tensors: dict[str, Any] = load_file(path / MODEL)
+    tensors = _load(path / MODEL)
     plain = getattr(model, "module", model)
     if plain.config.tie_word_embeddings and HEAD not in tensors:
         head = plain.get_input_embeddings()
@@ -147,7 +231,7 @@ def restore(
         return state
     now: dict[str, Any] = dict(get_optimizer_state_dict(model, optimizer))  # for its groups
     moments: dict[str, Any] = {}
-    for name, tensor in load_file(path / OPTIMIZER).items():
+    for name, tensor in _load(path / OPTIMIZER).items():
         key, _, parameter = name.partition("/")
         moments.setdefault(parameter, {})[key] = tensor
     now["state"] = moments
@@ -159,33 +243,11 @@ def restore(
     return state
 
 
-def read_state(path: Path) -> dict[str, Any]:
-    """Read a checkpoint's state as this release has it, whichever release wrote it."""
-    state = json.loads((path / STATE).read_text(encoding="utf-8"))
-    version = state.get("version")
-    if state.get("format") != FORMAT:
-        raise ValueError(
-            f"{str(path)!r} is not a checkpoint of a run: its {STATE} has the format "
-            f"{state.get('format')!r} instead of {FORMAT!r}"
-        )
-    if version == VERSION:
-        return state
-    if version not in MIGRATIONS:
-        raise ValueError(
-            f"{str(path)!r} has version {version!r}; this release reads versions 1 to {VERSION}. "
-            "Resume it with the release that wrote it, or install a newer one"
-        )
-    return MIGRATIONS[version](state)
-
-
-def _from_version_1(state: dict[str, Any]) -> dict[str, Any]:
-    """Release 0.1 saved the mixture twice: by itself, and with the weights that steer it."""
-    state = dict(state)
-    steering = state.pop("steering")
-    return {**state, "version": VERSION, "reweighter": steering["reweighter"]}
-
-
-MIGRATIONS = {1: _from_version_1}
+def _load(file: Path) -> dict[str, Any]:
+    try:
+        return dict(load_file(file))
+    except SafetensorError as error:
+        raise DamagedFile(f"{str(file)!r} is damaged ({error}); {_instead(file.parent)}") from None
 
 
 def _rng() -> list[int]:

@@ -9,7 +9,7 @@ from counterpoise.lm.corpus.tokens import Corpus
 from counterpoise.lm.training.domains import domains_of
 from counterpoise.lm.training.run_folder import OPTIMIZER
 from counterpoise.lm.training.settings import Settings
-from counterpoise.storage.files import probed, read_json
+from counterpoise.storage.files import checksum, probed, read_json
 
 FORMAT, VERSION = "counterpoise references", 1
 TRAIN = "train"  # value of references.model: train the reference model here
@@ -114,7 +114,10 @@ def _chosen(losses: dict[str, Any], domains: list[str]) -> dict[str, float]:
 
 
 def _fingerprint(model: str | None) -> str | None:
-    """Fingerprint a model's weights on this disk; None if they are elsewhere."""
+    """Fingerprint a model's weights on this disk; None if they are elsewhere.
+
+    It has two parts: what release 0.1 wrote, which reads little of the files, and their checksums.
+    """
     if model is None:
         return None
     path = Path(model)
@@ -122,4 +125,4 @@ def _fingerprint(model: str | None) -> str | None:
         [path] if path.is_file() else sorted([*path.glob("*.safetensors"), *path.glob("*.gguf")])
     )
     names = [file for file in files if file.name != OPTIMIZER]
-    return probed(names) if names else None
+    return "-".join([probed(names), *map(checksum, names)]) if names else None

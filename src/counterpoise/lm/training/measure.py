@@ -18,8 +18,9 @@ from counterpoise.lm.tasks.evaluate import evaluate_tasks
 from counterpoise.lm.tasks.harness import check_installed, check_known
 from counterpoise.lm.tasks.local import task_files
 from counterpoise.lm.tasks.scores import Score, TasksFailed
-from counterpoise.lm.training.checkpoints import found, read_state
+from counterpoise.lm.training.checkpoints import found
 from counterpoise.lm.training.domains import domains_of
+from counterpoise.lm.training.integrity import read_state, verify_model
 from counterpoise.lm.training.losses import summed_loss
 from counterpoise.lm.training.ranks import join_ranks
 from counterpoise.lm.training.run_folder import RunFolder
@@ -38,7 +39,8 @@ def losses_of(
     import torch
 
     corpus = Corpus.open(settings.corpus.folder)
-    with join_ranks(settings.train.threads) as process:
+    with join_ranks(settings.train.threads, settings.train.timeout) as process:
+        process.on_first_rank(lambda: verify_model(model))
         loaded = load_model(model, dtype=torch.float32).to(process.device)
         samples = held_out(
             corpus,
@@ -93,7 +95,8 @@ def task_scores(settings: Settings, model: str | Path, tasks: Sequence[Task]) ->
     asked = settings.evaluate
     check_known(tasks)
     failures: dict[str, str] = {}
-    with join_ranks(None) as process:
+    with join_ranks(None, settings.train.timeout) as process:
+        process.on_first_rank(lambda: verify_model(model))
         loaded, tokenizer = load_model(model).to(process.device), load_tokenizer(model)
         for task in tasks:
             try:

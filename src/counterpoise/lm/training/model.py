@@ -10,6 +10,7 @@ import torch
 
 from counterpoise.lm.corpus.bpe import TOKENIZER
 from counterpoise.lm.corpus.tokens import Corpus
+from counterpoise.lm.training.integrity import verify_model
 from counterpoise.lm.training.settings import Settings
 
 logger = logging.getLogger("counterpoise")
@@ -21,6 +22,7 @@ def make_model(settings: Settings, corpus: Corpus) -> Any:
     if settings.model.checkpoint is not None:
         from counterpoise.lm.model_files import load_model
 
+        verify_model(settings.model.checkpoint)
         model = load_model(settings.model.checkpoint, dtype=torch.float32).train()
         rows = model.get_input_embeddings().weight.shape[0]
         longest = getattr(model.config, "max_position_embeddings", None)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import gc
+import itertools
 import os
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -15,10 +18,20 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from counterpoise.common.stopping import Stopped
 from counterpoise.lm.training.model import blocks_of
-from counterpoise.lm.training.settings import TrainSettings
+from counterpoise.lm.training.settings import TIMEOUT, TrainSettings
+from counterpoise.lm.training.watch import KEPT, Watch
+from counterpoise.torch.distributed import LostRank, is_lost_rank
 
-PATIENCE = timedelta(hours=2)  # while the first rank writes a checkpoint to a slow disk
+# For one exchange between ranks that all show signs of life: the first may write a checkpoint to a
+# slow disk meanwhile. Lost ranks are noticed sooner; see `watch`.
+PATIENCE = timedelta(hours=2)
+TEAR_DOWN = 60.0  # seconds
+
+_joined = itertools.count()
+_watching: list[Watch] = []  # calls of `join_ranks` can be nested; the outermost one watches
+_dist: Any = dist  # its types lack what it exports
 
 
 def is_first() -> bool:
@@ -33,6 +46,7 @@ class Process:
     device: torch.device
     rank: int = 0
     world: int = 1
+    watch: Watch | None = None
 
     @property
     def first(self) -> bool:
@@ -50,8 +64,10 @@ class Process:
         """Let the first rank do something; its error is raised on every rank."""
         problem: Exception | None = None
         if self.first:
+            writing = contextlib.nullcontext() if self.watch is None else self.watch.writing
             try:
-                act()
+                with writing:
+                    act()
             except Exception as error:
                 problem = error
         if self.world > 1:
@@ -75,8 +91,11 @@ class Process:
 
 
 @contextlib.contextmanager
-def join_ranks(threads: int | None = None) -> Iterator[Process]:
+def join_ranks(threads: int | None = None, seconds: float = TIMEOUT) -> Iterator[Process]:
     """Join the ranks that torchrun started, if it did; use a card if there is one.
+
+    A rank that shows no sign of life for ``seconds`` ends the others: with `LostRank`, or, if their
+    main thread waits for it in vain, with a message and exit code 1.
 
     Before the process group is destroyed, everything that holds on to it must be gone. A model
     wrapped for data parallelism that outlives the group waits for the group's threads while it
@@ -91,12 +110,14 @@ def join_ranks(threads: int | None = None) -> Iterator[Process]:
     if torch.cuda.is_available():
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
+    watch: Watch | None = None
     try:
         if mine:
-            backend = "nccl" if device.type == "cuda" else "gloo"
-            dist.init_process_group(backend, timeout=PATIENCE)
+            watch = _meet(device, seconds)
+            _watching.append(watch)
         if dist.is_initialized():
-            yield Process(device, dist.get_rank(), dist.get_world_size())
+            outer = _watching[-1] if _watching else None
+            yield Process(device, dist.get_rank(), dist.get_world_size(), outer)
         else:
             yield Process(device)
         if mine:  # not after an error, when other ranks may never arrive
@@ -104,13 +125,82 @@ def join_ranks(threads: int | None = None) -> Iterator[Process]:
             dist.barrier()
     except BaseException as error:
         if mine:
-            traceback.clear_frames(error.__traceback__)  # their variables hold the model
+            _clear_frames(error)  # their variables hold the model
+        if is_lost_rank(error) or (watch is not None and isinstance(error, LostRank)):
+            said = f"another rank is gone, or too late. {KEPT}"  # an outer call may know more
+            raise LostRank(said if watch is None else watch.explain()) from error
+        if watch is not None and not isinstance(error, Stopped):
+            watch.report(f"{type(error).__name__}: {error}")
         raise
     finally:
         torch.set_num_threads(before)
+        if watch is not None:
+            watch.stop()
+            _watching.remove(watch)
         if mine and dist.is_initialized():
-            gc.collect()
-            dist.destroy_process_group()
+            with _bounded(TEAR_DOWN):
+                gc.collect()
+                dist.destroy_process_group()
+
+
+def _meet(device: torch.device, seconds: float) -> Watch:
+    """Make the process group, and watch its ranks from the moment they meet."""
+    patience = timedelta(seconds=seconds)
+    address, port = os.environ.get("MASTER_ADDR", "localhost"), os.environ.get("MASTER_PORT", "0")
+    by_agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    host = f"{'the launcher' if by_agent else 'rank 0'} at {address}:{port}"
+    try:
+        store, rank, world = next(_dist.rendezvous("env://", timeout=patience))
+        own = _dist.TCPStore(address, int(port), None, False, patience, wait_for_workers=False)
+    except (RuntimeError, ValueError) as error:
+        if isinstance(error, ValueError):  # a variable of the environment is missing
+            raise
+        raise LostRank(
+            f"the ranks did not meet within {seconds:g} s (train.timeout) through {host}: "
+            f"{str(error).splitlines()[0][:200]}. Start all ranks, or raise train.timeout"
+        ) from None
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    apart = _dist.PrefixStore(f"counterpoise/{attempt}/{next(_joined)}", own)
+    watch = Watch(apart, rank, world, seconds, host)
+    watch.start()
+    try:
+        watch.gather()
+        backend = "nccl" if device.type == "cuda" else "gloo"
+        store.set_timeout(PATIENCE)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=PATIENCE)
+    except BaseException as error:
+        lost = isinstance(error, Exception) and is_lost_rank(error)
+        said = watch.explain() if lost else None
+        watch.stop()
+        if said is not None:
+            raise LostRank(said) from error
+        raise
+    return watch
+
+
+def _clear_frames(error: BaseException) -> None:
+    """Clear the variables of all frames that an error and its causes passed."""
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        one = waiting.pop()
+        if one is not None and id(one) not in seen:
+            seen.add(id(one))
+            traceback.clear_frames(one.__traceback__)
+            waiting += [one.__cause__, one.__context__]
+
+
+@contextlib.contextmanager
+def _bounded(seconds: float) -> Iterator[None]:
+    """End the process if the block takes longer, even while no Python code can run.
+
+    All that a run leaves behind has been written by then.
+    """
+    faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__ or sys.stderr)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 def parallelize(model: Any, process: Process, train: TrainSettings) -> Any:

@@ -37,7 +37,8 @@ def find_references(settings: Settings, *, progress: bool = True) -> dict[str, f
         raise ValueError("references.file must be set: reference losses are stored there")
     check_references(settings)
     path = Path(asked.file)
-    with join_ranks(settings.train.threads) as process:  # ranks meet once for all that follows
+    # Ranks meet once for all that follows.
+    with join_ranks(settings.train.threads, settings.train.timeout) as process:
         if asked.losses is not None:
             found: dict[str, Any] = {"losses": asked.losses, "from": "given"}
         elif asked.model == TRAIN:

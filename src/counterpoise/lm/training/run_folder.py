@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 import platform
 import subprocess
 import sys
+import zlib
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -13,12 +15,16 @@ from typing import Any
 
 from counterpoise.common.toml import build, read_toml, to_toml
 from counterpoise.lm.logs import JsonLines
+from counterpoise.lm.sealed import DamagedFile, read_sealed, seal
 from counterpoise.lm.training.settings import Settings, upgraded
-from counterpoise.storage.files import write_json, write_text
+from counterpoise.storage.files import checksum, write_bytes, write_json, write_text
+
+logger = logging.getLogger("counterpoise")
 
 CONFIG, INPUTS, ENVIRONMENT = "config.toml", "inputs.json", "environment.json"
 RESULT = "result.json"
 MODEL, STATE, OPTIMIZER = "model.safetensors", "state.json", "optimizer.safetensors"
+LOGS = ("steps.jsonl", "evaluations.jsonl", "weights.jsonl")
 PACKAGES = ("counterpoise", "numpy", "torch", "transformers", "tokenizers", "safetensors")
 
 
@@ -28,8 +34,9 @@ class RunFolder:
     ``config.toml`` holds all settings, ``inputs.json`` identifies the corpus, the reference losses
     and the models, and ``environment.json`` describes the machine at every start. ``steps.jsonl``
     and ``evaluations.jsonl`` hold the measurements, ``weights.jsonl`` every update of the weights,
-    ``checkpoints/`` the models. ``result.json`` appears when the run ends, ``scores.jsonl`` when
-    `measure_run` has measured it.
+    ``checkpoints/`` the models, each with a copy of the measurements so far. ``result.json``
+    appears when the run ends, ``scores.jsonl`` when `measure_run` has measured it. What damages
+    these files is noticed when they are read; see `counterpoise.lm.sealed`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -44,11 +51,28 @@ class RunFolder:
     def result(self) -> dict[str, Any] | None:
         """The end of the run; None if it has not ended."""
         file = self.path / RESULT
-        return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
+        if not file.is_file():
+            return None
+        return read_sealed(
+            file, "remove it and run the same command, which makes it from the last checkpoint"
+        )
 
     @property
     def settings(self) -> Settings:
-        return build(Settings, upgraded(read_toml(self.path / CONFIG)))
+        """The settings in ``config.toml``, which must be as the run wrote them."""
+        file = self.path / CONFIG
+        known = self.inputs.get("config")
+        if known not in (None, checksum(file)):
+            raise DamagedFile(
+                f"{str(file)!r} was damaged or changed since the run began; restore it from a copy"
+            )
+        return build(Settings, upgraded(read_toml(file)))
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """What ``inputs.json`` holds; nothing if there is none."""
+        file = self.path / INPUTS
+        return read_sealed(file, "restore it from a copy") if file.is_file() else {}
 
     def open(
         self, settings: Settings, inputs: Mapping[str, Any], running_on: Mapping[str, Any]
@@ -59,19 +83,32 @@ class RunFolder:
             self.check(settings, inputs)
         else:
             self.path.mkdir(parents=True, exist_ok=True)
-            write_json(self.path / INPUTS, dict(inputs))
             table = {k: v for k, v in settings.table.items() if k != "compare"}
             table["out"] = str(self.path)
             head = "Settings of this run; counterpoise lm train THIS --out ELSEWHERE repeats it."
-            write_text(file, to_toml(table, head))
-        starts = self.path / ENVIRONMENT
-        before = json.loads(starts.read_text(encoding="utf-8")) if starts.is_file() else []
-        write_json(starts, [*before, environment() | dict(running_on)])
+            text = to_toml(table, head)
+            crc = f"{zlib.crc32(text.encode()):08x}"
+            write_json(self.path / INPUTS, seal({**inputs, "config": crc}))
+            write_text(file, text)
+        for left in self.path.glob(".*.new"):  # by a process that was killed
+            left.unlink(missing_ok=True)
+        self._note_start(environment() | dict(running_on))
+
+    def _note_start(self, start: dict[str, Any]) -> None:
+        file = self.path / ENVIRONMENT
+        before: list[Any] = []
+        if file.is_file():
+            try:
+                before = list(json.loads(file.read_text(encoding="utf-8")))
+            except (ValueError, TypeError, RecursionError):
+                logger.warning("%s was damaged; earlier starts are no longer in it", file)
+        write_json(file, [*before, start])
 
     @property
     def begun(self) -> bool:
         """Whether anything has been measured or saved."""
-        return bool(self.evaluations.read()) or self.checkpoints.is_dir()
+        measured = self.evaluations.path
+        return (measured.is_file() and measured.stat().st_size > 0) or self.checkpoints.is_dir()
 
     def check(self, settings: Settings, inputs: Mapping[str, Any] | None = None) -> None:
         """Refuse settings or inputs that are not those of the run in this folder."""
@@ -83,23 +120,65 @@ class RunFolder:
                 f"({', '.join(differing(one, other)[:5])}); choose another folder, or remove "
                 "this one"
             )
-        file = self.path / INPUTS
-        if inputs is not None and file.is_file():
-            known = json.loads(file.read_text(encoding="utf-8"))
-            changed = [name for name in inputs if known.get(name) != inputs[name]]
+        known = self.inputs
+        if inputs is not None and known:
+            changed = [name for name in inputs if not _same_input(known.get(name), inputs[name])]
             if changed:
                 raise ValueError(
                     f"{str(self.path)!r} holds a run that used other files: {', '.join(changed)} "
                     "changed since; choose another folder, or remove this one"
                 )
 
-    def rewind(self, step: int) -> None:
-        """Drop measurements made after a step."""
-        for lines in (self.steps, self.evaluations):
-            lines.keep([r for r in lines.read() if r["step"] <= step])
+    def measured(self) -> list[dict[str, Any]]:
+        """Read the evaluations; those of a finished run must reach its end."""
+        records = self.evaluations.read()
+        self.check_end(records[-1]["step"] if records else None)
+        return records
+
+    def check_end(self, step: int | None) -> None:
+        """Refuse evaluations that end at another step than the run did, if it has ended."""
+        result = self.result or {}
+        if step != result.get("steps", step):
+            raise DamagedFile(
+                f"{str(self.evaluations.path)!r} is damaged: it does not reach the run's last "
+                f"step, {result['steps']}; copy it from {str(self.path / result['model'])!r}"
+            )
+
+    def copy_logs(self, folder: Path) -> None:
+        """Copy the measurements so far, from which a resumed run restores them."""
+        for name in LOGS:
+            if (self.path / name).is_file():
+                write_bytes(folder / name, (self.path / name).read_bytes())
+
+    def restore_logs(self, checkpoint: Path | None, step: int) -> None:
+        """Make the logs what they were at a checkpoint; without one, empty them.
+
+        Checkpoints of earlier releases hold no copies, and records after their step are dropped.
+        """
+        copied = checkpoint is not None and any((checkpoint / name).is_file() for name in LOGS)
+        if checkpoint is not None and not copied:
+            for lines in (self.steps, self.evaluations):
+                lines.keep([r for r in lines.read() if r["step"] <= step])
+            return
+        for name in LOGS:
+            file = self.path / name
+            kept = checkpoint / name if checkpoint is not None else None
+            then = kept.read_bytes() if kept is not None and kept.is_file() else b""
+            now = file.read_bytes() if file.is_file() else b""
+            if not now.startswith(then):
+                logger.warning("%s was damaged or changed; it is restored from %s", file, kept)
+            if now != then:
+                write_bytes(file, then)
 
     def finish(self, result: Mapping[str, Any]) -> None:
-        write_json(self.path / RESULT, dict(result))
+        write_json(self.path / RESULT, seal(result))
+
+
+def _same_input(known: Any, now: Any) -> bool:
+    """Compare the descriptions of an input; those of release 0.1 lack checksums of models."""
+    if isinstance(known, str) and isinstance(now, str) and "-" not in known:
+        return known == now.partition("-")[0]
+    return bool(known == now)
 
 
 def differing(one: Mapping[str, Any], other: Mapping[str, Any], path: str = "") -> list[str]:

@@ -25,6 +25,7 @@ LARGEST_MODEL = {
     "intermediate_size": 1 << 22,
     "vocab_size": 1 << 32,
 }
+TIMEOUT = 600.0  # seconds
 
 
 def _check(name: str, fits: bool, value: Any, allowed: str) -> None:
@@ -171,6 +172,9 @@ class TrainSettings:
     """Processes per rank that read samples ahead."""
     threads: int | None = None
     """CPU threads; torch's choice if not set. The number changes the last bits of sums."""
+    timeout: float = TIMEOUT
+    """Seconds after which a rank that shows no sign of life ends the others. A rank that is only
+    slow, such as one that writes a checkpoint, shows signs of life."""
 
     def __post_init__(self) -> None:
         for name in ("tokens", "batch", "keep"):
@@ -188,7 +192,7 @@ class TrainSettings:
         check_choice("train.schedule", self.schedule, ("cosine", "constant"))
         check_choice("train.precision", self.precision, ("float32", "bf16"))
         check_choice("train.parallel", self.parallel, ("ddp", "fsdp"))
-        _check_positive("train", self, "learning_rate", "clip", "eps")
+        _check_positive("train", self, "learning_rate", "clip", "eps", "timeout")
         _check_positive("train", self, "weight_decay", zero=True)
         for name in ("final", "warmup"):
             value = getattr(self, name)
@@ -259,6 +263,9 @@ class ReweightSettings:
     """Options of the rule itself: ``temperature``, ``decay``."""
     losses: str = "evaluation"
     """Losses that move the weights: those of every ``evaluation``, or of training ``batches``."""
+    update_at_start: bool = False
+    """Whether the evaluation before the first step moves the weights, as in LLM-Shearing. It is
+    made and recorded in any case."""
     weigh: str = "samples"
     """What the weights do: they are shares of the ``samples`` drawn, or factors of the ``loss``
     while samples are drawn by the prior."""
@@ -273,6 +280,17 @@ class ReweightSettings:
             value = getattr(self, name)
             if isinstance(value, str):
                 check_choice(f"reweight.{name}", value, WEIGHTS)
+        _check(
+            "reweight.update_at_start",
+            isinstance(self.update_at_start, bool),
+            self.update_at_start,
+            "true or false",
+        )
+        if self.update_at_start and self.losses != "evaluation":
+            raise ValueError(
+                "reweight.update_at_start moves the weights by the evaluation before the first "
+                "step, but reweight.losses = 'batches' moves them by batches alone; leave one out"
+            )
         if self.reference_model is not None and self.losses != "batches":
             raise ValueError(
                 "reweight.reference_model compares the tokens of batches; set reweight.losses = "
@@ -455,7 +473,7 @@ class Settings:
         kept["corpus"] = {k: kept["corpus"].get(k) for k in ("folder", "domains")}
         if self.model.checkpoint is not None:
             kept["model"] = {"checkpoint": self.model.checkpoint}
-        for name in ("keep", "keep_optimizers", "checkpoint_every", "save_optimizer"):
+        for name in ("keep", "keep_optimizers", "checkpoint_every", "save_optimizer", "timeout"):
             kept["train"].pop(name, None)
         for name in ("final", "tasks", "task_data", "task_limit", "task_batch"):
             kept["evaluate"].pop(name, None)

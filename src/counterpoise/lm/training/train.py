@@ -23,6 +23,7 @@ from counterpoise.common.stopping import Stopped, asked_to_stop, ignore_signals
 from counterpoise.lm.corpus.tokens import Corpus
 from counterpoise.lm.evaluate import domain_losses, held_out
 from counterpoise.lm.mixture.dataset import MixtureDataset
+from counterpoise.lm.sealed import DamagedFile
 from counterpoise.lm.steering import Steering
 from counterpoise.lm.training import checkpoints
 from counterpoise.lm.training.domains import (
@@ -32,6 +33,7 @@ from counterpoise.lm.training.domains import (
     named_weights,
 )
 from counterpoise.lm.training.inputs import inputs_of
+from counterpoise.lm.training.integrity import read_state
 from counterpoise.lm.training.losses import summed_loss, token_losses
 from counterpoise.lm.training.model import make_model, save_tokenizer
 from counterpoise.lm.training.optimizer import learning_rate, make_optimizer
@@ -68,7 +70,7 @@ def train(
     """
     folder = RunFolder(Path(settings.out if out is None else out))
     with ExitStack() as stack:
-        process = stack.enter_context(join_ranks(settings.train.threads))
+        process = stack.enter_context(join_ranks(settings.train.threads, settings.train.timeout))
         asked = stack.enter_context(asked_to_stop())
         done = folder.result
         if done is not None:
@@ -147,20 +149,27 @@ class Trainer:
             "threads": torch.get_num_threads(),
         }
         process.on_first_rank(lambda: folder.open(settings, inputs, running_on))
+        self.resumed = checkpoints.latest(folder.checkpoints)
+        process.on_first_rank(self._restore_logs)
         self.model = parallelize(make_model(settings, corpus), process, self.train)
         torch.manual_seed(STREAM * self.train.seed + process.rank)  # for dropout
         self.optimizer = make_optimizer(self.model, self.train, process)
         self.reference = _reference_model(settings, corpus, process)
         steered = None if self.by_loss else self.mixture
-        self.steering = Steering(reweighter, steered, logs=[folder.weights])
+        self.steering = Steering(
+            reweighter,
+            steered,
+            update_at_start=settings.reweight.update_at_start,
+            logs=[folder.weights],
+        )
         workers = self.train.workers
         self.loader = self.mixture.loader(
             micro, num_workers=workers, worker_init_fn=ignore_signals if workers else None
         )
         self._resume()
-        self.batches = iter(self.loader)
         if self.step == 0:
-            self.evaluate()
+            self.evaluate()  # weights that move here hold from the first sample on
+        self.batches = iter(self.loader)
 
     def close(self) -> None:
         """Release the model, its optimizer and its batches before the process group ends."""
@@ -292,29 +301,40 @@ class Trainer:
             regular=ends or self.step % self.train.checkpoint_steps == 0,
             keep_optimizers=self.train.keep_optimizers,
             with_optimizer=self.train.save_optimizer or not ends,
-            beside=lambda draft: save_tokenizer(self.settings, self.corpus, draft),
+            beside=self._save_beside,
         )
+
+    def _save_beside(self, draft: Path) -> None:
+        save_tokenizer(self.settings, self.corpus, draft)
+        self.folder.copy_logs(draft)
+
+    def _restore_logs(self) -> None:
+        """Verify the latest checkpoint, if there is one, and return the logs to its step."""
+        step = -1 if self.resumed is None else int(checkpoints.check(self.resumed)["step"])
+        self.folder.restore_logs(self.resumed, step)
 
     def _resume(self) -> None:
         """Restore the latest checkpoint, if there is one."""
-        there = checkpoints.found(self.folder.checkpoints)
-        if there:
-            step = int(checkpoints.read_state(there[-1])["step"])
-            if step < self.train.steps and not (there[-1] / OPTIMIZER).is_file():
-                raise ValueError(
-                    f"{str(there[-1])!r} holds no optimizer, so training cannot resume from it; "
-                    "start in another folder"
-                )
-            state = checkpoints.restore(there[-1], self.model, self.optimizer, self.process)
+        path = self.resumed
+        if path is None:
+            return
+        step = int(read_state(path)["step"])
+        if step < self.train.steps and not (path / OPTIMIZER).is_file():
+            raise ValueError(
+                f"{str(path)!r} holds no optimizer, so training cannot resume from it; start in "
+                "another folder"
+            )
+        try:
+            state = checkpoints.restore(path, self.model, self.optimizer, self.process)
             self.step, self.seconds = step, float(state["seconds"])
             self.steering.restore(state["reweighter"], state["mixture"])
             if self.steering.mixture is None:
                 self.mixture.load_state_dict(state["mixture"])
-            logger.info("resuming after %s tokens", f"{self.tokens:,}")
-        if self.process.first:
-            self.folder.rewind(self.step if there else -1)
-            for log in () if there else self.steering.logs:
-                log.rewind(0, 0)
+        except (KeyError, TypeError, ValueError) as error:  # checkpoints before version 3
+            if isinstance(error, DamagedFile):
+                raise
+            raise DamagedFile(f"{str(path)!r} does not fit this run: {error}") from error
+        logger.info("resuming after %s tokens", f"{self.tokens:,}")
         self.process.wait()
 
     def finish(self) -> dict[str, Any]:
