@@ -269,3 +269,12 @@ def test_a_child_does_not_remove_the_lock_of_its_parent(tmp_path):
         assert os.waitpid(child, 0)[1] == 0
         with pytest.raises(RuntimeError, match="another process"):
             files.locked(tmp_path).__enter__()
+
+
+def test_an_error_about_another_file_keeps_its_name(tmp_path):
+    """What a block reads while it writes is not what it writes."""
+    with (
+        pytest.raises(FileNotFoundError, match="source"),
+        files.replacing(tmp_path / "target") as file,
+    ):
+        file.write((tmp_path / "other" / "source").read_bytes())

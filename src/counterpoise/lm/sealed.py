@@ -1,11 +1,10 @@
-"""JSON that notices damage: a digest of its own contents, in objects and in lines.
+"""JSON that notices damage: a checksum of its own contents, in objects and in lines.
 
 Files of earlier releases have none and are read as they are.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import zlib
@@ -13,8 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-DIGEST = "digest"
-LINE_END = re.compile(r', "crc32": "([0-9a-f]{8})"}')
+from counterpoise.storage.files import read_regular, write_json
+
+SEAL = "crc32"  # the entry that holds the checksum of all others
+LINE_END = re.compile(rf', "{SEAL}": "([0-9a-f]{{8}})"}}')
 
 
 class DamagedFile(ValueError):
@@ -22,39 +23,52 @@ class DamagedFile(ValueError):
 
 
 def seal(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Add the digest of an object to it.
+    """Add the checksum of an object's entries to it.
 
     >>> sorted(seal({"step": 1}))
-    ['digest', 'step']
+    ['crc32', 'step']
     """
-    return {**value, DIGEST: _digest(value)}
+    return {**value, SEAL: _checksum(value)}
+
+
+def is_whole(value: Mapping[str, Any]) -> bool:
+    """Return whether an object still has the entries that it was sealed with.
+
+    >>> is_whole(seal({"step": 1})), is_whole({**seal({"step": 1}), "step": 2})
+    (True, False)
+    """
+    return value.get(SEAL) == _checksum(value)
+
+
+def write_sealed(path: Path, value: Mapping[str, Any]) -> None:
+    write_json(path, seal(value))
 
 
 def read_sealed(path: Path, remedy: str, since: int | None = None) -> dict[str, Any]:
-    """Read an object that `seal` closed, without its digest; raise `DamagedFile` otherwise.
+    """Read an object that `seal` closed, without its checksum; raise `DamagedFile` otherwise.
 
-    An object without a digest is accepted, unless its version is one that has digests: ``since``.
+    An object without one is accepted, unless its version is one that has checksums: ``since``.
     """
+    data = read_regular(path)
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(data.decode())
     except (ValueError, RecursionError) as error:
         raise DamagedFile(f"{str(path)!r} is damaged: not JSON ({error}); {remedy}") from None
     if not isinstance(value, dict):
         raise DamagedFile(f"{str(path)!r} is damaged: not a JSON object; {remedy}")
-    known = value.pop(DIGEST, None)
-    if known is None and (since is None or value.get("version") != since):
+    if SEAL not in value and (since is None or value.get("version") != since):
         return value
-    if known != _digest(value):
+    if not is_whole(value):
         raise DamagedFile(
-            f"{str(path)!r} is damaged: its contents do not match their digest; {remedy}"
+            f"{str(path)!r} is damaged: its contents do not match their checksum; {remedy}"
         )
-    return value
+    return {key: entry for key, entry in value.items() if key != SEAL}
 
 
-def _digest(value: Mapping[str, Any]) -> str:
-    inner = {k: v for k, v in value.items() if k != DIGEST}
+def _checksum(value: Mapping[str, Any]) -> str:
+    inner = {key: entry for key, entry in value.items() if key != SEAL}
     text = json.dumps(inner, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+    return f"{zlib.crc32(text.encode()):08x}"
 
 
 def seal_line(text: str) -> str:

@@ -69,6 +69,8 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             with suppress(OSError):
                 draft.unlink(missing_ok=True)
     except OSError as error:
+        if not _is_about(error, path):  # the block read another file
+            raise
         raise unwritten(path, error) from None
     try:
         sync_folder(path.parent)
@@ -79,6 +81,12 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             "or network share",
         ) from None
     sweep(path.parent, glob.escape(path.name))
+
+
+def _is_about(error: OSError, path: Path) -> bool:
+    """Return whether an error concerns a file or its draft; errors of writing name no file."""
+    named = error.filename
+    return not isinstance(named, str) or Path(named).parent == path.parent
 
 
 def draft_of(path: Path) -> Path:

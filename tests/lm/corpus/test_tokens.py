@@ -16,7 +16,7 @@ from lm_texts import documents, write
 from counterpoise.common.progress import CorpusBar
 from counterpoise.lm import Corpus, prepare
 from counterpoise.lm.corpus import prepare as preparing
-from counterpoise.lm.corpus.metadata import sealed
+from counterpoise.lm.sealed import seal
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_other_folders_are_refused(done):
     ):
         Corpus.open(out)
     del known["crc32"]
-    (out / "corpus.json").write_text(json.dumps(sealed(known | {"tokenizer": "other"})))
+    (out / "corpus.json").write_text(json.dumps(seal(known | {"tokenizer": "other"})))
     with pytest.raises(ValueError, match="prepared with another tokenizer"):
         Corpus.open(out)
     for text in ("{", "[" * 100_000):

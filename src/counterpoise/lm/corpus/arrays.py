@@ -21,9 +21,9 @@ from counterpoise.lm.corpus.metadata import (
     VERSION,
     dtype_of,
     is_split_name,
-    write_sealed,
 )
 from counterpoise.lm.corpus.tokens import Corpus
+from counterpoise.lm.sealed import write_sealed
 from counterpoise.storage.files import sync_folder
 
 Array = np.ndarray

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from counterpoise.lm.corpus.metadata import SEAL, is_whole, sealed
+from counterpoise.lm.sealed import SEAL, is_whole, seal
 from counterpoise.storage.files import write_text
 
 JOURNAL, FORMAT, VERSION = "progress.jsonl", "counterpoise preparation", 2
@@ -49,7 +49,7 @@ class JournalEntry:
         return cls(0, 0, 0, 0, [0] * splits, [0] * splits, 0, [0] * (2 * splits))
 
     def line(self) -> bytes:
-        return json.dumps(sealed(asdict(self))).encode() + b"\n"
+        return json.dumps(seal(asdict(self))).encode() + b"\n"
 
     def fits(self, splits: int) -> bool:
         """Whether every value is a count, of as many splits."""
@@ -64,7 +64,7 @@ class JournalEntry:
 
 def write_journal(folder: Path, identity: dict[str, Any], *entries: JournalEntry) -> None:
     """Begin a journal."""
-    head = sealed({"format": FORMAT, "version": VERSION, "identity": identity})
+    head = seal({"format": FORMAT, "version": VERSION, "identity": identity})
     lines = [json.dumps(head).encode() + b"\n", *(entry.line() for entry in entries)]
     write_text(folder / JOURNAL, b"".join(lines).decode())
 

@@ -5,38 +5,22 @@ Version 1, of release 0.1, had no checksums. It is read, and its values are chec
 
 from __future__ import annotations
 
-import json
 import re
-import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from counterpoise.storage.files import read_json, write_json
+from counterpoise.lm.sealed import SEAL, is_whole, write_sealed
+from counterpoise.storage.files import read_json
 
 CORPUS, INDEX = "corpus.json", "index.json"
 CORPUS_FORMAT, INDEX_FORMAT, VERSION = "counterpoise corpus", "counterpoise domain", 2
 READABLE = (1, VERSION)
-SEAL = "crc32"  # the entry that holds the checksum of all others
 AGAIN = "prepare the corpus again with overwrite=True, which makes only damaged domains anew"
 AGAIN_FROM = "copy it again from where the corpus was prepared, or " + AGAIN
 WITHOUT = "delete this file and prepare the corpus again, which keeps the domains that are whole"
-
-
-def sealed(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Add the checksum of an object's entries."""
-    return {**value, SEAL: _checksum(value)}
-
-
-def is_whole(value: Mapping[str, Any]) -> bool:
-    """Whether an object still has the entries that it was sealed with."""
-    return value.get(SEAL) == _checksum({k: v for k, v in value.items() if k != SEAL})
-
-
-def write_sealed(path: Path, value: Mapping[str, Any]) -> None:
-    write_json(path, sealed(value))
 
 
 def read_corpus_file(folder: Path) -> dict[str, Any]:
@@ -93,11 +77,6 @@ def dtype_of(vocab_size: int) -> np.dtype:
     if not 0 < vocab_size <= 1 << 31:
         raise ValueError(f"vocab_size must be between 1 and 2**31; got {vocab_size!r}")
     return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
-
-
-def _checksum(value: Mapping[str, Any]) -> str:
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
-    return f"{zlib.crc32(text.encode()):08x}"
 
 
 def _read(path: Path, kind: str, remedy: str) -> dict[str, Any]:

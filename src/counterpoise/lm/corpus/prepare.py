@@ -40,9 +40,8 @@ from counterpoise.lm.corpus.writer import (
     Position,
     differences,
     identity_of,
-    sweep_drafts,
 )
-from counterpoise.storage.files import locked
+from counterpoise.storage.files import locked, sweep
 
 logger = logging.getLogger("counterpoise")
 E = TypeVar("E")
@@ -164,7 +163,7 @@ def prepare(
             for name in names
         ]
         for path in (folder, *(domain.folder for domain in domains)):
-            sweep_drafts(path)
+            sweep(path, "*")
         earlier = _earlier(folder, domains[0], names)
         # check everything before beginning anything
         todo = [domain for domain in domains if not domain.check(overwrite=overwrite)]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -27,9 +26,10 @@ from counterpoise.lm.corpus.journal import (
     sizes_of,
     write_journal,
 )
-from counterpoise.lm.corpus.metadata import INDEX, INDEX_FORMAT, VERSION, read_index, write_sealed
+from counterpoise.lm.corpus.metadata import INDEX, INDEX_FORMAT, VERSION, read_index
 from counterpoise.lm.corpus.tokens import Tokens
 from counterpoise.lm.corpus.verify import forget
+from counterpoise.lm.sealed import write_sealed
 from counterpoise.storage.files import sync_folder
 
 logger = logging.getLogger("counterpoise")
@@ -38,7 +38,6 @@ logger = logging.getLogger("counterpoise")
 OPTIONS = (
     "pieces", "begin", "max_bytes", "tokenizer", "vocab_size", "end", "splits", "text", "source",
 )  # fmt: skip
-DRAFT = re.compile(r"\..+\.[0-9a-f]{8}\.new")  # see `storage.files.draft_of`
 
 
 class Position(NamedTuple):
@@ -220,13 +219,6 @@ class DomainWriter:
         if read_journal(self.folder) is None:
             write_journal(self.folder, self.identity)
         (self.folder / INDEX).unlink()
-
-
-def sweep_drafts(folder: Path) -> None:
-    """Remove temporary files of processes that were killed; the folder must be locked."""
-    for path in folder.iterdir() if folder.is_dir() else ():
-        if DRAFT.fullmatch(path.name) and path.is_file() and not path.is_symlink():
-            path.unlink(missing_ok=True)
 
 
 def _write_all(file: FileIO, data: bytes) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 from counterpoise.lm.corpus.bpe import TOKENIZER, train_tokenizer
 from counterpoise.lm.corpus.documents import Source
 from counterpoise.lm.corpus.folders import folder_sources, redpajama_sources
-from counterpoise.lm.corpus.metadata import SEAL, is_whole, write_sealed
 from counterpoise.lm.corpus.prepare import prepare
 from counterpoise.lm.corpus.tokenizers import FastEncoder, TokenizerSpec, get_tokenizer
 from counterpoise.lm.corpus.tokens import Corpus
+from counterpoise.lm.sealed import SEAL, is_whole, write_sealed
 from counterpoise.lm.training.settings import CorpusSettings, Settings
 from counterpoise.storage.files import checksum, write_text
 

@@ -1,4 +1,4 @@
-"""Checksums of a checkpoint: ``state.json`` lists its files, and has a digest of its own."""
+"""Checksums of a checkpoint: ``state.json`` lists its files, and carries one of its own."""
 
 from __future__ import annotations
 

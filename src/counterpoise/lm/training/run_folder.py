@@ -15,7 +15,7 @@ from typing import Any
 
 from counterpoise.common.toml import build, read_toml, to_toml
 from counterpoise.lm.logs import JsonLines
-from counterpoise.lm.sealed import DamagedFile, read_sealed, seal
+from counterpoise.lm.sealed import DamagedFile, read_sealed, write_sealed
 from counterpoise.lm.training.settings import Settings, upgraded
 from counterpoise.storage.files import checksum, write_bytes, write_json, write_text
 
@@ -88,7 +88,7 @@ class RunFolder:
             head = "Settings of this run; counterpoise lm train THIS --out ELSEWHERE repeats it."
             text = to_toml(table, head)
             crc = f"{zlib.crc32(text.encode()):08x}"
-            write_json(self.path / INPUTS, seal({**inputs, "config": crc}))
+            write_sealed(self.path / INPUTS, {**inputs, "config": crc})
             write_text(file, text)
         for left in self.path.glob(".*.new"):  # by a process that was killed
             left.unlink(missing_ok=True)
@@ -171,7 +171,7 @@ class RunFolder:
                 write_bytes(file, then)
 
     def finish(self, result: Mapping[str, Any]) -> None:
-        write_json(self.path / RESULT, seal(result))
+        write_sealed(self.path / RESULT, result)
 
 
 def _same_input(known: Any, now: Any) -> bool:
