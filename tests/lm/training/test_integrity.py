@@ -186,7 +186,7 @@ def test_a_reference_model_that_changed_by_one_bit_is_another(corpus, whole, tmp
     (model / MODEL).write_bytes(bytes(data))
     known = json.loads((tmp_path / "run" / "inputs.json").read_text())
     known["reference model"] = known["reference model"].partition("-")[0]  # as 0.1 wrote it
-    del known["digest"]
+    del known["crc32"]
     (tmp_path / "run" / "inputs.json").write_text(json.dumps(known))
     train(proxy, tmp_path / "run", progress=False)
 
@@ -234,7 +234,7 @@ def test_checkpoints_without_checksums_still_resume(chosen, run, whole):
     """Version 2 had neither checksums nor copies of the logs."""
     for folder in checkpoints.found(run / "checkpoints"):
         state = json.loads((folder / STATE).read_text())
-        for name in ("digest", "files"):
+        for name in ("crc32", "files"):
             del state[name]
         (folder / STATE).write_text(json.dumps({**state, "version": 2}))
         for name in LOGS:
@@ -248,7 +248,7 @@ def test_checkpoints_without_checksums_still_resume(chosen, run, whole):
 def test_a_cut_checkpoint_without_checksums_is_named(chosen, run, name):
     folder = run / "checkpoints" / LAST
     state = json.loads((folder / STATE).read_text())
-    del state["digest"], state["files"]
+    del state["crc32"], state["files"]
     (folder / STATE).write_text(json.dumps({**state, "version": 2}))
     file = folder / name
     file.write_bytes(file.read_bytes()[:-100])
