@@ -15,6 +15,7 @@ from scipy.optimize import minimize, root
 
 from counterpoise import Chunks, solve
 from counterpoise.activations import identity
+from counterpoise.rows.backends import backend_of
 from counterpoise.rows.engines.torch import TorchEngine
 from counterpoise.solver.frame import Frame
 
@@ -387,7 +388,7 @@ def test_labels_of_other_sizes_are_fitted_alike(size):
 def test_tiny_labels_that_balance_are_not_zero():
     X, _, g = problem(3.0)
     y = np.tile([1e-170, 0.0, -1e-170], len(g) // 3)
-    with pytest.raises(ValueError, match="y: labels are below 1e-90"):
+    with pytest.raises(ValueError, match="y: no label exceeds 1e-170"):
         solve(X, y, g, nu=0.1)
     assert solve(X, 0.0 * y, g, nu=0.1).risk == 0
 
@@ -465,3 +466,57 @@ def test_the_gap_includes_its_own_rounding(offset, which):
         assert found.converged
     if which == "X" and offset >= 1e10:
         assert "Rounding limits what is proved" in found.status
+
+
+@pytest.mark.parametrize("size", [1e-9, 1e-6, 1.0, 1e6, 1e9])
+def test_the_split_between_copies_does_not_depend_on_the_unit(size):
+    rng = np.random.default_rng(0)
+    x, z = rng.normal(size=(2, 200))
+    y = x + z + 0.1 * rng.normal(size=200)
+    X = np.c_[x, 2.0 * x, z]
+    base = solve(X, y, nu=np.inf, activation="identity").coef
+    found = solve(size * X, y, nu=np.inf, activation="identity").coef
+    np.testing.assert_allclose(size * found, base, rtol=1e-6)
+    constant = solve(np.c_[size * X, np.ones(200)], y, nu=np.inf, activation="identity").coef
+    np.testing.assert_allclose(size * constant[:3], base, rtol=1e-6)
+
+
+def test_what_is_left_out_counts_together_with_what_is_kept():
+    """Under the fit's weights, the two may be correlated; the gain is that of a joint step."""
+    rng = np.random.default_rng(0)
+    n = 4000
+    extra = rng.normal(size=n)
+    g = np.repeat([0, 1], n // 2)
+    x = np.where(g == 0, -1.0, 1.0) * 0.999 * extra + 0.04 * rng.normal(size=n)
+    y = np.where(g == 1, x - extra, 0.0) * 20.0
+    near = np.c_[x, rng.normal(size=n)]
+    near = np.c_[near, near[:, 1] + 1e-15 * extra]
+    found = solve(near, y, g, nu=0.0, activation="identity")
+    assert not found.converged
+    assert "could lower the risk by up to" in found.status
+
+
+@pytest.mark.parametrize(("n", "d"), [(20_000, 1), (5_000, 80)])
+@pytest.mark.parametrize("form", ["dense", "sparse", "chunks"])
+def test_sums_have_no_more_additions_in_a_row_than_the_engine_says(n, d, form):
+    """Of ones times 0.1, every addition may round; the bound must cover the worst order."""
+    X, y = np.ones((n, d)), np.full(n, 0.1)
+    data = sparse.csr_matrix(X) if form == "sparse" else X
+    cut = Chunks(lambda: [(X[i : i + 100], y[i : i + 100]) for i in range(0, n, 100)])
+    backend = backend_of(cut if form == "chunks" else data)
+    rows = (cut, None) if form == "chunks" else (data, y)
+    engine = backend.open(*rows, None, None, identity(), intercept=True, centred=False)
+    loss, grad = engine.evaluate(np.zeros(d + 1), surrogate=False)
+    with mpmath.workdps(40):
+        exact = mpmath.mpf(0.1)
+        off = abs(mpmath.mpf(float(loss[0])) / exact**2 - 1)
+        turn = abs(mpmath.mpf(float(grad[0, 0])) / (-2 * exact) - 1)
+    assert max(off, turn) <= (engine.additions + 8) * 0.5 * EPS
+
+
+def test_nearly_equal_columns_are_not_told_to_be_centred():
+    rng = np.random.default_rng(0)
+    x, extra = rng.normal(size=(2, 300))
+    found = solve(np.c_[x, x + 3e-13 * extra], extra, nu=np.inf, activation="identity")
+    if "Rounding limits" in found.status:
+        assert "replace nearly equal columns" in found.status

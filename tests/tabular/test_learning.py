@@ -420,3 +420,10 @@ def test_the_rows_read_are_told():
     table = as_table({"x": list(range(70_000)), "y": [1.0] * 70_000})
     learn(table, progress=lambda done, total: told.append((done, total)))
     assert told == [(65_536, 70_000), (70_000, 70_000)]
+
+
+def test_one_code_does_not_hide_numbers_stored_as_text():
+    """A cell with a leading zero among decimal commas: still numbers, and still refused."""
+    table = pa.table({"x": ["12,5", "7,25", "05"] * 8, "y": [float(i) for i in range(24)]})
+    with pytest.raises(DataError, match=r"'x'.*decimal=','"):
+        learn(table)

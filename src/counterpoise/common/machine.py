@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from pathlib import Path
@@ -39,6 +40,18 @@ def addressable() -> float | None:
         return None
     found = resource.getrlimit(resource.RLIMIT_AS)[0]
     return None if found == resource.RLIM_INFINITY else float(found)
+
+
+def address_space_left() -> float:
+    """Return how many bytes this process may still map; infinite without ``ulimit -v``."""
+    limit = addressable()
+    if limit is None:
+        return math.inf
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+    except (OSError, ValueError, IndexError):  # a system that does not report it
+        return limit
+    return limit - pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def _limit(file: Path) -> float | None:

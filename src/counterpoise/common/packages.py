@@ -12,9 +12,8 @@ DISTRIBUTIONS = {"sklearn": "scikit-learn", "yaml": "pyyaml", "tomli_w": "tomli-
 def not_installed(who: str, *packages: str, error: ImportError | None = None) -> ImportError:
     """Return an error that says what needs packages, and how to install them.
 
-    The command names those packages and not an extra of this one, because it shall work in a
-    checkout and elsewhere, and no index has this one. With ``error``,
-    the message ends in its words.
+    The command names the packages rather than an extra of Counterpoise, which is not on any index.
+    The message ends with the text of ``error``, if given.
 
     >>> print(not_installed("ONNX export needs", "onnx"))
     ONNX export needs onnx: pip install onnx

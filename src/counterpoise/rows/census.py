@@ -15,7 +15,7 @@ class Census:
 
     ``shift`` is near the mean of the features (zero without centring), and ``pivot`` near that of
     the labels. Moments about them lose fewer digits. ``precision`` is the relative rounding of the
-    stored features.
+    stored features, and ``label_size`` the largest absolute label.
     """
 
     labels: Array
@@ -26,6 +26,7 @@ class Census:
     shift: Array
     pivot: float
     precision: float
+    label_size: float
 
     @property
     def n_groups(self) -> int:

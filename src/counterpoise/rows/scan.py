@@ -106,6 +106,7 @@ class Scan:
     mean: Array
     pivot: float
     precision: float
+    label_size: float
     is_sparse: bool
     grouped: bool
     n_read: int
@@ -126,6 +127,7 @@ class Scan:
             mean=np.zeros(d) if is_sparse or not n else _mean(rows.X),
             pivot=float(np.median(rows.y[:: max(1, n // 4096)])) if n else 0.0,
             precision=float(np.finfo(rows.X.dtype).eps),
+            label_size=float(np.abs(rows.y).max(initial=0.0)),
             is_sparse=is_sparse,
             grouped=rows.grouped,
             n_read=rows.n_read,
@@ -163,6 +165,7 @@ class Scan:
             mean=self.mean + (other.mean - self.mean) * (other.n_rows / n),
             pivot=self.pivot,
             precision=max(self.precision, other.precision),
+            label_size=max(self.label_size, other.label_size),
             is_sparse=self.is_sparse or other.is_sparse,
             grouped=self.grouped,
             n_read=n_read,
@@ -185,6 +188,7 @@ class Scan:
             shift=self.mean if shifted else np.zeros(self.n_features),
             pivot=self.pivot,
             precision=self.precision,
+            label_size=self.label_size,
         )
 
 

@@ -36,8 +36,6 @@ METRICS = {
 }
 # With more coefficients than this, the matrix of the duality gap is too large.
 GAP_LIMIT = 4096
-# Engines add rows in blocks: at most this many terms in a row, and one more per so many rows.
-BLOCK_TERMS, BLOCK_ROWS = 512, 16384
 
 
 class DualityGap(NamedTuple):
@@ -215,7 +213,7 @@ class Rounding(NamedTuple):
     """Bounds on what rounding did to ``L(u, lam)``, to residuals, and to sums for the gradient.
 
     A score is a sum of ``d + 1`` products, so its error is at most that many units of rounding,
-    relative to the sum of the products' sizes. Sums over rows lose a few units per block of rows.
+    relative to the sum of the products' sizes. A sum over rows loses at most a unit per addition.
     These are worst cases; real errors are far smaller.
     """
 
@@ -235,7 +233,7 @@ class Rounding(NamedTuple):
         # Groups may be farther out than the average: E_i x^2 <= E x^2 / prior_i.
         share = np.sqrt(np.maximum(objective.prior, np.finfo(float).tiny))
         score_K = (d + 3) * unit * (products / share + np.sqrt(engine.label_squares()))
-        summing = (BLOCK_TERMS + engine.census.n_rows / BLOCK_ROWS) * unit
+        summing = (engine.additions + 8) * unit
         root_K = np.sqrt(loss_K)
         lost_K = 2.0 * root_K * score_K + score_K**2 + summing * loss_K
         plain = 16 * np.finfo(float).eps * (float(loss_K.max()) + abs(objective.risk(loss_K)))

@@ -35,7 +35,7 @@ class Coordinates:
     If ``noise`` is not None, the coordinates should be :meth:`refined`: variation below this share
     of the features' ``scale`` is rounding, and ``mean`` is the mean of the shifted features.
 
-    The columns of ``left_out`` (d, dropped) are the directions left out, each of about unit score.
+    The columns of ``left_out`` (d, dropped) are the directions left out.
     ``units`` are powers of two in which features can be squared, None if they can be as they are.
     """
 
@@ -105,7 +105,9 @@ class Coordinates:
         values, vectors = np.linalg.eigh(0.5 * (covariance + covariance.T))
         keep = values > (self.noise or 0.0) ** 2 / RANK_TOLERANCE
         d = len(self.shift)
-        balance = np.ones(d) if self.scale is None else _balance(self.scale)
+        balance = np.ones(d)
+        if self.scale is not None:
+            balance = _balance(self.scale, np.abs(self.basis[:d]).max(axis=1, initial=0.0) > 0)
         null = (self.basis[:d, :r] @ vectors[:, ~keep]) / balance[:, None]
         left_out = _side_by_side(self.left_out, null * balance[:, None])
         change = vectors[:, keep] / np.sqrt(values[keep])
@@ -273,7 +275,7 @@ def whitened(
     if vectors.shape[1] < d:
         # Stay in the row space of the features: a component outside changes no score, but adds
         # to the norm of the coefficients.
-        balance = _balance(size)
+        balance = _balance(size, ~dead)
         rows = np.linalg.qr((size * balance)[:, None] * vectors)[0]
         basis = (rows @ (rows.T @ (basis / balance[:, None]))) * balance[:, None]
     if intercept:
@@ -313,15 +315,16 @@ def _check_finite(coefficients: Array) -> None:
         )
 
 
-def _balance(sizes: Array) -> Array:
+def _balance(sizes: Array, alive: Array) -> Array:
     """Return factors, powers of two, in which a norm of coefficients makes sense.
 
-    They are ones unless the features' sizes differ so much that rounding in the large ones would
-    hide the small ones.
+    They are ones unless the sizes of features that vary, those ``alive``, differ so much that
+    rounding in the large ones would hide the small ones.
     """
-    if sizes.max(initial=1.0) <= UNEVEN * sizes.min(initial=1.0):
+    varying = sizes[alive]
+    if not varying.size or varying.max() <= UNEVEN * varying.min():
         return np.ones_like(sizes)
-    return np.ldexp(1.0, -np.clip(np.frexp(sizes)[1], -1000, 1000))
+    return np.where(alive, np.ldexp(1.0, -np.clip(np.frexp(sizes)[1], -1000, 1000)), 1.0)
 
 
 def _side_by_side(left: Array | None, right: Array) -> Array:

@@ -31,18 +31,24 @@ CHANCE = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class Along(Question):
-    """Sums of ``c r`` and of ``s^2 r r^T`` with ``r = (x - centre) @ directions``: (K, m, m + 1).
+    """Sums of ``s^2 r r^T`` and of ``c r`` with ``r = (x - centre, 1) @ directions``: (m, m + 1).
 
-    ``c`` is the residual at ``w`` times the slope ``s``. Rows are mapped before anything is summed,
-    so that nearly equal columns keep the digits of their difference.
+    ``c`` is the residual at ``w`` times the slope ``s``, and rows are weighted by the share of
+    their group. Rows are mapped before anything is summed, so that nearly equal columns keep the
+    digits of their difference.
     """
 
     w: Array
     activation: Activation
     truncate: float | None
+    share_K: Array
     centre: Array
     directions: Array
     intercept: bool
+
+    @property
+    def pooled(self) -> bool:
+        return True
 
     def of_rows(self, X: Any, y: Array, weights: Array, group: int) -> Array:
         rows = X.toarray() if sparse.issparse(X) else np.asarray(X, dtype=float)
@@ -50,10 +56,13 @@ class Along(Question):
         z = rows @ self.w[:d] + (self.w[d] if self.intercept else 0.0)
         labels = y if self.truncate is None else np.clip(y, -self.truncate, self.truncate)
         slope = self.activation.slope(z)
-        c = weights * slope * (self.activation.value(z) - labels)
-        mapped = (rows - self.centre) @ self.directions
-        bent = (mapped * (weights * slope**2)[:, None]).T @ mapped
-        return np.concatenate([bent, (c @ mapped)[:, None]], axis=1)
+        share = self.share_K[group] * weights
+        mapped = (rows - self.centre) @ self.directions[:d]
+        if self.intercept:
+            mapped += self.directions[d]
+        bent = (mapped * (share * slope**2)[:, None]).T @ mapped
+        pull = (share * slope * (self.activation.value(z) - labels)) @ mapped
+        return np.concatenate([bent, pull[:, None]], axis=1)
 
 
 class Gain(NamedTuple):
@@ -73,15 +82,19 @@ def gain_left_out(problem: Problem, u: Array, point: SimplexPoint, size: float) 
     if frame.left_out is None or not frame.left_out.shape[1]:
         return None
     assert isinstance(engine, SumEngine)
-    mean = 0.0 if frame.mean is None else frame.mean
-    centre = frame.shift + mean if frame.intercept else np.zeros_like(frame.shift)
+    d = len(frame.shift)
+    mean = np.zeros(d) if frame.mean is None else frame.mean
+    out, kept = frame.left_out, frame.basis
+    if frame.intercept:  # about the mean, where a direction that hardly varies is near zero
+        kept = np.vstack([kept[:d], kept[d] + mean @ kept[:d]])
+        out = np.vstack([out, np.zeros(out.shape[1])])
     asked = Along(
-        frame.to_user(u), engine.activation, engine.truncate, centre, frame.left_out,
-        frame.intercept,
+        frame.to_user(u), engine.activation, engine.truncate,
+        point.weights / engine.census.totals, frame.shift + (mean if frame.intercept else 0.0),
+        np.hstack([out, kept]), frame.intercept,
     )  # fmt: skip
     sums = engine.ask(asked)
-    mixed = np.tensordot(point.weights / engine.census.totals, sums, axes=1)
-    gain = float(mixed[:, -1] @ solve_semidefinite(mixed[:, :-1], mixed[:, -1]))
+    gain = float(sums[:, -1] @ solve_semidefinite(sums[:, :-1], sums[:, -1]))
     share = engine.census.totals / engine.census.totals.sum()
     rows = engine.census.n_rows / float(np.sum(point.weights**2 / share))
     by_chance = gain <= _by_chance(frame.left_out.shape[1], rows) * size

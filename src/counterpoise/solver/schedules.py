@@ -184,8 +184,9 @@ class PaperSteps(Schedule):
     C_M : float
         Constant of the truncation level ``M = C_M W B beta log(beta B W / epsilon)``.
     alone : bool
-        Whether Algorithm 1 is all that runs, as with ``schedule="paper"``: ``polish``,
-        ``fit_intercept`` and ``precondition`` are then ignored, and a ``radius`` is needed.
+        Whether Algorithm 1 is all that runs, as with ``schedule="paper"``: ``polish`` and
+        ``fit_intercept`` are then ignored, ``precondition`` must be "auto" or None, and a
+        ``radius`` is needed.
     """
 
     as_printed: ClassVar[bool] = True

@@ -16,7 +16,6 @@ from counterpoise.solver.minmax import solve_semidefinite
 from counterpoise.solver.problem import Problem, QuadraticProblem
 from counterpoise.solver.quadratics import QuadraticEngine
 from counterpoise.solver.schedules import ProblemScale, Schedule
-from counterpoise.solver.units import check_label_sizes
 
 Array = np.ndarray
 
@@ -84,7 +83,6 @@ def set_up(
     beta = engine.activation.beta
     if truncate is not None:
         engine = engine.variant(truncate=truncate)
-    check_label_sizes(engine)
     linear = engine.activation.is_identity and frame.matrices is not None
     model = quadratics(engine, frame) if linear else None
     least = schedule.least_radius(beta) if radius is None else None

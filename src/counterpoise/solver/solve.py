@@ -152,33 +152,24 @@ def open_solver(
     prior_K = check_prior(per_group(prior, labels, "prior"), len(labels))
     reference_K = check_reference(per_group(options.reference, labels, "reference"), len(labels))
     check_centre(engine.shift)
+    check_label_sizes(engine.census, options.truncate)
     if checkpoint is not None:
         engine = JournaledEngine(engine, Journal(checkpoint, engine))
-    solver = Solver(engine, divergence, prior_K, reference_K, schedule, options)
-    if options.truncate is None:
-        with closing_on_error(solver):
-            check_label_sizes(engine)
-    return solver
+    return Solver(engine, divergence, prior_K, reference_K, schedule, options)
 
 
 @contextmanager
 def running(solver: Solver) -> Iterator[None]:
     """Run BLAS on one thread, and keep the checkpoint if the fit is interrupted."""
-    with closing_on_error(solver), single_threaded_blas():
-        yield
-    if isinstance(solver.engine, JournaledEngine):
-        solver.engine.journal.close(finished=True)
-
-
-@contextmanager
-def closing_on_error(solver: Solver) -> Iterator[None]:
-    """Close the checkpoint, and keep it, if the block does not end."""
+    journal = solver.engine.journal if isinstance(solver.engine, JournaledEngine) else None
+    finished = False
     try:
-        yield
-    except BaseException:
-        if isinstance(solver.engine, JournaledEngine):
-            solver.engine.journal.close(finished=False)
-        raise
+        with single_threaded_blas():
+            yield
+        finished = True
+    finally:
+        if journal is not None:
+            journal.close(finished=finished)
 
 
 def _split(options: dict[str, Any]) -> dict[str, Any]:

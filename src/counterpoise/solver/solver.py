@@ -41,6 +41,8 @@ GAP_SLACK = 100.0
 # First guess of a neuron's curvature relative to that of a linear model: half of the rows are
 # active, and hold half of every second moment if features are symmetric about zero.
 HALF = 0.5
+# Numbers whose centre exceeds their spread by this factor are far from zero.
+FAR = 1e3
 # Attributes and options that the coordinates depend on.
 FRAMED = {"engine", "prior", "radius", "precondition"}
 
@@ -202,10 +204,16 @@ class Solver:
                     "the risk. Rescale the features, lower tol, or try another precondition."
                 )
             elif gap.rounding > allowed:
-                status += (
-                    " Rounding limits what is proved: subtract a constant from labels and features "
-                    "that are far from zero."
+                shift = frame.coordinates.shift
+                spread = np.sqrt(setup.scale.label_scale)
+                far = abs(engine.census.pivot) > FAR * spread
+                far |= bool((np.abs(shift) > FAR * (frame.sizes - np.abs(shift))).any())
+                remedy = (
+                    "subtract a constant from labels and features that are far from zero"
+                    if far
+                    else "replace nearly equal columns by their difference"
                 )
+                status += f" Rounding limits what is proved: {remedy}."
         gain = gain_left_out(problem, end.u, end.point, height)
         if gain is not None:
             left = f"{count(problem.coordinates.dropped, 'direction')} in which the features hardly"

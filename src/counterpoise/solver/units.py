@@ -14,6 +14,7 @@ import numpy as np
 from scipy import sparse
 
 from counterpoise.activations import identity
+from counterpoise.rows.census import Census
 from counterpoise.rows.engines.base import SumEngine
 from counterpoise.rows.engines.questions import Question
 
@@ -53,14 +54,6 @@ class UnitSquares(Question):
         return weights @ ((X - self.shift) * self.units) ** 2
 
 
-@dataclass(frozen=True, eq=False)
-class LabelSizes(Question):
-    """Sums of ``|y|``: (K, 1)."""
-
-    def of_rows(self, X: Any, y: Array, weights: Array, group: int) -> Array:
-        return np.array([weights @ np.abs(y)])
-
-
 def feature_units(engine: SumEngine, squares: Array) -> Array | None:
     """Return a power of two for every feature, or None if features can be squared as they are.
 
@@ -81,7 +74,8 @@ def feature_units(engine: SumEngine, squares: Array) -> Array | None:
     with np.errstate(over="ignore"):
         sums = engine.ask(Magnitudes(shift))
         sizes = (sums / engine.census.totals[:, None]).max(axis=0) + np.abs(shift)
-    return np.where(extreme, powers_of_two(sizes), 1.0)
+    units = np.where(extreme, powers_of_two(sizes), 1.0)
+    return units if (units != 1.0).any() else None
 
 
 def powers_of_two(sizes: Array) -> Array:
@@ -135,26 +129,31 @@ def check_centre(shift: Array) -> None:
         )
 
 
-def check_label_sizes(engine: SumEngine) -> None:
-    """Raise ValueError if squared errors cannot be held in double precision."""
-    square = float(engine.label_squares().max())
-    if not square < LARGEST_LABEL**2:
+def check_label_sizes(census: Census, truncate: float | None = None) -> None:
+    """Raise ValueError if squared errors cannot be held in double precision.
+
+    Labels are clipped to ``[-truncate, truncate]`` first.
+    """
+    largest = census.label_size if truncate is None else min(census.label_size, truncate)
+    if largest > LARGEST_LABEL:
         raise ValueError(
-            f"y: squared labels exceed {LARGEST_LABEL**2:g}, so squared errors overflow; divide y "
-            "by a power of ten, and multiply predictions by it"
+            f"y: labels reach {largest:.3g}, so squared errors overflow; divide y by a power of "
+            "ten, and multiply predictions by it"
         )
-    if square > LEAST_LABEL**2:
-        return
-    if square == 0 and not engine.ask(LabelSizes()).any():
-        return  # all labels are zero
-    raise ValueError(
-        f"y: labels are below {LEAST_LABEL:g} in absolute value, so squared errors vanish; "
-        "multiply y by a power of ten, and divide predictions by it"
-    )
+    if 0 < largest < LEAST_LABEL:
+        raise ValueError(
+            f"y: no label exceeds {largest:.3g} in absolute value, so squared errors vanish; "
+            "multiply y by a power of ten, and divide predictions by it"
+        )
 
 
 def _all_zero(engine: SumEngine, columns: Array) -> bool:
-    """Return whether these columns, whose squares are zero, hold nothing but zeros."""
+    """Return whether these columns, whose squares are zero, hold nothing but zeros.
+
+    Single precision cannot hold numbers whose squares vanish in double.
+    """
+    if engine.rounding > np.finfo(float).eps:
+        return True
     w = np.zeros((1, engine.n_coef))
     factors = np.random.default_rng(0).uniform(1.0, 2.0, int(columns.sum()))
     w[0, np.flatnonzero(columns)] = 2.0**900 * factors

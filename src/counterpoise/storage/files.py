@@ -85,8 +85,10 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 def _is_about(error: OSError, path: Path) -> bool:
     """Return whether an error concerns a file or its draft; errors of writing name no file."""
-    named = error.filename
-    return not isinstance(named, str) or Path(named).parent == path.parent
+    if not isinstance(error.filename, str):
+        return True
+    name = os.path.basename(error.filename)
+    return name == path.name or name.startswith(f".{path.name}.")
 
 
 def draft_of(path: Path) -> Path:

@@ -261,6 +261,7 @@ def _write(folder: Path, tree: Any, arrays: Mapping[str, np.ndarray]) -> None:
     file = f"model-{sha[:12]}.npz"
     named = dict(zip(arrays, members, strict=True))
     stored = {"file": file, "bytes": len(data), "sha256": sha, "members": named}
+    replaced = (folder / FILE).exists()
     before, sealed = _previous(folder)
     whole = {
         "format": FORMAT,
@@ -282,7 +283,7 @@ def _write(folder: Path, tree: Any, arrays: Mapping[str, np.ndarray]) -> None:
         with replacing(folder / FILE) as out:
             out.write(text)
             out.flush()
-            if whole["sha256"] != sealed:
+            if replaced and whole["sha256"] != sealed:
                 _remove_report(folder)
     except BaseException:
         with suppress(OSError):
@@ -308,8 +309,13 @@ def _remove_report(folder: Path) -> None:
 
 
 def _remove_orphans(folder: Path, file: str) -> None:
-    """Remove files of arrays, and drafts of them, that killed processes left in a locked folder."""
+    """Remove files of arrays, and drafts of them, that killed processes left in a locked folder.
+
+    Arrays beside other JSON files stay: they may belong to a model under another name.
+    """
     sweep(folder, "model-*.npz")
+    if any(path.name != FILE for path in folder.glob("*.json")):
+        return
     for path in folder.glob("model-*.npz"):
         if path.name != file and ARRAYS.fullmatch(path.name) and not path.is_symlink():
             with suppress(OSError, ValueError):  # a file of another is not called by its checksum

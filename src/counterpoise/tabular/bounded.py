@@ -7,11 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from counterpoise.common.machine import memory
+from counterpoise.common.machine import address_space_left, memory
 
 # The share of the machine's memory that a table may take, and the memory assumed if it cannot be
 # determined.
 SHARE, SOME_MEMORY = 0.6, 4e9
+# Bytes in memory per byte of a file while it is parsed.
+PARSED = 3
 
 
 def budget() -> float:
@@ -20,9 +22,15 @@ def budget() -> float:
 
 
 class Bounded:
-    """A file, decompressed if its name says so, that stops before Arrow has filled the memory."""
+    """A file, decompressed if its name says so, that stops before Arrow has filled the memory.
 
-    def __init__(self, file: Path) -> None:
+    Under a limit on the address space, the file and some ``blocks`` in memory must fit before any
+    is read: Arrow ends the process if an allocation fails while it parses.
+    """
+
+    def __init__(self, file: Path, blocks: int = 0) -> None:
+        if address_space_left() < PARSED * file.stat().st_size + blocks:
+            raise MemoryError
         self._stream = pa.input_stream(str(file), compression="detect")
         self._budget = pa.total_allocated_bytes() + budget()
 

@@ -20,6 +20,8 @@ from counterpoise.tabular.foreign import check_content
 DELIMITERS = (",", ";", "\t", "|")
 # Bytes per block; a row must fit.
 BLOCK = 1 << 23
+# Bytes of the blocks that Arrow may hold at once.
+BLOCKS = 8 * BLOCK
 # Bytes in which the first line must end.
 HEAD = 1 << 20
 # The line in which Excel names the delimiter.
@@ -58,6 +60,7 @@ def read_csv(
         if len(set(data.column_names)) == data.num_columns:
             codes = _codes(file, data, numbers, options)
             if codes:
+                del data  # before the file is held a second time
                 data = _read(file, [*as_text, *codes], decimal, options)
     except (UnicodeError, pa.ArrowInvalid) as error:
         if isinstance(error, UnicodeError) or "invalid UTF8" in str(error):
@@ -88,7 +91,7 @@ def _read(file: Path, as_text: Sequence[str], decimal: str, options: dict[str, A
         strings_can_be_null=False,  # decided column by column
         decimal_point=decimal,
     )
-    with Bounded(file) as stream:
+    with Bounded(file, BLOCKS) as stream:
         data = pacsv.read_csv(stream, convert_options=convert, **options)
         stream.check()
     data.column_names  # noqa: B018  decoded only now
@@ -112,7 +115,7 @@ def _codes(file: Path, data: Any, numbers: Sequence[str], options: dict[str, Any
         strings_can_be_null=True,
     )
     with (
-        Bounded(file) as stream,
+        Bounded(file, BLOCKS) as stream,
         pacsv.open_csv(stream, convert_options=convert, **options) as batches,
     ):
         for batch in batches:

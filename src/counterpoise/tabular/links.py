@@ -15,6 +15,11 @@ Array = np.ndarray
 NEARLY_ALL, LEAST_ROWS = 0.99, 20
 
 
+def _dot(left: Array, right: Array) -> float:
+    """Multiply without BLAS, whose threads cost more than they gain here."""
+    return float(np.einsum("i,i->", left, right))
+
+
 @dataclass
 class Link:
     """The share of the target's variance that a column explains.
@@ -42,8 +47,8 @@ class Link:
         dx, shift = x - mean_x, mean_x - self.mean_x
         dy, turn = self._add_targets(y)
         both = self.n * len(x) / total
-        self.xx += float(dx @ dx) + shift * shift * both
-        self.xy += float(dx @ dy) + shift * turn * both
+        self.xx += _dot(dx, dx) + shift * shift * both
+        self.xy += _dot(dx, dy) + shift * turn * both
         self.mean_x += shift * len(x) / total
         self.n = total
 
@@ -66,7 +71,7 @@ class Link:
         """Add targets; returns their distances from their mean, and how far it is from the old."""
         mean_y, total = float(y.mean()), self.n + len(y)
         dy, turn = y - mean_y, mean_y - self.mean_y
-        self.yy += float(dy @ dy) + turn * turn * self.n * len(y) / total
+        self.yy += _dot(dy, dy) + turn * turn * self.n * len(y) / total
         self.mean_y += turn * len(y) / total
         return dy, turn
 
@@ -92,7 +97,7 @@ class Link:
         """A remark for the reader if the column predicts the target nearly alone."""
         if not self.explained > NEARLY_ALL:
             return None
-        share = int(1000 * self.explained) / 10  # never more than it is
+        share = int(1000 * self.explained + 1e-6) / 10  # rounded down, up to rounding errors
         return (
             f"column {name!r} alone explains {share:g}% of the variance of {target!r}, which may "
             "be a leak: if it is not known when you predict, leave it out with "

@@ -121,16 +121,22 @@ class WordTally:
         return None
 
     @property
+    def code(self) -> str | None:
+        """A level with leading zeros, if all levels are digits and no one said what they are."""
+        if self.named or not all(level.strip().isdigit() for level in self.levels):
+            return None
+        return next(filter(CODE.fullmatch, self.levels), None)
+
+    @property
     def note(self) -> str | None:
         if self.constant is not None:
             return (
                 f"column {self.name!r} is {self.constant} in every row and has no predictive value"
             )
-        code = None if self.named else next(filter(CODE.fullmatch, self.levels), None)
-        if code is not None and all(map(str.isdigit, self.levels)):
+        if self.code is not None:
             return (
-                f"column {self.name!r} has codes such as {code!r}, with leading zeros, and is used "
-                f"as categories; if they are numbers, use numbers={[self.name]!r}"
+                f"column {self.name!r} has codes such as {self.code!r}, with leading zeros, and is "
+                f"used as categories; if they are numbers, use numbers={[self.name]!r}"
             )
         return None
 
@@ -138,16 +144,15 @@ class WordTally:
         many = len(self.levels) > self.most
         leave = f"leave it out with {drop_option(self.name)}"
         names = f"use categorical={[self.name]!r} if its values are names"
-        named = self.named or any(map(CODE.fullmatch, self.levels))
+        named = self.named or self.code is not None
         seems = TextKind("text") if named else text_kind(self.levels, lax=many)
         if seems.kind != "text":
             return f"{self.name!r} {_told(seems)}, {leave}, or {names}"
-        if many and named and not self.named:
-            code = next(level for level in self.levels if CODE.fullmatch(level))
+        if many and self.code is not None:
             return (
-                f"{self.name!r} has more than {self.most} codes such as {code!r}: if they identify "
-                f"rows, {leave}; if they are numbers, use numbers={[self.name]!r}; otherwise allow "
-                f"more, such as max_levels={10 * self.most}"
+                f"{self.name!r} has more than {self.most} codes such as {self.code!r}: if they "
+                f"identify rows, {leave}; if they are numbers, use numbers={[self.name]!r}; "
+                f"otherwise allow more, such as max_levels={10 * self.most}"
             )
         if many:
             return (

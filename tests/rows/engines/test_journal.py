@@ -28,7 +28,7 @@ from counterpoise.rows.engines.journal import (
     digest_rows,
     digest_rows_1,
 )
-from counterpoise.rows.engines.memory import make_engine
+from counterpoise.rows.engines.memory import MemoryEngine, make_engine
 from counterpoise.rows.engines.questions import Evaluate
 from counterpoise.rows.groups import GroupedData
 
@@ -709,3 +709,29 @@ DIGESTS = {
 @pytest.mark.parametrize("digest", DIGESTS, ids=lambda digest: DIGESTS[digest].name)
 def test_questions_are_known_as_in_release_0_1(digest):
     assert digest_question(Evaluate(np.array([1.0, -2.0]), DIGESTS[digest], True, None)) == digest
+
+
+@pytest.mark.parametrize(
+    ("activation", "nu", "asked"),
+    [
+        ("identity", 0.1, ["Gram", "Evaluate", "Labels"]),
+        ("identity", "auto", ["Gram", "Evaluate", "Evaluate", "Labels"]),
+        ("relu", 0.1, ["Gram", "Labels"]),
+        ("relu", "auto", ["Gram", "Evaluate", "Evaluate", "Evaluate", "Evaluate", "Labels"]),
+    ],
+)
+def test_a_fit_asks_what_it_asked_in_0_1(monkeypatch, activation, nu, asked):
+    """A journal that 0.1 left can be resumed only while the same questions come first."""
+    rng = np.random.default_rng(7)
+    X, g = np.round(rng.normal(size=(60, 3)), 3), np.arange(60) % 3
+    y = np.round(X @ [1.0, -0.5, 0.25] + 0.3 * (1 + g) * rng.normal(size=60), 3)
+    names, ask = [], MemoryEngine.ask
+
+    def listening(self, question):
+        names.append(type(question).__name__)
+        return ask(self, question)
+
+    monkeypatch.setattr(MemoryEngine, "ask", listening)
+    solve(X, y, g, nu=nu, activation=activation)
+    assert names[: len(asked)] == asked
+    assert set(names[len(asked) :]) <= {"Evaluate", "Gram", "Separation"}

@@ -133,6 +133,11 @@ class SumEngine:
         """Relative rounding of the arithmetic, which is double unless a device has none."""
         return float(np.finfo(float).eps)
 
+    @property
+    def additions(self) -> int:
+        """Bound how many additions in a row are behind any sum."""
+        return self.census.n_rows
+
     def variant(
         self, *, activation: Activation | None = None, truncate: float | None = None
     ) -> Self:

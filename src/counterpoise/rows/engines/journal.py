@@ -22,6 +22,7 @@ import os
 import zlib
 from contextlib import suppress
 from dataclasses import fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,8 @@ class Journal:
                 f"checkpoint={str(path)!r}: there is no folder {str(self.path.parent)!r}; create "
                 "it first"
             )
-        self._file = self._open(engine)
+        self._engine = engine
+        self._file = self._open()
         try:
             self._read = self._file.tell()
             self._end = self._check_records()
@@ -63,10 +65,15 @@ class Journal:
             self._file.close()
             raise
 
-    def _open(self, engine: SumEngine) -> io.BufferedReader[io.FileIO]:
+    @cached_property
+    def _rows(self) -> str:
+        """The digest of the rows, which reads all of them."""
+        return digest_rows(self._engine)
+
+    def _open(self) -> io.BufferedReader[io.FileIO]:
         """Open the file; reads are buffered and writes are not."""
         if not self.path.exists() or self._is_empty():
-            head = {"format": MAGIC, "rows": digest_rows(engine)}
+            head = {"format": MAGIC, "rows": self._rows}
             write_bytes(self.path, _sealed(head, b"", 0))
         try:
             file = io.BufferedReader(open_regular(self.path, os.O_RDWR))
@@ -75,7 +82,7 @@ class Journal:
         except OSError as error:
             raise unwritten(self.path, error) from None
         try:
-            self._check_head(file.readline(LINE), engine)
+            self._check_head(file.readline(LINE))
         except BaseException:
             file.close()
             raise
@@ -84,7 +91,7 @@ class Journal:
     def _is_empty(self) -> bool:
         return self.path.is_file() and not self.path.stat().st_size
 
-    def _check_head(self, line: bytes, engine: SumEngine) -> None:
+    def _check_head(self, line: bytes) -> None:
         head = _parsed(line)
         self._old = head.get("format") == MAGIC_1
         if not self._old and head.get("format") != MAGIC:
@@ -92,7 +99,7 @@ class Journal:
         self._crc = 0 if self._old else _crc(head, b"", 0)
         if not self._old and head.get("crc") != self._crc:
             raise self._refused("is damaged; delete it to start again, or choose another path")
-        if head.get("rows") != (digest_rows_1 if self._old else digest_rows)(engine):
+        if head.get("rows") != (digest_rows_1(self._engine) if self._old else self._rows):
             raise self._refused(
                 "was made with other rows; delete it to start again, or choose another path"
             )
@@ -219,6 +226,10 @@ class JournaledEngine(SumEngine):
     @property
     def rounding(self) -> float:
         return self.engine.rounding
+
+    @property
+    def additions(self) -> int:
+        return self.engine.additions
 
     def ask(self, question: Question) -> Array:
         digest = digest_question(question)

@@ -37,6 +37,7 @@ class MemoryEngine(SumEngine):
             shift=shift if centred else np.zeros_like(shift),
             pivot=pivot,
             precision=float(np.finfo(data.X.dtype).eps),
+            label_size=float(np.abs(data.y).max(initial=0.0)),
         )
         super().__init__(census, activation)
 
@@ -49,6 +50,11 @@ class MemoryEngine(SumEngine):
         X = self.data.X
         rows = (X.data, X.indices, X.indptr) if self.data.is_sparse else (X,)
         return fingerprint_of([*rows, self.data.y, self.data.offsets, self.data.row_weights])
+
+    @property
+    def additions(self) -> int:
+        parts = self.part.segments
+        return int((parts.stops - parts.starts).max()) + len(parts.starts)
 
     def ask(self, question: Question) -> Array:
         self.counter.count += not isinstance(question, Labels)

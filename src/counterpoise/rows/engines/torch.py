@@ -92,6 +92,7 @@ class TorchEngine(SumEngine):
             intercept=intercept, pivot=data.centre()[1],
             shift=shift if intercept and centred else np.zeros_like(shift),
             precision=float(np.finfo(np.float32 if narrow else np.float64).eps),
+            label_size=float(np.abs(data.y).max(initial=0.0)),
         )  # fmt: skip
         super().__init__(census, activation)
 
