@@ -12,8 +12,9 @@ import torch
 import torch.distributed as dist
 
 from counterpoise import Reweighter
+from counterpoise.cli.main import main
 from counterpoise.lm import Corpus, MixtureDataset, Steering
-from counterpoise.lm.training import checkpoints, model
+from counterpoise.lm.training import checkpoints, model, ranks
 from counterpoise.lm.training import train as training
 from counterpoise.lm.training.settings import load_settings
 
@@ -50,13 +51,13 @@ def full_disk(config):
     training.train(load_settings(config), progress=False)
 
 
-def broken(config):
+def broken(config, rank=1):
     """A run of which one rank fails by itself."""
     advance = training.Trainer.advance
 
     def failing(self):
         advance(self)
-        if self.step == 3 and self.process.rank == 1:
+        if self.step == 3 and self.process.rank == int(rank):
             raise ArithmeticError("no more numbers")
 
     training.Trainer.advance = failing
@@ -88,6 +89,20 @@ def tear_down(config, how):
     if how == "failing":
         training.Trainer.advance = failing
     training.train(load_settings(config), progress=False)
+
+
+def parting(error, *words):
+    """The command, whose ranks do not part; if asked for, because one is lost."""
+    ranks.TEAR_DOWN = 0.5
+    dist.destroy_process_group = lambda *args: time.sleep(60)
+    if error != "none":
+
+        def failing(self):
+            raise {"lost": RuntimeError("gloo: Connection closed by peer"),
+                   "value": ValueError("no such number")}[error]  # fmt: skip
+
+        training.Trainer.advance = failing
+    sys.exit(main(list(words)))
 
 
 if __name__ == "__main__":
