@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import socket
 import sys
 import time
 import weakref
@@ -14,7 +17,7 @@ import torch.distributed as dist
 from counterpoise import Reweighter
 from counterpoise.cli.main import main
 from counterpoise.lm import Corpus, MixtureDataset, Steering
-from counterpoise.lm.training import checkpoints, model, ranks
+from counterpoise.lm.training import checkpoints, model, ranks, watch
 from counterpoise.lm.training import train as training
 from counterpoise.lm.training.settings import load_settings
 
@@ -88,6 +91,27 @@ def tear_down(config, how):
     dist.destroy_process_group = checked
     if how == "failing":
         training.Trainer.advance = failing
+    training.train(load_settings(config), progress=False)
+
+
+def dropped(config):
+    """A run that loses its connections to the store, which still answers."""
+    watch.GRACE = 1.0
+    advance, port = training.Trainer.advance, int(os.environ["MASTER_PORT"])
+
+    def cut(self):
+        advance(self)
+        if self.step == 3:
+            found = 0
+            for handle in range(3, 256):
+                with contextlib.suppress(OSError), socket.socket(fileno=os.dup(handle)) as one:
+                    if one.getpeername()[1] == port:
+                        one.shutdown(socket.SHUT_RDWR)
+                        found += 1
+            assert found
+            time.sleep(5.0)
+
+    training.Trainer.advance = cut
     training.train(load_settings(config), progress=False)
 
 
