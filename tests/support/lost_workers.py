@@ -109,7 +109,7 @@ def dropped(config):
                         one.shutdown(socket.SHUT_RDWR)
                         found += 1
             assert found
-            time.sleep(5.0)
+            time.sleep(9.0)
 
     training.Trainer.advance = cut
     training.train(load_settings(config), progress=False)

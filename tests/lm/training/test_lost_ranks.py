@@ -168,7 +168,7 @@ def test_a_rank_that_writes_for_long_is_waited_for(corpus, tmp_path):
 
 
 def test_a_dropped_connection_to_the_store_ends_nothing(corpus, tmp_path):
-    file = long_run(corpus, tmp_path, tokens=STEP * 8, timeout=20.0)
+    file = long_run(corpus, tmp_path, tokens=STEP * 8, timeout=8.0)
     with ExitStack() as stack:
         running = start_ranks(stack, SUPPORT / "lost_workers.py", "dropped", file)
         for rank in running:
