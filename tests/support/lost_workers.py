@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import socket
 import sys
 import time
 import weakref
@@ -12,8 +15,9 @@ import torch
 import torch.distributed as dist
 
 from counterpoise import Reweighter
+from counterpoise.cli.main import main
 from counterpoise.lm import Corpus, MixtureDataset, Steering
-from counterpoise.lm.training import checkpoints, model
+from counterpoise.lm.training import checkpoints, model, ranks, watch
 from counterpoise.lm.training import train as training
 from counterpoise.lm.training.settings import load_settings
 
@@ -50,13 +54,13 @@ def full_disk(config):
     training.train(load_settings(config), progress=False)
 
 
-def broken(config):
+def broken(config, rank=1):
     """A run of which one rank fails by itself."""
     advance = training.Trainer.advance
 
     def failing(self):
         advance(self)
-        if self.step == 3 and self.process.rank == 1:
+        if self.step == 3 and self.process.rank == int(rank):
             raise ArithmeticError("no more numbers")
 
     training.Trainer.advance = failing
@@ -88,6 +92,41 @@ def tear_down(config, how):
     if how == "failing":
         training.Trainer.advance = failing
     training.train(load_settings(config), progress=False)
+
+
+def dropped(config):
+    """A run that loses its connections to the store, which still answers."""
+    watch.GRACE = 1.0
+    advance, port = training.Trainer.advance, int(os.environ["MASTER_PORT"])
+
+    def cut(self):
+        advance(self)
+        if self.step == 3:
+            found = 0
+            for handle in range(3, 256):
+                with contextlib.suppress(OSError), socket.socket(fileno=os.dup(handle)) as one:
+                    if one.getpeername()[1] == port:
+                        one.shutdown(socket.SHUT_RDWR)
+                        found += 1
+            assert found
+            time.sleep(9.0)
+
+    training.Trainer.advance = cut
+    training.train(load_settings(config), progress=False)
+
+
+def parting(error, *words):
+    """The command, whose ranks do not part; if asked for, because one is lost."""
+    ranks.TEAR_DOWN = 0.5
+    dist.destroy_process_group = lambda *args: time.sleep(60)
+    if error != "none":
+
+        def failing(self):
+            raise {"lost": RuntimeError("gloo: Connection closed by peer"),
+                   "value": ValueError("no such number")}[error]  # fmt: skip
+
+        training.Trainer.advance = failing
+    sys.exit(main(list(words)))
 
 
 if __name__ == "__main__":

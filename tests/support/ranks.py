@@ -60,21 +60,24 @@ class Rank:
         os.kill(self.process.pid, number)
 
 
-def start_ranks(stack, *words, ranks=2):
+def start_ranks(stack, *words, ranks=2, launcher=True):
     """Start ``python WORDS`` once per rank; all are killed when the stack unwinds.
 
     The store through which ranks meet lives in this process, so there is no port to race for, and
-    ranks whose test was killed notice.
+    ranks whose test was killed notice. Without a launcher, the first rank keeps it.
     """
     import torch.distributed as dist
 
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    stack.callback(lambda: store)  # it lives as long as the ranks
     common = {
         "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(store.port), "TORCHELASTIC_USE_AGENT_STORE": "True",
-        "TORCHELASTIC_RUN_ID": "test", "OMP_NUM_THREADS": "1",
+        "MASTER_PORT": str(store.port), "OMP_NUM_THREADS": "1",
     }  # fmt: skip
+    if launcher:
+        stack.callback(lambda: store)  # it lives as long as the ranks
+        common |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RUN_ID": "test"}
+    else:
+        del store  # its port is free now
     if sys.platform == "linux":  # a host name need not resolve
         common["GLOO_SOCKET_IFNAME"] = "lo"
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))

@@ -92,10 +92,11 @@ def train(
         return
     if ranks is not None or device is not None or calibrate or as_json:
         raise click.UsageError("--ranks, --device, --calibrate and --json need --dry-run")
-    from counterpoise.lm.training.ranks import is_first
+    from counterpoise.lm.training.ranks import is_first, nothing_follows
     from counterpoise.lm.training.train import train as run
 
-    result = run(settings, out, progress=obj["progress"])
+    with nothing_follows():
+        result = run(settings, out, progress=obj["progress"])
     if is_first():
         _show(result)
 
@@ -121,10 +122,11 @@ def references(obj: dict[str, Any], config: str, changes: tuple[str, ...]) -> No
     It is given, measured on a model, or predicted by a scaling law fitted to small runs; see
     [references] in the configuration.
     """
-    from counterpoise.lm.training.ranks import is_first
+    from counterpoise.lm.training.ranks import is_first, nothing_follows
     from counterpoise.lm.training.references import find_references
 
-    found = find_references(_settings(config, changes), progress=obj["progress"])
+    with nothing_follows():
+        found = find_references(_settings(config, changes), progress=obj["progress"])
     if is_first():
         _show(found)
 

@@ -126,8 +126,9 @@ def main(args: list[str] | None = None) -> int:
             return STOPPED
         if debug:
             raise
-        message = in_options(described(error), called[-1] if called else None)
-        say(f"error: {message}", err=True)
+        if not getattr(error, "logged", False):
+            message = in_options(described(error), called[-1] if called else None)
+            say(f"error: {message}", err=True)
         return exit_code(error)
     finally:  # a caller from Python has its own logging
         for handler in logger.handlers:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import sys
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 logger = logging.getLogger("counterpoise")
 
-
-PR_SET_PDEATHSIG = 1  # of Linux
 STOPPED = 75  # exit code of a process that can be resumed (EX_TEMPFAIL)
 
 
@@ -59,14 +57,19 @@ def ignore_signals(worker: int) -> None:
 
 
 def end_with_parent() -> None:
-    """Let the kernel kill this process when its parent ends, where the kernel can (Linux)."""
-    if sys.platform != "linux":
-        return
-    import ctypes
+    """Let this process end as soon as the one that it works for has ended, however it did.
+
+    The process that called, not the one that forked, is watched: under ``forkserver`` they differ.
+    """
     import multiprocessing
 
     parent = multiprocessing.parent_process()
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if parent is not None and os.getppid() != parent.pid:  # it ended before we asked
-        os._exit(1)
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+
+
+def _end_with(sentinel: int) -> None:
+    from multiprocessing.connection import wait
+
+    wait([sentinel])
+    os._exit(1)

@@ -15,13 +15,22 @@ DIGEST_BITS = 18  # sums of squares of such numbers are exact in double for 2**1
 
 # How gloo, NCCL and the store say that another rank is gone, or has not answered in time.
 _LOST = re.compile(
-    r"gloo|nccl|connection (was )?(closed|reset|refused|aborted)|broken pipe|timed out waiting",
+    r"\b(gloo|nccl)\b|connection (was )?(closed|reset|refused|aborted)|broken pipe"
+    r"|timed out waiting",
     re.IGNORECASE,
 )
+# How NCCL says that this rank was started wrongly, for instance on the card of another.
+_MISUSED = re.compile(r"ncclInvalid(Usage|Argument)|duplicate gpu|out of memory", re.IGNORECASE)
 
 
 class LostRank(RuntimeError):
     """Another rank was lost, so the ranks cannot go on together."""
+
+    logged = False  # whether the log has it already
+
+
+class FirstRankFailed(RuntimeError):
+    """The first rank failed at something that it did for all; its error is quoted."""
 
 
 def is_lost_rank(error: BaseException) -> bool:
@@ -32,7 +41,18 @@ def is_lost_rank(error: BaseException) -> bool:
     if isinstance(error, tuple(kind for kind in kinds if kind is not None)):
         return True
     plain = type(error) is RuntimeError or type(error).__name__ == "DistBackendError"
-    return plain and _LOST.search(str(error)) is not None
+    text = str(error)
+    return plain and _LOST.search(text) is not None and _MISUSED.search(text) is None
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error, of at most 200 characters; its type if it has no text.
+
+    >>> first_line(RuntimeError("Connection reset by peer\\nframe #0")), first_line(OSError())
+    ('Connection reset by peer', 'OSError')
+    """
+    lines = str(error).strip().splitlines()
+    return lines[0][:200] if lines else type(error).__name__
 
 
 @contextmanager
@@ -43,11 +63,10 @@ def naming_lost_ranks(doing: str, group: Any = None) -> Iterator[None]:
     except Exception as error:
         if not is_lost_rank(error):
             raise
-        first = str(error).splitlines()[0][:200]
         raise LostRank(
             f"rank {rank_of(group)} of {world_size(group)} lost another rank while {doing}: it was "
             "killed, or did not answer within the timeout of init_process_group. Look at the logs "
-            f"of the other ranks and resume from the last checkpoint ({first})"
+            f"of the other ranks and resume from the last checkpoint ({first_line(error)})"
         ) from error
 
 

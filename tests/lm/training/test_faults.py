@@ -148,7 +148,6 @@ def test_a_clock_that_is_set_back_changes_nothing(often, whole, tmp_path, monkey
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="the kernel ends the workers")
 def test_a_killed_run_with_workers_can_be_repeated_at_once(corpus, tmp_path):
     """Workers end with their parent, and so does its lock."""
     chosen = settings(corpus, train={"workers": 2, "tokens": STEP * 400_000})

@@ -14,12 +14,15 @@ from lm_runs import run_settings as settings
 from counterpoise.cli.main import cli
 from counterpoise.common.stopping import Stopped
 from counterpoise.lm.report import write_report
-from counterpoise.lm.sealed import DamagedFile
+from counterpoise.lm.sealed import DamagedFile, write_sealed
 from counterpoise.lm.training import checkpoints
-from counterpoise.lm.training.integrity import verify
+from counterpoise.lm.training.integrity import verify, verify_model
 from counterpoise.lm.training.measure import measure_run
 from counterpoise.lm.training.run_folder import LOGS, MODEL, OPTIMIZER, STATE, RunFolder
+from counterpoise.lm.training.settings import load_settings
 from counterpoise.lm.training.train import train
+
+fcntl = pytest.importorskip("fcntl", reason="locks files")
 
 LAST, BEFORE = "step-00000011", "step-00000008"
 
@@ -210,6 +213,98 @@ def test_a_damaged_result_or_configuration_is_refused(whole, chosen, tmp_path):
         train(chosen, tmp_path, progress=False)
 
 
+def test_what_decides_no_numbers_may_be_changed(run, whole):
+    """As a message of ours advises: raise train.timeout and run the same command."""
+    config = run / "config.toml"
+    text = config.read_text()
+    for before, after in {
+        "timeout = 600.0": "timeout = 1200.0  # a slow disk",
+        "keep = 2": "keep = 5",
+        "task_batch = 8": "task_batch = 4",
+    }.items():
+        assert before in text
+        text = text.replace(before, after)
+    config.write_text("# mine\n" + text)
+    train(load_settings(config), run, progress=False)
+    assert len(checkpoints.found(run / "checkpoints")) == 3
+    assert_same_model(run, whole)
+    assert RunFolder(run).settings.train.timeout == 1200.0
+
+
+def test_settings_that_decide_are_checked_without_a_configuration(run, chosen, whole):
+    """The digest beside the other inputs, or else a checkpoint, says which settings they were."""
+    config, inputs = run / "config.toml", run / "inputs.json"
+    config.unlink()
+    other = replace(chosen, train=replace(chosen.train, seed=5))
+    kept = inputs.read_bytes()
+    for lost in (False, True):
+        if lost:
+            inputs.unlink()
+        with pytest.raises(ValueError, match=r"other settings, and its config\.toml is missing"):
+            train(other, run, progress=False)
+        assert not config.exists()
+    changed = json.loads(kept)
+    del changed["crc32"], changed["settings"]
+    inputs.write_text(json.dumps({**changed, "corpus": "another"}))
+    with pytest.raises(ValueError, match="used other files: corpus"):
+        train(chosen, run, progress=False)
+    inputs.write_bytes(kept)
+    train(chosen, run, progress=False)
+    assert_same_model(run, whole)
+    assert RunFolder(run).settings.identity == chosen.identity
+
+
+@pytest.mark.parametrize("fault", ["flipped", "unreadable"])
+def test_damaged_checkpoints_are_not_thinned_out(run, chosen, whole, fault):
+    """Whoever finds one may want to know what damaged it."""
+    damaged = run / "checkpoints" / BEFORE
+    state = damaged / STATE
+    if fault == "flipped":
+        state.write_bytes(state.read_bytes().replace(b'"regular": true', b'"regular": tru3'))
+    else:
+        (damaged / STATE).write_bytes(b"\xff")
+    train(replace(chosen, train=replace(chosen.train, keep=1, keep_optimizers=1)), run,
+          progress=False)  # fmt: skip
+    assert [p.name for p in checkpoints.found(run / "checkpoints")] == [BEFORE, "step-00000024"]
+    assert (damaged / OPTIMIZER).is_file()
+    assert_same_model(run, whole)
+
+
+def test_a_checkpoint_that_does_not_fit_comes_with_a_remedy(chosen, run):
+    file = run / "checkpoints" / LAST / STATE
+    state = json.loads(file.read_text())
+    state["mixture"] = {}
+    write_sealed(file, {key: entry for key, entry in state.items() if key != "crc32"})
+    with pytest.raises(DamagedFile, match=f"does not fit this run: .*; to resume from {BEFORE}"):
+        train(chosen, run, progress=False)
+
+
+@pytest.mark.parametrize("state", ["[]", "{}", "no JSON", '{"format": "theirs", "version": 3}'])
+def test_models_with_files_of_others_are_no_checkpoints(tmp_path, state):
+    (tmp_path / MODEL).write_bytes(b"theirs")
+    (tmp_path / STATE).write_text(state)
+    verify_model(tmp_path)
+
+
+def test_a_checkpoint_as_a_model_may_be_changed_where_the_model_is_not(whole, tmp_path):
+    model = tmp_path / "model"
+    shutil.copytree(whole / RunFolder(whole).result["model"], model)
+    for name in (OPTIMIZER, *LOGS):
+        (model / name).unlink()
+    for path in model.glob("tokenizer*"):
+        path.write_text("{}")
+    verify_model(model)
+    with pytest.raises(DamagedFile, match="is missing"):
+        verify(model)
+    for name in (STATE, "config.json", MODEL):
+        good = (model / name).read_bytes()
+        for seed in range(20):
+            flip(model / name, seed)
+            with pytest.raises(DamagedFile, match=name):
+                verify_model(model)
+            (model / name).write_bytes(good)
+
+
 def test_damaged_starts_are_no_obstacle(run, chosen, caplog):
     (run / "environment.json").write_text("[{")
     train(chosen, run, progress=False)
@@ -264,8 +359,14 @@ def test_a_model_is_measured_although_its_optimizer_is_damaged(whole, tmp_path):
 
 
 def test_drafts_of_killed_processes_are_swept(chosen, run):
-    drafts = [run / ".config.toml.0a.new", run / "checkpoints" / ".step-00000099.new"]
+    drafts = [run / ".config.toml.0123abcd.new", run / "checkpoints" / ".step-00000099.new"]
     drafts[0].write_text("half")
     drafts[1].mkdir()
-    train(replace(chosen), run, progress=False)
+    held, folder = run / ".report.html.0123abcd.new", run / ".notes.new"
+    folder.mkdir()
+    with held.open("wb") as file:  # a process that is alive writes it
+        fcntl.flock(file, fcntl.LOCK_EX)
+        train(replace(chosen), run, progress=False)
+        assert held.exists()
+    assert folder.is_dir(), "it is none of ours"
     assert not any(draft.exists() for draft in drafts)

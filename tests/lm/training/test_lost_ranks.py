@@ -167,6 +167,16 @@ def test_a_rank_that_writes_for_long_is_waited_for(corpus, tmp_path):
     assert RunFolder(tmp_path / "run").result is not None
 
 
+def test_a_dropped_connection_to_the_store_ends_nothing(corpus, tmp_path):
+    file = long_run(corpus, tmp_path, tokens=STEP * 8, timeout=8.0)
+    with ExitStack() as stack:
+        running = start_ranks(stack, SUPPORT / "lost_workers.py", "dropped", file)
+        for rank in running:
+            said = ended(rank)
+            assert rank.code == 0, said
+    assert RunFolder(tmp_path / "run").result is not None
+
+
 @pytest.mark.parametrize(
     ("job", "message"),
     [
@@ -208,3 +218,33 @@ def test_ranks_that_never_come_are_named(corpus, tmp_path):
         said = ended(running[0])
     assert running[0].code == 1
     assert "rank 1 of 2 did not join within 2 s (train.timeout)" in said
+
+
+def test_the_reason_of_the_rank_that_keeps_the_store_is_told(corpus, tmp_path):
+    """Without torchrun, the store ends with the first rank."""
+    with ExitStack() as stack:
+        work = (SUPPORT / "lost_workers.py", "broken", long_run(corpus, tmp_path), 0)
+        running = start_ranks(stack, *work, launcher=False)
+        said = [ended(rank) for rank in running]
+        assert [rank.code for rank in running] == [1, 1]
+    assert "rank 0 of 2 ended: ArithmeticError: no more numbers" in said[1]
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        ("none", 0, "the ranks did not part within 0.5 s. everything is written"),
+        ("lost", 1, "error: another rank, or the launcher at 127.0.0.1"),
+        ("value", 1, "within 0.5 s. error: ValueError: no such number"),
+    ],
+)
+def test_ranks_that_do_not_part_say_how_the_run_ended(corpus, tmp_path, error, code, message):
+    file = long_run(corpus, tmp_path, tokens=STEP * 9)
+    with ExitStack() as stack:
+        job = (SUPPORT / "lost_workers.py", "parting", error, "lm", "train", file)
+        (rank,) = start_ranks(stack, *job, ranks=1)
+        said = ended(rank)
+    assert rank.code == code, said
+    assert said.count(message) == 1, said
+    assert "Thread 0x" not in said, "no dump of threads"
+    assert (RunFolder(tmp_path / "run").result is None) == bool(code)

@@ -7,17 +7,16 @@ import multiprocessing
 import os
 import pickle
 import signal
-import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing.connection import wait
 from typing import TypeVar
 
 import numpy as np
 
+from counterpoise.common.stopping import end_with_parent
 from counterpoise.lm.corpus.tokenizers import Tokenizer
 
 Array = np.ndarray
@@ -177,14 +176,7 @@ def _begin(encoder: DocumentEncoder) -> None:
     _encoder = encoder
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process decides what to do
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
-
-
-def _end_with(sentinel: int) -> None:
-    wait([sentinel])
-    os._exit(1)
+    end_with_parent()
 
 
 def _encode(texts: Sequence[str]) -> Encoded:

@@ -138,19 +138,21 @@ def _put_in_place(draft: Path, target: Path) -> None:
 def _thin_out(folder: Path, keep: int, keep_optimizers: int) -> None:
     """Remove checkpoints and optimizers that need not be kept; what is damaged stays."""
     there = found(folder)
-    kept = [path for path in there if _is_regular(path)][-keep:]
-    for old in there[:-1]:
-        if old not in kept:
+    whole = {path: regular for path in there if (regular := _is_regular(path)) is not None}
+    kept = [path for path, regular in whole.items() if regular][-keep:]
+    for old in whole:
+        if old not in kept and old != there[-1]:
             _discard(old)
-    for old in found(folder)[:-keep_optimizers]:
+    for old in [path for path in found(folder) if path in whole][:-keep_optimizers]:
         (old / OPTIMIZER).unlink(missing_ok=True)
 
 
-def _is_regular(path: Path) -> bool:
+def _is_regular(path: Path) -> bool | None:
+    """Return whether a checkpoint was due, and not only saved on request; None if damaged."""
     try:
         return bool(read_state(path)["regular"])
-    except ValueError:
-        return False
+    except (OSError, ValueError, KeyError):
+        return None
 
 
 def found(folder: Path) -> list[Path]:
@@ -193,10 +195,10 @@ def check(path: Path) -> dict[str, Any]:
 
     The error says what to resume from instead. Nothing is chosen silently.
     """
-    return verify(path, f"{_instead(path)}, and run the same command")
+    return verify(path, f"{instead(path)}, and run the same command")
 
 
-def _instead(path: Path) -> str:
+def instead(path: Path) -> str:
     """Say how to resume without a checkpoint."""
     for before in reversed(found(path.parent)):
         if before < path and (before / OPTIMIZER).is_file():
@@ -247,7 +249,7 @@ def _load(file: Path) -> dict[str, Any]:
     try:
         return dict(load_file(file))
     except SafetensorError as error:
-        raise DamagedFile(f"{str(file)!r} is damaged ({error}); {_instead(file.parent)}") from None
+        raise DamagedFile(f"{str(file)!r} is damaged ({error}); {instead(file.parent)}") from None
 
 
 def _rng() -> list[int]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from counterpoise.lm.sealed import DamagedFile, read_sealed
 from counterpoise.lm.training.run_folder import MODEL, OPTIMIZER, STATE
-from counterpoise.storage.files import checksum
+from counterpoise.storage.files import checksum, read_regular
 
 FORMAT, VERSION = "counterpoise checkpoint", 3
+CONFIG = "config.json"
 RESTORE = "restore it from a copy, or use another checkpoint"
 
 
@@ -67,16 +69,20 @@ def files_of(folder: Path) -> dict[str, dict[str, Any]]:
     }
 
 
-def verify(path: Path, remedy: str = RESTORE, *, optimizer: bool = True) -> dict[str, Any]:
-    """Read all files of a checkpoint and compare their checksums; return its state.
+def verify(
+    path: Path, remedy: str = RESTORE, *, only: Collection[str] | None = None
+) -> dict[str, Any]:
+    """Read the files of a checkpoint and compare their checksums; return its state.
 
-    The first file that is damaged or missing raises `DamagedFile`. The optimizer may be missing,
-    and is read only if asked for.
+    All files are read, or only those named. The first that is damaged or missing raises
+    `DamagedFile`. The optimizer may be missing.
     """
     state = read_state(path, remedy)
     for name, known in state["files"].items():
         file = path / name
-        if name == OPTIMIZER and not (optimizer and file.is_file()):
+        if only is not None and name not in only:
+            continue
+        if name == OPTIMIZER and not file.is_file():
             continue
         if not file.is_file():
             raise DamagedFile(f"{str(file)!r} is missing; {remedy}")
@@ -95,8 +101,23 @@ def verify(path: Path, remedy: str = RESTORE, *, optimizer: bool = True) -> dict
 
 
 def verify_model(spec: str | os.PathLike[str]) -> None:
-    """Verify a model if it is a checkpoint of a run; other models have no checksums here."""
+    """Verify a model if it is a checkpoint of a run; other models have no checksums here.
+
+    Only what a model is loaded from is read. Logs that were removed, or a tokenizer that was given
+    a chat template, make no other model of it.
+    """
     path = Path(spec)
-    if (path / STATE).is_file() and (path / MODEL).is_file():
+    if _is_ours(path / STATE) and (path / MODEL).is_file():
         remedy = "restore it from a copy, use another checkpoint, or train the model again"
-        verify(path, remedy, optimizer=False)
+        verify(path, remedy, only=(MODEL, CONFIG))
+
+
+def _is_ours(file: Path) -> bool:
+    """Return whether a ``state.json`` is of a checkpoint, even if it is damaged in one place."""
+    if not file.is_file():
+        return False
+    try:
+        data = read_regular(file)
+    except ValueError:
+        return False
+    return any(mark in data for mark in (FORMAT.encode(), b'"reweighter"', b'"mixture"'))

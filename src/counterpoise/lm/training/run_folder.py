@@ -7,6 +7,7 @@ import logging
 import platform
 import subprocess
 import sys
+import tomllib
 import zlib
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
@@ -16,8 +17,8 @@ from typing import Any
 from counterpoise.common.toml import build, read_toml, to_toml
 from counterpoise.lm.logs import JsonLines
 from counterpoise.lm.sealed import DamagedFile, read_sealed, write_sealed
-from counterpoise.lm.training.settings import Settings, upgraded
-from counterpoise.storage.files import checksum, write_bytes, write_json, write_text
+from counterpoise.lm.training.settings import Settings, decisive, upgraded
+from counterpoise.storage.files import sweep, write_bytes, write_json, write_text
 
 logger = logging.getLogger("counterpoise")
 
@@ -59,14 +60,22 @@ class RunFolder:
 
     @property
     def settings(self) -> Settings:
-        """The settings in ``config.toml``, which must be as the run wrote them."""
+        """The settings in ``config.toml``; those that decide the numbers must be as at the start.
+
+        Others, such as ``train.timeout``, may be changed there.
+        """
         file = self.path / CONFIG
-        known = self.inputs.get("config")
-        if known not in (None, checksum(file)):
+        table = read_toml(file)
+        if self.inputs.get("settings") not in (None, _digest(table)):
             raise DamagedFile(
-                f"{str(file)!r} was damaged or changed since the run began; restore it from a copy"
+                f"{str(file)!r} was damaged or changed since the run began: settings that decide "
+                "its numbers are no longer the same; undo the change, or choose another folder "
+                "(--out) to train with these settings"
             )
-        return build(Settings, upgraded(read_toml(file)))
+        try:
+            return build(Settings, upgraded(table))
+        except ValueError as error:
+            raise ValueError(f"{str(file)!r}: {error}") from None
 
     @property
     def inputs(self) -> dict[str, Any]:
@@ -79,20 +88,23 @@ class RunFolder:
     ) -> None:
         """Make the folder, or check that it belongs to these settings and inputs."""
         file = self.path / CONFIG
-        if file.is_file() and self.begun:
+        if self.begun:
             self.check(settings, inputs)
-        else:
+        if not (self.begun and file.is_file()):
             self.path.mkdir(parents=True, exist_ok=True)
-            table = {k: v for k, v in settings.table.items() if k != "compare"}
-            table["out"] = str(self.path)
-            head = "Settings of this run; counterpoise lm train THIS --out ELSEWHERE repeats it."
-            text = to_toml(table, head)
-            crc = f"{zlib.crc32(text.encode()):08x}"
-            write_sealed(self.path / INPUTS, {**inputs, "config": crc})
+            text = self._written(settings)
+            digest = _digest(tomllib.loads(text))
+            write_sealed(self.path / INPUTS, {**inputs, "settings": digest})
             write_text(file, text)
-        for left in self.path.glob(".*.new"):  # by a process that was killed
-            left.unlink(missing_ok=True)
+        sweep(self.path, "*")
         self._note_start(environment() | dict(running_on))
+
+    def _written(self, settings: Settings) -> str:
+        """The text of ``config.toml``."""
+        table = {k: v for k, v in settings.table.items() if k != "compare"}
+        table["out"] = str(self.path)
+        head = "Settings of this run; counterpoise lm train THIS --out ELSEWHERE repeats it."
+        return to_toml(table, head)
 
     def _note_start(self, start: dict[str, Any]) -> None:
         file = self.path / ENVIRONMENT
@@ -112,14 +124,16 @@ class RunFolder:
 
     def check(self, settings: Settings, inputs: Mapping[str, Any] | None = None) -> None:
         """Refuse settings or inputs that are not those of the run in this folder."""
-        then = self.settings
-        if then.identity != settings.identity:
-            one, other = then.decisive, settings.decisive
-            raise ValueError(
-                f"{str(self.path)!r} holds a run with other settings "
-                f"({', '.join(differing(one, other)[:5])}); choose another folder, or remove "
-                "this one"
-            )
+        if (self.path / CONFIG).is_file():
+            then = self.settings
+            if then.identity != settings.identity:
+                names = ", ".join(differing(then.decisive, settings.decisive)[:5])
+                raise ValueError(
+                    f"{str(self.path)!r} holds a run with other settings ({names}); choose another "
+                    "folder, or remove this one"
+                )
+        else:
+            self._check_without_config(settings)
         known = self.inputs
         if inputs is not None and known:
             changed = [name for name in inputs if not _same_input(known.get(name), inputs[name])]
@@ -128,6 +142,23 @@ class RunFolder:
                     f"{str(self.path)!r} holds a run that used other files: {', '.join(changed)} "
                     "changed since; choose another folder, or remove this one"
                 )
+
+    def _check_without_config(self, settings: Settings) -> None:
+        """Compare settings with what else the folder knows of them: a digest, and checkpoints."""
+        known = self.inputs.get("settings")
+        same = known in (None, _digest(tomllib.loads(self._written(settings))))
+        for file in sorted(self.checkpoints.glob(f"step-*/{STATE}"), reverse=True):
+            try:
+                identity = read_sealed(file, "").get("identity")
+            except (OSError, ValueError):
+                continue  # a damaged checkpoint is refused when the run resumes
+            same = same and identity in (None, settings.identity)
+            break
+        if not same:
+            raise ValueError(
+                f"{str(self.path)!r} holds a run with other settings, and its {CONFIG} is missing; "
+                "restore it from a copy, choose another folder, or remove this one"
+            )
 
     def measured(self) -> list[dict[str, Any]]:
         """Read the evaluations; those of a finished run must reach its end."""
@@ -172,6 +203,15 @@ class RunFolder:
 
     def finish(self, result: Mapping[str, Any]) -> None:
         write_sealed(self.path / RESULT, result)
+
+
+def _digest(table: Mapping[str, Any]) -> str:
+    """Checksum of the settings in a file that decide a run's numbers.
+
+    It is of the file's own entries, so that defaults which later releases add do not change it.
+    """
+    text = json.dumps(decisive(table), sort_keys=True, default=str)
+    return f"{zlib.crc32(text.encode()):08x}"
 
 
 def _same_input(known: Any, now: Any) -> bool:

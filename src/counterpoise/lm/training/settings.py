@@ -26,6 +26,11 @@ LARGEST_MODEL = {
     "vocab_size": 1 << 32,
 }
 TIMEOUT = 600.0  # seconds
+# Settings that do not decide a run's numbers, and may be changed before it is resumed.
+FREE = {
+    "train": ("keep", "keep_optimizers", "checkpoint_every", "save_optimizer", "timeout"),
+    "evaluate": ("final", "tasks", "task_data", "task_limit", "task_batch"),
+}
 
 
 def _check(name: str, fits: bool, value: Any, allowed: str) -> None:
@@ -469,15 +474,7 @@ class Settings:
     @property
     def decisive(self) -> dict[str, Any]:
         """Settings that decide a run's numbers."""
-        kept = {k: v for k, v in self.table.items() if k not in ("out", "compare")}
-        kept["corpus"] = {k: kept["corpus"].get(k) for k in ("folder", "domains")}
-        if self.model.checkpoint is not None:
-            kept["model"] = {"checkpoint": self.model.checkpoint}
-        for name in ("keep", "keep_optimizers", "checkpoint_every", "save_optimizer", "timeout"):
-            kept["train"].pop(name, None)
-        for name in ("final", "tasks", "task_data", "task_limit", "task_batch"):
-            kept["evaluate"].pop(name, None)
-        return kept
+        return decisive(self.table)
 
     @property
     def closer_look(self) -> dict[str, Any]:
@@ -498,6 +495,20 @@ class Settings:
 
     def changed(self, changes: Mapping[str, Any]) -> Settings:
         return build(Settings, with_changes(self.table, changes))
+
+
+def decisive(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what decides a run's numbers, of the table of its settings or of its file."""
+    kept = {k: v for k, v in table.items() if k not in ("out", "compare")}
+    corpus, model = kept.get("corpus"), kept.get("model")
+    if isinstance(corpus, Mapping):
+        kept["corpus"] = {k: corpus.get(k) for k in ("folder", "domains")}
+    if isinstance(model, Mapping) and model.get("checkpoint") is not None:
+        kept["model"] = {"checkpoint": model["checkpoint"]}
+    for name, free in FREE.items():
+        if isinstance(section := kept.get(name), Mapping):
+            kept[name] = {k: v for k, v in section.items() if k not in free}
+    return kept
 
 
 def upgraded(table: Mapping[str, Any]) -> dict[str, Any]:

@@ -333,7 +333,9 @@ class Trainer:
         except (KeyError, TypeError, ValueError) as error:  # checkpoints before version 3
             if isinstance(error, DamagedFile):
                 raise
-            raise DamagedFile(f"{str(path)!r} does not fit this run: {error}") from error
+            raise DamagedFile(
+                f"{str(path)!r} does not fit this run: {error}; {checkpoints.instead(path)}"
+            ) from error
         logger.info("resuming after %s tokens", f"{self.tokens:,}")
         self.process.wait()
 
