@@ -236,6 +236,12 @@ def read_json(
         value = json.loads(data.decode())
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{str(path)!r} is not JSON ({error}); {remedy}") from None
+    check_format(path, value, kind, versions, remedy)
+    return value
+
+
+def check_format(path: Path, value: Any, kind: str, versions: tuple[int, ...], remedy: str) -> None:
+    """Check the kind and version that JSON from a file has."""
     if not isinstance(value, dict) or value.get("format") != kind:
         raise ValueError(f"{str(path)!r} is not a {kind}; {remedy}")
     if value.get("version") not in versions:
@@ -243,7 +249,6 @@ def read_json(
             f"{str(path)!r} has version {value.get('version')!r} and this library reads version "
             f"{' and '.join(map(str, versions))}; use the library that wrote it, or {remedy}"
         )
-    return value
 
 
 def probed(files: Iterable[Path]) -> str:
