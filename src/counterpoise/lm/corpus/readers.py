@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO, Protocol
 
 from counterpoise.common.packages import not_installed
+from counterpoise.common.text import one_line
 from counterpoise.rows.sources import open_parquet, parquet_schema
 
 LINES = (".jsonl", ".json", ".ndjson")
@@ -367,8 +368,7 @@ def _check_type(kind: Any, text: str, where: str) -> None:
 
 
 def _damaged(name: str, error: Exception | str) -> str:
-    said = " ".join(str(error).split())  # on one line
-    return f"{name!r} is truncated or damaged ({said[:200]}); replace it"
+    return f"{name!r} is truncated or damaged ({one_line(error)}); replace it"
 
 
 @contextmanager
