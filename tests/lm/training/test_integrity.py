@@ -16,13 +16,10 @@ from counterpoise.common.stopping import Stopped
 from counterpoise.lm.report import write_report
 from counterpoise.lm.sealed import DamagedFile
 from counterpoise.lm.training import checkpoints
-from counterpoise.lm.training.inputs import inputs_of
-from counterpoise.lm.training.integrity import verify, verify_model
+from counterpoise.lm.training.integrity import verify
 from counterpoise.lm.training.measure import measure_run
 from counterpoise.lm.training.run_folder import LOGS, MODEL, OPTIMIZER, STATE, RunFolder
 from counterpoise.lm.training.train import train
-from counterpoise.storage import remembered
-from counterpoise.storage.files import checksum
 
 LAST, BEFORE = "step-00000011", "step-00000008"
 
@@ -218,28 +215,6 @@ def test_damaged_starts_are_no_obstacle(run, chosen, caplog):
     train(chosen, run, progress=False)
     assert "environment.json was damaged" in caplog.text
     assert len(json.loads((run / "environment.json").read_text())) == 1
-
-
-def test_a_model_is_read_once_until_it_changes(corpus, whole, tmp_path, monkeypatch):
-    """Plans, starts and measurements of many runs ask for the checksum of the same model."""
-    model = tmp_path / "model"
-    shutil.copytree(whole / RunFolder(whole).result["model"], model)
-    further = settings(corpus, model={"checkpoint": str(model)})
-    seen = []
-    monkeypatch.setattr(remembered, "SETTLED", -1)
-    monkeypatch.setattr(
-        remembered, "checksum", lambda path: (seen.append(path.name), checksum(path))[1]
-    )
-    found = inputs_of(further)
-    for _ in range(2):
-        remembered._known.clear()  # another process
-        assert inputs_of(further) == found
-        verify_model(model)
-    assert seen.count(MODEL) == 1
-    flip(model / MODEL)
-    assert inputs_of(further) != found
-    with pytest.raises(DamagedFile, match=f"{MODEL}' is damaged"):
-        verify_model(model)
 
 
 def test_damaged_models_are_not_measured_nor_trained_further(corpus, whole, tmp_path):
