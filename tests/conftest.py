@@ -27,6 +27,16 @@ def pytest_runtest_setup(item):
         sys.modules["torch"].set_num_threads(1)
 
 
+@pytest.fixture(autouse=True)
+def own_cache(request, monkeypatch):
+    """Keep tests out of the user's cache folder."""
+    if "tmp_path" in request.fixturenames:
+        from counterpoise.storage import remembered
+
+        folder = request.getfixturevalue("tmp_path") / ".cache"
+        monkeypatch.setattr(remembered, "cache_folder", lambda: folder)
+
+
 @pytest.fixture
 def small_chunks(monkeypatch):
     """A few thousand rows are cut into chunks and shared among threads, as millions would be."""

@@ -161,6 +161,23 @@ def test_a_corpus_from_the_command_line(tmp_path, capsys):
     assert tokenizer.decode(tokenizer("web 1 code")["input_ids"]) == "web 1 code"
 
 
+def test_names_of_files_bring_no_control_characters(tmp_path, capsys):
+    """Neither a printed corpus nor what is logged on the way obeys a name."""
+    evil = "a\x9b31m\u202eb"
+    source = tmp_path / "source"
+    source.mkdir()
+    lines = [json.dumps({"text": f"{i} words"}) for i in range(200)]
+    (source / f"{evil}.jsonl").write_text("\n".join(lines))
+    (source / f"{evil}.png").write_text("skipped")
+    path = tmp_path / "config.toml"
+    asked = {"folder": str(tmp_path / "c"), "source": str(source), "tokenizer": "bytes"}
+    path.write_text(to_toml({"corpus": asked, "train": {"tokens": 4096}}))
+    assert main(["lm", "prepare", str(path)]) == 0
+    told = capsys.readouterr()
+    assert r"a\x9b31m\u202eb" in told.out
+    assert not {"\x9b", "\u202e"} & set(told.out + told.err)
+
+
 @pytest.mark.parametrize(
     "path", sorted((Path(__file__).parents[2] / "configs").glob("*.toml")), ids=lambda p: p.stem
 )

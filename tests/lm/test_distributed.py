@@ -70,6 +70,14 @@ def test_two_processes_are_as_one(alone, two, job):
     assert [r["step"] for r in again] == [r["step"] for r in log] == [3, 6, 9]
 
 
+def test_large_files_are_read_once_and_by_one_rank(two):
+    """Tokens and the model that a run starts from, even if no disk can remember it."""
+    first, other = two[0]["continued"]
+    assert first.count("model.safetensors") == 1
+    assert first.count("train.bin") == first.count("test.docs.bin") == len(SIZES)
+    assert not [name for name in other if name.endswith((".bin", ".safetensors"))]
+
+
 def test_a_group_of_ranks_shares_the_samples(two):
     for rank in two[0]["subgroups"]:
         assert rank["alone"] == pytest.approx(rank["together"], rel=1e-6)

@@ -160,6 +160,13 @@ def test_only_regular_files_are_read(tmp_path):
         files.read_regular(tmp_path / "file", 2)
     with pytest.raises(FileNotFoundError):
         files.read_regular(tmp_path / "nothing")
+    assert files.check_regular(tmp_path / "link") == 3
+    (tmp_path / "lost").symlink_to(tmp_path / "nothing")
+    with pytest.raises(FileNotFoundError, match="lost' is a link to nothing; copy it again"):
+        files.check_regular(tmp_path / "lost", "copy it again")
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    with pytest.raises(ValueError, match="circle' is a link that leads in a circle; give another"):
+        files.read_regular(tmp_path / "circle")
 
 
 def test_deep_json_is_refused(tmp_path):

@@ -14,6 +14,7 @@ import shutil
 import sys
 import warnings
 from pathlib import Path
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -24,6 +25,7 @@ from counterpoise import Reweighter
 from counterpoise.lm import Corpus, MixtureDataset, Steering, domain_losses, held_out
 from counterpoise.lm.training.run_folder import RESULT
 from counterpoise.lm.training.train import train
+from counterpoise.storage import remembered
 
 LENGTH, WHOLE, STEPS = 16, 8, 9
 
@@ -181,11 +183,41 @@ def trained_fsdp(corpus, out):
     return trained(corpus, out, "fsdp")
 
 
+def continued(corpus, out):
+    """A run from the model of another, where nothing can be remembered on disk.
+
+    Returns the files that this rank reads in full.
+    """
+    if dist.get_rank() == 0:
+        unseen = shutil.ignore_patterns(remembered.VERIFIED)
+        shutil.copytree(corpus.folder, out / "corpus", ignore=unseen)
+    dist.barrier()
+    corpus = Corpus.open(out / "corpus")
+    model = out.parent / "trained_ddp" / "whole" / "checkpoints" / "step-00000024"
+    seen, real = [], remembered.checksum
+
+    def read(path):
+        seen.append(path.name)
+        return real(path)
+
+    def write(path, value):
+        raise PermissionError(path)
+
+    with (
+        mock.patch.object(remembered, "checksum", read),
+        mock.patch.object(remembered, "write_json", write),
+        mock.patch.object(remembered, "SETTLED", -1),
+        mock.patch.object(remembered, "_known", {}),
+    ):
+        train(run_settings(corpus, model={"checkpoint": str(model)}), out / "run", progress=False)
+    return sorted(seen)
+
+
 JOBS = {
     job.__name__: job
     for job in (
         lightning, trainer, ddp, ddp_with_workers, fsdp, subgroups, disagreeing, trained_ddp,
-        trained_fsdp,
+        trained_fsdp, continued,
     )
 }  # fmt: skip
 FRAMEWORKS = ("lightning", "trainer")  # they set up torch.distributed themselves

@@ -275,6 +275,14 @@ KERNELS = [
         {"transformers_weights": "adapter_model.bin"},
         {"configuration_files": ["../copy-0/config.4.0.0.json"]},
         {"tokenizer_class": "AutoModel"},
+        *(
+            {"model_type": "gemma3n", "vision_config": {"model_type": "gemma3n_vision", **keys}}
+            for keys in (
+                {"architecture": "resnet18", "model_args": {"checkpoint_path": "weights.pth"}},
+                {"architecture": "hf-hub:owner/model"},
+                {"architecture": "local-dir:/tmp"},
+            )
+        ),
     )
 ]
 
@@ -282,8 +290,14 @@ KERNELS = [
 @attack("keys that fetch kernels or read elsewhere", tries=len(KERNELS), prepare=copies(KERNELS))
 def kernels(trial: Trial) -> str | None:
     row = trial.prepared[trial.number]
-    if row["error"] is not None and "kernels" in row["message"] and "install" in row["message"]:
+    if row["error"] is not None and "kernels" in row["message"] and "pip install" in row["message"]:
         return f"would have fetched a kernel: {row['message'][:120]!r}"
+    if (
+        row["error"] is not None
+        and "timm" in row["message"]
+        and "config.json" not in row["message"]
+    ):
+        return f"would have asked timm for a model: {row['message'][:120]!r}"
     return fault(row, may_load=False)
 
 

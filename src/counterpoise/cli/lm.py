@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,6 +10,7 @@ from typing import Any
 
 import click
 
+from counterpoise.cli.printing import say, show_json
 from counterpoise.common.toml import parse_changes
 from counterpoise.lm.training.settings import Settings, load_settings
 
@@ -28,10 +28,6 @@ def configured(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def _settings(config: str, changes: tuple[str, ...]) -> Settings:
     return load_settings(config, parse_changes(changes))
-
-
-def _show(value: Any) -> None:
-    click.echo(json.dumps(value, indent=2))
 
 
 @click.group()
@@ -58,7 +54,7 @@ def prepare(obj: dict[str, Any], config: str, changes: tuple[str, ...], overwrit
     corpus = prepare_corpus(
         _settings(config, changes), overwrite=overwrite, progress=obj["progress"]
     )
-    click.echo(repr(corpus))
+    say(repr(corpus))
 
 
 @lm.command(short_help="Train a model, or resume a stopped run.")
@@ -98,7 +94,7 @@ def train(
     with nothing_follows():
         result = run(settings, out, progress=obj["progress"])
     if is_first():
-        _show(result)
+        show_json(result)
 
 
 def _dry_run(settings: Settings, ranks: int, device: str, calibrate: bool, as_json: bool) -> None:
@@ -108,9 +104,9 @@ def _dry_run(settings: Settings, ranks: int, device: str, calibrate: bool, as_js
     notes = check_all(settings, ranks)
     found = estimate(settings, ranks=ranks, device=device, calibrate=calibrate)
     if as_json:
-        _show({**found.as_dict(), "notes": notes})
+        show_json({**found.as_dict(), "notes": notes})
     else:
-        click.echo("\n".join([str(found), *(f"note: {note}" for note in notes)]))
+        say("\n".join([str(found), *(f"note: {note}" for note in notes)]))
 
 
 @lm.command(short_help="Find the loss each domain can reach.")
@@ -128,7 +124,7 @@ def references(obj: dict[str, Any], config: str, changes: tuple[str, ...]) -> No
     with nothing_follows():
         found = find_references(_settings(config, changes), progress=obj["progress"])
     if is_first():
-        _show(found)
+        show_json(found)
 
 
 @lm.command(short_help="Train several rules and compare them.")
@@ -205,9 +201,9 @@ def compare(
         except TasksFailed as error:
             failed = failed or error
     study = keep(draw=True)
-    click.echo(headline(study))
-    click.echo("\n".join(findings(study)))
-    click.echo(f"numbers, tables and figures: {folder}")
+    say(headline(study))
+    say("\n".join(findings(study)))
+    say(f"numbers, tables and figures: {folder}")
     if failed is not None:
         raise failed
     _report(folder)
@@ -237,9 +233,9 @@ def _report(folder: Path) -> None:
     from counterpoise.lm.report import write_report
 
     try:
-        click.echo(f"report: {write_report(folder)}")
+        say(f"report: {write_report(folder)}")
     except ImportError as error:
-        click.echo(f"no report: {error}", err=True)
+        say(f"no report: {error}", err=True)
 
 
 def _numbers(text: str) -> list[int]:
@@ -287,9 +283,9 @@ def evaluate(
             )
         settings = folder.settings.changed(parse_changes(changes))
         try:
-            _show(measure_run(folder, settings, all_checkpoints=all_checkpoints))
+            show_json(measure_run(folder, settings, all_checkpoints=all_checkpoints))
         except TasksFailed as error:
-            _show(error.scores)
+            show_json(error.scores)
             raise
         return
     settings = _settings(config, changes)
@@ -302,9 +298,9 @@ def evaluate(
             for score in task_scores(settings, target, available_tasks(settings)):
                 found["tasks"].append(score.row())
         except TasksFailed:
-            _show(found)
+            show_json(found)
             raise
-    _show(found)
+    show_json(found)
 
 
 @lm.command(short_help="List built-in task names.")
@@ -320,7 +316,7 @@ def tasks(data: str | None) -> None:
     local = None if data is None else task_files(data)
     for task in TASKS.values():
         if local is None or task.harness in local:
-            click.echo(f"{task.name}: {task.harness}, {task.shots} examples, {task.metric}")
+            say(f"{task.name}: {task.harness}, {task.shots} examples, {task.metric}")
 
 
 @lm.command(short_help="Redraw the tables and figures of a comparison.")
@@ -333,7 +329,7 @@ def tasks(data: str | None) -> None:
 @click.option("--baseline", metavar="RUN", help="Compare the first group with this run.")
 def figures(results: str, out: str | None, baseline: str | None) -> None:
     """Redraw the tables and figures of a comparison from its stored results."""
-    click.echo(_draw(results, out or results, baseline))
+    say(_draw(results, out or results, baseline))
 
 
 def _draw(results: Any, out: Any, baseline: str | None = None) -> str:
@@ -351,5 +347,5 @@ def _draw(results: Any, out: Any, baseline: str | None = None) -> str:
     try:
         draw_study(study, out, made_by=made_by)
     except ImportError as error:
-        click.echo(f"no figures: {error}", err=True)
+        say(f"no figures: {error}", err=True)
     return text

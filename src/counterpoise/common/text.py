@@ -13,6 +13,10 @@ COUNT_UNITS = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
 # characters, those that reverse the direction of text, and halves of characters.
 CONTROLS = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
 _CONTROL = re.compile(f"[{CONTROLS}]")
+# Characters of another package's message that are shown, and that are looked at.
+LONGEST, READ = 300, 2000
+# Errors whose messages stand alone.
+TELLING = (ValueError, OSError, RuntimeError, TypeError, ImportError)
 
 
 def harmless(text: str) -> str:
@@ -29,6 +33,24 @@ def harmless(text: str) -> str:
 def _escaped(found: re.Match[str]) -> str:
     code = ord(found[0])
     return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+
+
+def one_line(said: BaseException | str) -> str:
+    r"""The message of another package on one line, without control characters, cut if it is long.
+
+    An error of Python whose message does not stand alone gets its type.
+
+    >>> one_line(KeyError("a")), one_line(ValueError("two\n  \x1blines")), one_line(MemoryError())
+    ("KeyError 'a'", 'two \\x1blines', 'MemoryError')
+    """
+    text = " ".join(str(said)[:READ].split())
+    if isinstance(said, BaseException):
+        kind = type(said)
+        alone = isinstance(said, TELLING) or kind is Exception or kind.__module__ != "builtins"
+        if not text or not alone:
+            text = f"{kind.__name__} {text}".strip()
+    text = harmless(text)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
 
 
 def figure(value: float | None) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from counterpoise.common.packages import TRAINER, not_installed
+from counterpoise.common.text import one_line
 from counterpoise.lm.model_checks.configs import (
     ADAPTER,
     CONFIG,
@@ -24,7 +25,7 @@ from counterpoise.lm.model_checks.gguf_header import check_gguf
 from counterpoise.lm.model_checks.held import Held
 from counterpoise.lm.model_checks.safetensors_files import check_safetensors, shards
 from counterpoise.lm.model_checks.size import check_size
-from counterpoise.lm.model_checks.unattended import one_line, panics_as_errors, unattended
+from counterpoise.lm.model_checks.unattended import panics_as_errors, unattended
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 TOKENIZER = "tokenizer.json"

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from counterpoise.storage.files import read_regular, write_json
+from counterpoise.storage.files import check_format, read_regular, write_json
 
 SEAL = "crc32"  # the entry that holds the checksum of all others
 LINE_END = re.compile(rf', "{SEAL}": "([0-9a-f]{{8}})"}}')
@@ -44,10 +44,25 @@ def write_sealed(path: Path, value: Mapping[str, Any]) -> None:
     write_json(path, seal(value))
 
 
-def read_sealed(path: Path, remedy: str, since: int | None = None) -> dict[str, Any]:
+def read_sealed(
+    path: Path,
+    remedy: str,
+    *,
+    kind: str | None = None,
+    versions: tuple[int, ...] = (),
+    since: int | None = None,
+    new_entry: str | None = None,
+) -> dict[str, Any]:
     """Read an object that `seal` closed, without its checksum; raise `DamagedFile` otherwise.
 
-    An object without one is accepted, unless its version is one that has checksums: ``since``.
+    Parameters
+    ----------
+    kind, versions : str, tuple of int
+        The format and the versions that can be read; any if not given.
+    since : int, optional
+        A version that has checksums. Objects of others are accepted without one.
+    new_entry : str, optional
+        An entry that only objects with checksums have, if there are no versions.
     """
     data = read_regular(path)
     try:
@@ -56,7 +71,10 @@ def read_sealed(path: Path, remedy: str, since: int | None = None) -> dict[str, 
         raise DamagedFile(f"{str(path)!r} is damaged: not JSON ({error}); {remedy}") from None
     if not isinstance(value, dict):
         raise DamagedFile(f"{str(path)!r} is damaged: not a JSON object; {remedy}")
-    if SEAL not in value and (since is None or value.get("version") != since):
+    if kind is not None:
+        check_format(path, value, kind, versions, remedy)
+    new = (since is not None and value.get("version") == since) or new_entry in value
+    if SEAL not in value and not new:
         return value
     if not is_whole(value):
         raise DamagedFile(

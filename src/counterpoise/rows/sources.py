@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from counterpoise.common.packages import not_installed
+from counterpoise.common.text import one_line
 from counterpoise.rows.frames import given
 
 Array = np.ndarray
@@ -312,8 +313,7 @@ def parquet_schema(path: Path) -> Any:
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        said = " ".join(str(error).split())
-        raise ValueError(f"{str(path)!r} is not a Parquet file ({said})") from None
+        raise ValueError(f"{str(path)!r} is not a Parquet file ({one_line(error)})") from None
 
 
 def _feature_dtype(names: Sequence[str], schema: Any) -> type:

@@ -29,6 +29,7 @@ PROBE = 1 << 16
 CHUNK = 1 << 22
 # Bytes of JSON that are read; as Python objects they may take thirty times as much.
 JSON_LIMIT = 1 << 28
+OTHER = "give another"
 _NONBLOCK = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 
@@ -161,22 +162,41 @@ def _named(error: OSError, message: str) -> OSError:
 
 
 def open_regular(path: Path, flags: int = os.O_RDONLY) -> io.FileIO:
-    """Open a regular file; raise ValueError for a folder, a device, a pipe or a socket.
+    """Open a regular file; `check_regular` says what is refused.
 
-    A link to a regular file is followed. Opening never waits for another process. The file has no
-    buffer.
+    Opening never waits for another process. The file has no buffer.
     """
-    _check_regular(path, os.stat(path).st_mode)  # a device is not opened at all
+    check_regular(path)  # a device is not opened at all
     handle = os.open(path, flags | _NONBLOCK | getattr(os, "O_BINARY", 0))
     try:
-        _check_regular(path, os.fstat(handle).st_mode)
+        _check_mode(path, os.fstat(handle).st_mode, OTHER)
         return io.FileIO(handle, "rb" if flags == os.O_RDONLY else "r+b")
     except BaseException:
         os.close(handle)
         raise
 
 
-def _check_regular(path: Path, mode: int) -> None:
+def check_regular(path: Path, remedy: str = OTHER) -> int:
+    """Return the size of a regular file; refuse a folder, a device, a pipe or a socket.
+
+    A link to a regular file passes: the cache of the hub consists of them. The error, a ValueError,
+    or a FileNotFoundError for a link to nothing, ends with the remedy.
+    """
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        if not path.is_symlink():
+            raise
+        raise FileNotFoundError(f"{str(path)!r} is a link to nothing; {remedy}") from None
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise ValueError(f"{str(path)!r} is a link that leads in a circle; {remedy}") from None
+    _check_mode(path, status.st_mode, remedy)
+    return status.st_size
+
+
+def _check_mode(path: Path, mode: int, remedy: str) -> None:
     if stat.S_ISREG(mode):
         return
     kinds = {
@@ -184,7 +204,7 @@ def _check_regular(path: Path, mode: int) -> None:
         stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
     }  # fmt: skip
     kind = kinds.get(stat.S_IFMT(mode), "a special file")
-    raise ValueError(f"{str(path)!r} is {kind}, not a file; give another")
+    raise ValueError(f"{str(path)!r} is {kind}, not a file; {remedy}")
 
 
 def read_regular(path: Path, limit: int = JSON_LIMIT) -> bytes:
@@ -218,6 +238,12 @@ def read_json(
         value = json.loads(data.decode())
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{str(path)!r} is not JSON ({error}); {remedy}") from None
+    check_format(path, value, kind, versions, remedy)
+    return value
+
+
+def check_format(path: Path, value: Any, kind: str, versions: tuple[int, ...], remedy: str) -> None:
+    """Check the kind and version that JSON from a file has."""
     if not isinstance(value, dict) or value.get("format") != kind:
         raise ValueError(f"{str(path)!r} is not a {kind}; {remedy}")
     if value.get("version") not in versions:
@@ -225,7 +251,6 @@ def read_json(
             f"{str(path)!r} has version {value.get('version')!r} and this library reads version "
             f"{' and '.join(map(str, versions))}; use the library that wrote it, or {remedy}"
         )
-    return value
 
 
 def probed(files: Iterable[Path]) -> str:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from counterpoise.common.machine import memory
+from counterpoise.common.text import one_line
 from counterpoise.storage.arrays import from_bytes, to_bytes
 from counterpoise.storage.files import locked, read_regular, replacing, sweep, write_bytes
 from counterpoise.storage.migration import migrate
@@ -166,13 +167,13 @@ def read_document(folder: PathLike) -> dict[str, Any]:
         found = unpack(content, arrays)
         model, record = found["model"], found["record"]
     except Exception as error:
-        raise _damaged(path, f"its content is invalid, {_brief(error)}") from None
+        raise _damaged(path, f"its content is invalid, {one_line(error)}") from None
     try:
         _check(model)
     except Exception as error:
         raise ModelFileError(
             f"the model in {str(folder)!r} is incomplete or contradicts itself "
-            f"({_brief(error, plain=True)}); fit it again"
+            f"({one_line(error)}); fit it again"
         ) from None
     if dataclasses.is_dataclass(record) and not isinstance(record, type):
         record = dataclasses.replace(record, model=model)
@@ -342,7 +343,7 @@ def _read_arrays(folder: Path, whole: Mapping[str, Any]) -> dict[str, np.ndarray
     try:  # of anything that a file may hold
         return from_bytes(data, named, compressed=compressed)
     except Exception as error:
-        raise _damaged(folder / file, _brief(error, plain=True)) from None
+        raise _damaged(folder / file, one_line(error)) from None
 
 
 def _largest() -> int:
@@ -359,12 +360,6 @@ def _size(path: Path, size: Any) -> int:
 def _digest(content: Any, stored: Any) -> str:
     text = json.dumps([content, stored], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _brief(error: Exception, *, plain: bool = False) -> str:
-    """Return an error on one line of bounded length."""
-    text = " ".join((str(error) if plain else repr(error)).split())
-    return text if len(text) <= 200 else text[:199] + "…"
 
 
 def _damaged(path: Path, why: str) -> ModelFileError:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 
-from counterpoise.common.text import harmless
-
 # Names that a message lists at most.
 LISTED = 20
 # Columns among which a misspelt name is looked for, and characters shown of a name.
@@ -54,12 +52,6 @@ def in_columns(names: Sequence[object]) -> str:
     ("in the column 'a'", "in the columns 'a', 'b'")
     """
     return f"in the column{'s' * (len(names) != 1)} {listed(names)}"
-
-
-def short(error: BaseException) -> str:
-    """The message of another library's error on one line, without control characters."""
-    text = harmless(" ".join(str(error)[:2000].split()))
-    return text if len(text) <= 200 else f"{text[:200]}..."
 
 
 def no_memory(file: object) -> DataError:

@@ -11,9 +11,10 @@ from typing import Any
 import pyarrow as pa
 
 from counterpoise.common.arguments import check_choice
+from counterpoise.common.text import one_line
 from counterpoise.tabular.bounded import budget
 from counterpoise.tabular.csv import known_encoding, read_csv
-from counterpoise.tabular.errors import DataError, no_memory, short
+from counterpoise.tabular.errors import DataError, no_memory
 from counterpoise.tabular.foreign import check_regular, check_suffix
 from counterpoise.tabular.parquet_folders import parquet_in
 from counterpoise.tabular.table import HeldTable, ParquetTable, Table
@@ -139,8 +140,8 @@ def reading(file: Path, kind: str) -> Iterator[None]:
     except (pa.ArrowException, ValueError, OSError, EOFError) as error:
         name = {"csv": "a CSV", "arrow": "an Arrow", "npz": "an .npz"}[kind]
         raise DataError(
-            f"{str(file)!r} cannot be read as {name} file ({short(error)}); repair it or write it "
-            "again, or give its format if it has another",
+            f"{str(file)!r} cannot be read as {name} file ({one_line(error)}); repair it or write "
+            "it again, or give its format if it has another",
             argument="format",
         ) from None
 

@@ -13,8 +13,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.lib import format as npy
 
+from counterpoise.common.text import one_line
 from counterpoise.tabular.bounded import budget
-from counterpoise.tabular.errors import DataError, no_memory, short
+from counterpoise.tabular.errors import DataError, no_memory
 
 MATRIX, NAMES = "X", "feature_names"
 # Bytes in which the header of an array must end; numpy refuses longer ones, too.
@@ -60,7 +61,7 @@ def _arrays(file: Path) -> dict[str, np.ndarray]:
                 return {_name(info): _loaded(archive, info, file) for info in found}
         except DAMAGE as error:
             raise DataError(
-                f"{str(file)!r} is truncated or damaged ({short(error)}); write it again"
+                f"{str(file)!r} is truncated or damaged ({one_line(error)}); write it again"
             ) from None
 
 

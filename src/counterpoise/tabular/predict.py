@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from counterpoise.common.progress import stage
+from counterpoise.common.text import one_line
 from counterpoise.storage.files import replacing, unwritten
-from counterpoise.tabular.errors import DataError, check_names, short
+from counterpoise.tabular.errors import DataError, check_names
 from counterpoise.tabular.indicators import encode, missing_masks
 from counterpoise.tabular.table import as_table
 
@@ -108,14 +109,14 @@ def writing(where: Path | str) -> Iterator[None]:
     except pa.ArrowException as error:
         name = repr(str(where)) if isinstance(where, Path) else where
         raise DataError(
-            f"{name} cannot be written ({short(error)}); leave such columns out, or choose "
+            f"{name} cannot be written ({one_line(error)}); leave such columns out, or choose "
             "another format"
         ) from None
     except OSError as error:
         if isinstance(where, Path):
             raise unwritten(where, error) from None
         raise OSError(
-            f"{where} cannot be written ({error.strerror or short(error)}); free some space, or "
+            f"{where} cannot be written ({error.strerror or one_line(error)}); free some space, or "
             "choose another place"
         ) from None
 

@@ -13,6 +13,7 @@ from typing import Any
 import narwhals as nw
 import pyarrow as pa
 
+from counterpoise.common.text import one_line
 from counterpoise.rows.sources import open_parquet, parquet_schema
 from counterpoise.storage.files import probed
 from counterpoise.tabular.errors import (
@@ -21,7 +22,6 @@ from counterpoise.tabular.errors import (
     in_columns,
     listed,
     no_memory,
-    short,
 )
 from counterpoise.tabular.parquet_folders import parts_of
 
@@ -137,7 +137,7 @@ class ParquetTable(Table):
             except (ValueError, OSError, MemoryError, pa.ArrowException) as error:
                 if isinstance(error, PermissionError):
                     raise
-                why = short(error)
+                why = one_line(error)
                 where = "" if str(file) in why else f"{str(file)!r} cannot be read as Parquet: "
                 raise DataError(f"{where}{why}; write it again, or give another file") from None
         for file, schema in zip(files, schemas, strict=True):
@@ -174,7 +174,7 @@ class ParquetTable(Table):
                     raise
                 if isinstance(error, MemoryError):  # of a page, which is not read in parts
                     raise no_memory(path) from None
-                raise _damaged(path, short(error)) from None
+                raise _damaged(path, one_line(error)) from None
         if total != self.n_rows:
             raise _damaged(self.path, f"it has {total:,} rows and claims {self.n_rows:,}")
 
@@ -215,8 +215,8 @@ def as_table(data: Any) -> Table:
         found = _as_arrow(data)
     except (pa.ArrowException, nw.exceptions.NarwhalsError) as error:
         raise DataError(
-            f"the columns cannot be read ({short(error)}); each needs its own name and values of "
-            "one type"
+            f"the columns cannot be read ({one_line(error)}); each needs its own name and values "
+            "of one type"
         ) from None
     if found is None:
         raise TypeError(
@@ -246,8 +246,8 @@ def _collected(frame: Any) -> Any:
         return frame.collect(backend="pyarrow")
     except Exception as error:  # every package has its own
         raise DataError(
-            f"the lazy frame cannot be collected ({short(error)}); collect it first to see where "
-            "it fails"
+            f"the lazy frame cannot be collected ({one_line(error)}); collect it first to see "
+            "where it fails"
         ) from error
 
 
@@ -265,5 +265,5 @@ def _unified(schemas: list[Any], path: Path) -> Any:
     except (pa.ArrowException, ValueError) as error:
         raise DataError(
             f"the files in {str(path)!r} have columns of the same name and different types "
-            f"({short(error)}); write them with the same types"
+            f"({one_line(error)}); write them with the same types"
         ) from None

@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counterpoise.lm import read_documents
+from counterpoise.lm.corpus import readers
 from counterpoise.lm.corpus.documents import Documents, beginning, cut, find_readers, identify
 
 TEXTS = ["one", "zwei\nLinien", "", "三", " \n\t", "fünf 🙂", "six"]
@@ -340,12 +341,28 @@ def test_the_longest_document_is_read(tmp_path):
     (tmp_path / "a.jsonl").write_bytes(row + b"\r\n" + row)
     found = list(read_documents(tmp_path / "a.jsonl", max_document_bytes=len(row)))
     assert found == ["abc"] * 2
-    with pytest.raises(ValueError, match=r"line 1, is longer than 14 bytes.*max_document_bytes="):
+    remedy = r"raise max_document_bytes=\.\.\. \(corpus\.max_document_bytes in a configuration\)"
+    with pytest.raises(ValueError, match=rf"line 1, is longer than 14 bytes.*{remedy}"):
         list(read_documents(tmp_path / "a.jsonl", max_document_bytes=14))
     (tmp_path / "a.txt").write_bytes(b"abc")
     assert list(read_documents(tmp_path / "a.txt", max_document_bytes=3)) == ["abc"]
     with pytest.raises(ValueError, match="max_document_bytes must be a whole number"):
         read_documents(tmp_path / "a.txt", max_document_bytes=0)
+
+
+def test_by_default_plain_text_files_may_be_long(tmp_path, monkeypatch):
+    """They are as large as they seem; a compressed one, and a line, may be a bomb."""
+    monkeypatch.setattr(readers, "MAX_DOCUMENT_BYTES", 1000)
+    (tmp_path / "a.txt").write_text("x" * 5000)
+    assert list(read_documents(tmp_path / "a.txt")) == ["x" * 5000]
+    with pytest.raises(ValueError, match=r"a\.txt' is longer than 1,000 bytes"):
+        list(read_documents(tmp_path / "a.txt", max_document_bytes=1000))
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"x" * 5000))
+    with pytest.raises(ValueError, match=r"a\.txt\.gz' is longer than 1,000 bytes"):
+        list(read_documents(tmp_path / "a.txt.gz"))
+    (tmp_path / "a.jsonl").write_text(json.dumps({"text": "x" * 5000}))
+    with pytest.raises(ValueError, match=r"a\.jsonl', line 1, is longer than 1,000 bytes"):
+        list(read_documents(tmp_path / "a.jsonl"))
 
 
 @pytest.mark.parametrize("dictionary", [True, False])

@@ -66,7 +66,9 @@ def test_other_folders_are_refused(done):
         Corpus.open(out)
     for text in ("{", "[" * 100_000):
         (out / "corpus.json").write_text(text)
-        with pytest.raises(ValueError, match=r"corpus\.json' is not JSON.*; delete this file"):
+        with pytest.raises(
+            ValueError, match=r"corpus\.json' is damaged: not JSON.*; delete this file"
+        ):
             Corpus.open(out)
     path, _ = done
     (out / "corpus.json").unlink()  # as the message says

@@ -5,9 +5,12 @@ import os
 
 import pytest
 
+from counterpoise.lm.model_checks import configs
 from counterpoise.lm.model_checks.configs import check_counts, check_folder, read_config
 
 PLAIN = {"model_type": "llama", "num_hidden_layers": 2, "vocab_size": 32}
+TIMM = {"model_type": "gemma3n_vision", "architecture": "mobilenetv5_300m_enc"}
+PICKLE = {"checkpoint_path": "weights.pth"}
 CONFIG, TOKENIZER = "config.json", "tokenizer_config.json"
 
 
@@ -35,6 +38,18 @@ def save(folder, name=CONFIG, **keys):
         (CONFIG, {"transformers_weights": "../model.safetensors"}, "transformers_weights="),
         (CONFIG, {"configuration_files": ["../config.4.0.json"]}, "configuration_files="),
         (CONFIG, {"tokenizer_class": "AutoModelForCausalLM"}, "tokenizer_class="),
+        (CONFIG, {"vision_config": TIMM | {"model_args": PICKLE}}, "vision_config.model_args="),
+        (CONFIG, {"vision_config": {"architecture": "hf-hub:a/b"}}, "vision_config.architecture="),
+        (
+            CONFIG,
+            {"vision_config": {"architecture": "local-dir:/x"}},
+            "vision_config.architecture=",
+        ),
+        (CONFIG, {"vision_config": {"backbone": "owner/model"}}, "vision_config.backbone="),
+        (CONFIG, {"backbone": "resnet50", "backbone_kwargs": PICKLE}, "backbone="),
+        (CONFIG, {"backbone_kwargs": PICKLE}, "backbone_kwargs="),
+        (CONFIG, {"timm_kwargs": PICKLE}, "timm_kwargs="),
+        (CONFIG, {"use_pretrained_backbone": True}, "use_pretrained_backbone="),
         (TOKENIZER, {"auto_map": ["evil.Slow", "evil.Fast"]}, "auto_map="),
         (TOKENIZER, {"tokenizer_class": "AutoModel"}, "tokenizer_class="),
         (TOKENIZER, {"tokenizer_class": "RagTokenizer"}, "tokenizer_class="),
@@ -60,6 +75,8 @@ def test_what_would_run_code_or_read_elsewhere(tmp_path, name, keys, where):
         (CONFIG, {"_attn_implementation": {"": "eager", "text_config": None}}),
         (CONFIG, {"experts_implementation": "grouped_mm", "vocab_size_per_layer_input": 262_144}),
         (CONFIG, {"max_position_embeddings": 10_000_000, "rope_theta": 5 * 10**8}),
+        (CONFIG, {"vision_config": TIMM | {"model_args": None}, "backbone_hidden_size": 8}),
+        (CONFIG, {"backbone": None, "use_pretrained_backbone": False, "use_timm_backbone": True}),
         (TOKENIZER, {"tokenizer_class": "LlamaTokenizerFast", "init_inputs": []}),
         (TOKENIZER, {"tokenizer_class": "TokenizersBackend", "model_max_length": 10**30}),
         (TOKENIZER, {"fast_tokenizer_files": ["tokenizer.4.0.json"]}),
@@ -72,12 +89,30 @@ def test_what_models_of_transformers_say(tmp_path, name, keys):
     check_counts(found, tmp_path / name, tensors=20)
 
 
-def test_flash_attention_only_from_an_installed_package(tmp_path, monkeypatch):
-    save(tmp_path, _attn_implementation="flash_attention_2")
-    with pytest.raises(ValueError, match=r"would fetch .* because flash-attn is not installed"):
+@pytest.mark.parametrize(
+    ("installed", "said"),
+    [
+        ((), "needs flash-attn, which is not installed; install it, or remove the key"),
+        (("flash_attn",), None),
+        (("flash_attn_interface",), None),
+        (("kernels",), "may fetch a kernel from the hub, which is code; remove the key, or uninst"),
+        (("kernels", "flash_attn"), "may fetch a kernel from the hub"),
+    ],
+)
+@pytest.mark.parametrize("version", [2, 3])
+def test_flash_attention_only_where_nothing_can_be_fetched(
+    tmp_path, monkeypatch, installed, said, version
+):
+    """With the package kernels, transformers may fetch another version than the installed one."""
+    save(tmp_path, _attn_implementation=f"flash_attention_{version}")
+    monkeypatch.setattr(configs, "find_spec", lambda name: name if name in installed else None)
+    if said is None:
         check_folder(tmp_path)
-    monkeypatch.setattr("counterpoise.lm.model_checks.configs.find_spec", lambda name: object())
-    check_folder(tmp_path)
+        return
+    with pytest.raises(
+        ValueError, match=f"_attn_implementation='flash_attention_{version}' {said}"
+    ):
+        check_folder(tmp_path)
 
 
 def test_adapters(tmp_path):
@@ -89,19 +124,19 @@ def test_adapters(tmp_path):
 @pytest.mark.parametrize("name", [CONFIG, "tokenizer.json", "model.safetensors", "vocab.txt"])
 def test_only_regular_files(tmp_path, name):
     os.mkfifo(tmp_path / name)
-    with pytest.raises(ValueError, match=f"{name}' is not a regular file"):
+    with pytest.raises(ValueError, match=f"{name}' is a named pipe, not a file; copy or download"):
         check_folder(tmp_path)
     (tmp_path / name).unlink()
     (tmp_path / name).symlink_to("/dev/zero")
-    with pytest.raises(ValueError, match=f"{name}' is not a regular file"):
+    with pytest.raises(ValueError, match=f"{name}' is a device, not a file; copy or download"):
         check_folder(tmp_path)
     (tmp_path / name).unlink()
     (tmp_path / name).symlink_to(tmp_path / "nothing")
-    with pytest.raises(FileNotFoundError, match=f"{name}' is a link to nothing"):
+    with pytest.raises(FileNotFoundError, match=f"{name}' is a link to nothing; copy or download"):
         check_folder(tmp_path)
     (tmp_path / name).unlink()
     (tmp_path / name).symlink_to(tmp_path / name)
-    with pytest.raises(ValueError, match=f"{name}' cannot be read"):
+    with pytest.raises(ValueError, match=f"{name}' is a link that leads in a circle; copy or"):
         check_folder(tmp_path)
 
 

@@ -70,7 +70,7 @@ def test_an_index_without_its_table(tmp_path, table):
 def test_an_index_that_names_a_pipe(tmp_path):
     os.mkfifo(tmp_path / "x.safetensors")
     save_index(tmp_path, x="x.safetensors")
-    with pytest.raises(ValueError, match=r"x\.safetensors' is not a regular file"):
+    with pytest.raises(ValueError, match=r"x\.safetensors' is a named pipe, not a file"):
         check_safetensors(tmp_path)
 
 

@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from counterpoise.lm.model_checks.unattended import one_line, panics_as_errors, unattended
+from counterpoise.lm.model_checks.unattended import panics_as_errors, unattended
 
 
 def test_no_question_is_answered(monkeypatch):
@@ -19,7 +19,3 @@ def test_panics_are_errors():
         raise panic("index out of range")
     with pytest.raises(KeyboardInterrupt), panics_as_errors():
         raise KeyboardInterrupt
-
-
-def test_long_messages_are_cut():
-    assert len(one_line(ValueError("x" * 10_000))) < 400

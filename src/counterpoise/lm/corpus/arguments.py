@@ -11,7 +11,7 @@ import numpy as np
 
 from counterpoise.lm.corpus.documents import Source, find_readers
 from counterpoise.lm.corpus.metadata import is_domain_name, is_split_name
-from counterpoise.lm.corpus.readers import MAX_DOCUMENT_BYTES, Reader
+from counterpoise.lm.corpus.readers import Reader
 
 
 def check_domains(sources: Any) -> list[str]:
@@ -91,9 +91,7 @@ def check_outside(sources: Mapping[str, Source], out: Path) -> None:
                 )
 
 
-def readers_of(
-    name: str, source: Source, text: str, most: int = MAX_DOCUMENT_BYTES
-) -> list[Reader]:
+def readers_of(name: str, source: Source, text: str, most: int | None = None) -> list[Reader]:
     """Return the readers of a domain's source; errors name the domain."""
     try:
         return find_readers(source, text, most)

@@ -11,7 +11,7 @@ from counterpoise.common.arguments import check_whole
 from counterpoise.common.packages import not_installed
 from counterpoise.lm.corpus.arguments import check_columns, check_domains, readers_of
 from counterpoise.lm.corpus.documents import Documents, Source, beginning
-from counterpoise.lm.corpus.readers import MAX_DOCUMENT_BYTES, Reader
+from counterpoise.lm.corpus.readers import Reader
 from counterpoise.lm.corpus.tokenizers import END_NAMES
 from counterpoise.lm.corpus.tokens import PathLike
 from counterpoise.storage.files import write_text
@@ -29,7 +29,7 @@ def train_tokenizer(
     vocab_size: int,
     max_bytes_per_domain: int = 1_000_000,
     text: str | Mapping[str, str] = "text",
-    max_document_bytes: int = MAX_DOCUMENT_BYTES,
+    max_document_bytes: int | None = None,
 ) -> Path:
     """Train a byte-level BPE tokenizer on equal amounts of text from every domain.
 
@@ -49,7 +49,7 @@ def train_tokenizer(
         have given the same amount.
     text : str or mapping from domains to str
         The field or column that holds the text.
-    max_document_bytes : int
+    max_document_bytes : int, optional
         As for :func:`prepare`.
 
     Returns

@@ -17,7 +17,6 @@ from counterpoise.common.packages import not_installed
 from counterpoise.lm.corpus.readers import (
     COMPRESSED,
     LINES,
-    MAX_DOCUMENT_BYTES,
     DatasetLike,
     DatasetReader,
     JsonLinesReader,
@@ -42,7 +41,7 @@ REMEDY = (
 
 
 def read_documents(
-    source: Source, text: str = "text", *, max_document_bytes: int = MAX_DOCUMENT_BYTES
+    source: Source, text: str = "text", *, max_document_bytes: int | None = None
 ) -> Documents:
     """Read the documents of a source, in order.
 
@@ -58,9 +57,10 @@ def read_documents(
           is streamed. The split is ``train`` by default.
     text : str
         The field or column that holds the text.
-    max_document_bytes : int
+    max_document_bytes : int, optional
         Longest document: a line of JSON, a text file, or a value of a table. A longer one is an
-        error before it is read, so that a small compressed file cannot fill the memory.
+        error before it is read, so that a small compressed file cannot fill the memory. 64 MB by
+        default; text files that are not compressed may then have any size.
 
     Returns
     -------
@@ -181,14 +181,13 @@ def beginning(document: str, most: int) -> str:
     return document if len(data) <= most else data[:most].decode("utf-8", "ignore") or document[0]
 
 
-def find_readers(
-    source: Source, text: str = "text", most: int = MAX_DOCUMENT_BYTES
-) -> list[Reader]:
+def find_readers(source: Source, text: str = "text", most: int | None = None) -> list[Reader]:
     """Return a reader for each file or dataset of a source, in reading order.
 
     ``most`` is the longest document in bytes.
     """
-    check_whole("max_document_bytes", most, 1)
+    if most is not None:
+        check_whole("max_document_bytes", most, 1)
     if not isinstance(text, str) or not text:
         raise ValueError(f"text must be the name of a field or column; got {text!r}")
     if isinstance(source, str) and source.startswith("hf://"):
@@ -224,7 +223,7 @@ def identify(readers: Sequence[Reader]) -> dict[str, Any]:
     }
 
 
-def _path(path: Path, text: str, most: int) -> list[Reader]:
+def _path(path: Path, text: str, most: int | None) -> list[Reader]:
     if path.is_file():
         reader = _file(path, text, path.name, most)
         if reader is None:
@@ -272,7 +271,7 @@ def stem_of(name: str) -> str | None:
     return stem if last.lower() in (*LINES, ".txt") else None
 
 
-def _file(path: Path, text: str, within: str, most: int) -> Reader | None:
+def _file(path: Path, text: str, within: str, most: int | None) -> Reader | None:
     stem = stem_of(path.name)
     if stem is None:
         return None
@@ -282,7 +281,7 @@ def _file(path: Path, text: str, within: str, most: int) -> Reader | None:
     return (TextReader if kind.startswith(".txt") else JsonLinesReader)(path, text, within, most)
 
 
-def _hub(source: str, text: str, most: int) -> DatasetReader:
+def _hub(source: str, text: str, most: int | None) -> DatasetReader:
     match = HUB.fullmatch(source)
     if match is None:
         raise ValueError(

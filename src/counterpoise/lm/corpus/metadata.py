@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from counterpoise.lm.sealed import SEAL, is_whole, write_sealed
-from counterpoise.storage.files import read_json
+from counterpoise.lm.sealed import read_sealed, write_sealed
 
 CORPUS, INDEX = "corpus.json", "index.json"
 CORPUS_FORMAT, INDEX_FORMAT, VERSION = "counterpoise corpus", "counterpoise domain", 2
@@ -34,9 +33,7 @@ def read_corpus_file(folder: Path) -> dict[str, Any]:
 def write_corpus_file(folder: Path, known: Mapping[str, Any]) -> None:
     """Write what a corpus says about itself, unless it says so already."""
     told = read_corpus_file(folder) if (folder / CORPUS).is_file() else {}
-    if {k: v for k, v in told.items() if k not in (SEAL, "version")} != {
-        k: v for k, v in known.items() if k != "version"
-    }:
+    if told | {"version": VERSION} != {**known, "version": VERSION}:
         write_sealed(folder / CORPUS, known)
 
 
@@ -80,12 +77,7 @@ def dtype_of(vocab_size: int) -> np.dtype:
 
 
 def _read(path: Path, kind: str, remedy: str) -> dict[str, Any]:
-    known = read_json(path, kind, READABLE, remedy)
-    if (known["version"] > 1 or SEAL in known) and not is_whole(known):
-        raise ValueError(
-            f"{str(path)!r} is damaged: its content does not match its checksum; {remedy}"
-        )
-    return known
+    return read_sealed(path, remedy, kind=kind, versions=READABLE, since=VERSION)
 
 
 def _check(

@@ -32,7 +32,7 @@ from counterpoise.lm.corpus.metadata import (
     read_index,
     write_corpus_file,
 )
-from counterpoise.lm.corpus.readers import MAX_DOCUMENT_BYTES, Reader
+from counterpoise.lm.corpus.readers import Reader
 from counterpoise.lm.corpus.tokenizers import Tokenizer, TokenizerSpec, get_tokenizer
 from counterpoise.lm.corpus.tokens import Corpus, PathLike
 from counterpoise.lm.corpus.writer import (
@@ -68,7 +68,7 @@ def prepare(
     end: int | str | None = None,
     vocab_size: int | None = None,
     max_bytes: int | None = None,
-    max_document_bytes: int = MAX_DOCUMENT_BYTES,
+    max_document_bytes: int | None = None,
     workers: int | None = None,
     overwrite: bool = False,
     progress: bool = True,
@@ -102,9 +102,10 @@ def prepare(
     max_bytes : int, optional
         Most bytes of text to take from each domain, spread over its files in proportion to their
         sizes: each file is read from its beginning. By default everything is taken.
-    max_document_bytes : int
+    max_document_bytes : int, optional
         Longest document: a line of JSON, a text file, or a value of a table. A longer one is an
-        error that names the file and the line, before it is read.
+        error that names the file and the line, before it is read. 64 MB by default; text files
+        that are not compressed may then have any size.
     workers : int, optional
         Processes that encode; 0 encodes in this process. By default one for each core, or 0 if
         there is little to do. Scripts that use workers need ``if __name__ == "__main__":``.

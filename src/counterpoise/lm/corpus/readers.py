@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO, Protocol
 
 from counterpoise.common.packages import not_installed
+from counterpoise.common.text import one_line
 from counterpoise.rows.sources import open_parquet, parquet_schema
 
 LINES = (".jsonl", ".json", ".ndjson")
@@ -24,7 +25,7 @@ COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 # Table rows that are decoded together, and about how many bytes of them.
 TABLE_ROWS = 256
 TABLE_BYTES = 1 << 25
-# Most bytes of a document, unless the caller says otherwise.
+# Most bytes of a document, unless the caller says otherwise; see `TextReader` for its own.
 MAX_DOCUMENT_BYTES = 64_000_000
 
 
@@ -75,9 +76,9 @@ class Reader(ABC):
 class FileReader(Reader):
     """Reads one file."""
 
-    def __init__(self, path: Path, text: str, within: str, most: int = MAX_DOCUMENT_BYTES) -> None:
+    def __init__(self, path: Path, text: str, within: str, most: int | None = None) -> None:
         self.path, self.text, self.within, self.name = path, text, within, str(path)
-        self.most = most
+        self.most = MAX_DOCUMENT_BYTES if most is None else most
         self.size = path.stat().st_size
         self._raw: BinaryIO | None = None
         self._done = 0
@@ -142,7 +143,12 @@ class JsonLinesReader(FileReader):
 
 
 class TextReader(FileReader):
-    """Reads a text file as one document."""
+    """Reads a text file as one document, of any size by default if it is not compressed."""
+
+    def __init__(self, path: Path, text: str, within: str, most: int | None = None) -> None:
+        if most is None and path.suffix.lower() not in COMPRESSED:
+            most = max(path.stat().st_size, 1)
+        super().__init__(path, text, within, most)
 
     def rows(self, skip: int) -> Iterator[str]:
         if skip:
@@ -240,9 +246,10 @@ class DatasetReader(Reader):
         data: DatasetLike,
         text: str,
         name: str | None = None,
-        most: int = MAX_DOCUMENT_BYTES,
+        most: int | None = None,
     ) -> None:
-        self._data, self.text, self.most = data, text, most
+        self._data, self.text = data, text
+        self.most = MAX_DOCUMENT_BYTES if most is None else most
         self.within = self.name = name or f"{type(data).__name__} {data.split or ''}".rstrip()
         if data.column_names is not None and text not in data.column_names:
             raise ValueError(missing(text, data.column_names, self.name))
@@ -288,7 +295,7 @@ class DatasetReader(Reader):
 class SavedDatasetReader(DatasetReader):
     """Reads a dataset that ``save_to_disk`` wrote to a folder."""
 
-    def __init__(self, folder: Path, text: str, most: int = MAX_DOCUMENT_BYTES) -> None:
+    def __init__(self, folder: Path, text: str, most: int | None = None) -> None:
         try:
             from datasets import load_from_disk
         except ImportError as error:
@@ -344,7 +351,7 @@ def too_long(where: str, most: int) -> str:
     """Return the message about a document that is too long."""
     return (
         f"{where} is longer than {most:,} bytes, the most for a document; remove it, split it, or "
-        "raise the limit with max_document_bytes=..."
+        "raise max_document_bytes=... (corpus.max_document_bytes in a configuration)"
     )
 
 
@@ -361,8 +368,7 @@ def _check_type(kind: Any, text: str, where: str) -> None:
 
 
 def _damaged(name: str, error: Exception | str) -> str:
-    said = " ".join(str(error).split())  # on one line
-    return f"{name!r} is truncated or damaged ({said[:200]}); replace it"
+    return f"{name!r} is truncated or damaged ({one_line(error)}); replace it"
 
 
 @contextmanager

@@ -13,8 +13,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from counterpoise.common.packages import not_installed
+from counterpoise.common.text import one_line
 from counterpoise.lm.corpus.metadata import dtype_of
-from counterpoise.lm.model_checks.unattended import one_line, panics_as_errors
+from counterpoise.lm.model_checks.unattended import panics_as_errors
 
 Array = np.ndarray
 Encoder = Callable[[Sequence[str]], list[Array]]

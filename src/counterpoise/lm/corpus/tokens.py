@@ -71,7 +71,7 @@ class Tokens:
     def verify(self) -> None:
         """Raise ValueError if the files are not as they were written.
 
-        Files are read once; see `counterpoise.lm.corpus.verify`.
+        Files are read once; see `counterpoise.storage.remembered`.
         """
         verify_tokens(self)
 
@@ -185,7 +185,8 @@ class Corpus:
     def verify(self, domains: Iterable[str] | None = None) -> None:
         """Raise ValueError if a token file is not as it was written; the message names it.
 
-        A file is read once and then remembered, in ``.verified.json`` beside it, until it changes.
+        A file is read once and then remembered until it changes: in ``.verified.json`` beside it,
+        or in the user's cache folder if that cannot be written.
         A run does this when it starts, before it reads samples.
         """
         for domain in self.domains if domains is None else domains:

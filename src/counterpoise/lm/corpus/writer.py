@@ -28,9 +28,9 @@ from counterpoise.lm.corpus.journal import (
 )
 from counterpoise.lm.corpus.metadata import INDEX, INDEX_FORMAT, VERSION, read_index
 from counterpoise.lm.corpus.tokens import Tokens
-from counterpoise.lm.corpus.verify import forget
 from counterpoise.lm.sealed import write_sealed
 from counterpoise.storage.files import sync_folder
+from counterpoise.storage.remembered import forget
 
 logger = logging.getLogger("counterpoise")
 

@@ -8,13 +8,13 @@ that is needed for the architectures that transformers has itself, so it is refu
 from __future__ import annotations
 
 import json
-import os
 import re
-import stat
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+from counterpoise.storage.files import check_regular
 
 CONFIG = "config.json"
 TOKENS = "added_tokens.json"  # whose keys are tokens
@@ -43,6 +43,9 @@ EXPERTS = re.compile(r"experts$")
 OWN_ATTENTION = ("eager", "sdpa", "flex_attention")
 OWN_EXPERTS = ("eager", "batched_mm", "grouped_mm")
 FLASH = re.compile(r"flash_attention_\d")
+# Arguments of timm, which is a package of vision models, and names of those models.
+TIMM_ARGUMENTS = ("model_args", "backbone_kwargs", "timm_kwargs")
+TIMM_NAME = re.compile(r"[\w.-]+")
 TOKENIZER = re.compile(r"(?!Auto|Rag)\w+?(Tokenizer|TokenizerFast|Backend)")
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 
@@ -51,7 +54,7 @@ def check_folder(folder: Path) -> dict[str, Any]:
     """Check the configurations in a folder; return ``config.json``, or {} if there is none."""
     for pattern in DATA:
         for path in folder.glob(pattern):
-            check_regular(path)
+            check_regular(path, REMEDY)
     if (folder / ADAPTER).exists():
         raise ValueError(
             f"{str(folder / ADAPTER)!r} makes this folder an adapter, which may name other models "
@@ -66,25 +69,9 @@ def check_folder(folder: Path) -> dict[str, Any]:
     return found.get(CONFIG, {})
 
 
-def check_regular(path: Path) -> int:
-    """Return a file's size; refuse what is not a regular file, such as a device or a pipe.
-
-    A link to a regular file passes: the cache of the hub consists of them.
-    """
-    try:
-        status = os.stat(path)
-    except FileNotFoundError:
-        raise FileNotFoundError(f"{str(path)!r} is a link to nothing; {REMEDY}") from None
-    except OSError as error:  # such as links that lead in a circle
-        raise ValueError(f"{str(path)!r} cannot be read ({error.strerror}); {REMEDY}") from None
-    if not stat.S_ISREG(status.st_mode):
-        raise ValueError(f"{str(path)!r} is not a regular file; replace it with one")
-    return status.st_size
-
-
 def read_config(path: Path) -> dict[str, Any]:
     """Read a JSON object of bounded size and depth."""
-    size = check_regular(path)
+    size = check_regular(path, REMEDY)
     if size > LARGEST:
         raise ValueError(
             f"{str(path)!r} has {size:,} bytes, which is no configuration (at most {LARGEST:,}); "
@@ -177,7 +164,21 @@ def _refused(key: str, value: Any) -> str | None:
             "asks for quantised weights, whose packages and kernels are code; dequantise the model "
             "and save it again, or give a .gguf file"
         )
-    return _elsewhere(key, value)
+    return _vision(key, value) or _elsewhere(key, value)
+
+
+def _vision(key: str, value: Any) -> str | None:
+    """Refuse what timm, which makes the vision part of some models, would open or fetch."""
+    if key in TIMM_ARGUMENTS:
+        return (
+            "holds arguments of timm, by which it may open a pickle; remove the key, or give a "
+            "model without a vision part"
+        )
+    if key == "architecture" and not (isinstance(value, str) and TIMM_NAME.fullmatch(value)):
+        return "names a model elsewhere, which timm would fetch; remove the key"
+    if key in ("backbone", "use_pretrained_backbone"):
+        return "names a model elsewhere, which would be fetched; remove the key"
+    return None
 
 
 def _elsewhere(key: str, value: Any) -> str | None:
@@ -200,16 +201,29 @@ def _implementation(value: Any, own: tuple[str, ...], what: str) -> str | None:
         if name is None or name is True or name in own:
             continue
         if what == "attention" and isinstance(name, str) and FLASH.fullmatch(name):
-            if find_spec("flash_attn") is not None or find_spec("flash_attn_interface") is not None:
-                continue
-            return (
-                "would fetch a kernel from the hub, which is code, because flash-attn is not "
-                "installed; install it, or remove the key"
-            )
+            if (why := _flash()) is not None:
+                return why
+            continue
         return (
             f"names a kernel to fetch and run; the {what} implementations that need none are "
             f"{', '.join(own)}, so name one of them or remove the key"
         )
+    return None
+
+
+def _flash() -> str | None:
+    """Say why FlashAttention is refused; None if an installed package must provide it.
+
+    Whichever version is named and installed, transformers may choose another from the hub, for
+    which it needs the package kernels.
+    """
+    if find_spec("kernels") is not None:
+        return (
+            "may fetch a kernel from the hub, which is code; remove the key, or uninstall the "
+            "package kernels"
+        )
+    if find_spec("flash_attn") is None and find_spec("flash_attn_interface") is None:
+        return "needs flash-attn, which is not installed; install it, or remove the key"
     return None
 
 

@@ -11,8 +11,9 @@ import struct
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from counterpoise.lm.model_checks.configs import MOST_LAYERS, REMEDY, check_regular
+from counterpoise.lm.model_checks.configs import MOST_LAYERS, REMEDY
 from counterpoise.lm.model_checks.held import Held
+from counterpoise.storage.files import check_regular
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -27,7 +28,7 @@ BLOCKS, EXPERTS = ".block_count", ".expert_count"
 
 def check_gguf(path: Path) -> Held:
     """Check the header of a GGUF file; return what its tensors hold."""
-    size = check_regular(path)
+    size = check_regular(path, REMEDY)
     if size < 24:
         raise ValueError(f"{str(path)!r} has {size} bytes, too few for a GGUF file; {REMEDY}")
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:

@@ -15,11 +15,11 @@ from typing import Any
 from counterpoise.lm.model_checks.configs import (
     REMEDY,
     WEIGHTS,
-    check_regular,
     plain_name,
     read_config,
 )
 from counterpoise.lm.model_checks.held import Held
+from counterpoise.storage.files import check_regular
 
 WHOLE, INDEX = WEIGHTS
 LARGEST_HEADER = 25_000_000  # bytes; those of the largest models have less than one million
@@ -86,7 +86,7 @@ def read_header(path: Path) -> Held:
     """Check the header of a safetensors file against the file's size."""
     if not path.exists() and not path.is_symlink():
         raise FileNotFoundError(f"{str(path)!r} is missing; {REMEDY}")
-    size = check_regular(path)
+    size = check_regular(path, REMEDY)
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if size < 8 or length > size - 8:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from counterpoise.common.text import short
+from counterpoise.common.text import one_line, short
 from counterpoise.lm.model_checks.held import Held
-from counterpoise.lm.model_checks.unattended import one_line, panics_as_errors, unattended
+from counterpoise.lm.model_checks.unattended import panics_as_errors, unattended
 
 # Room for weights that files share or lack, which is reported by name once the model is loaded.
 SPARE = 1 << 24

@@ -1,4 +1,4 @@
-"""Call other packages so that they neither ask questions nor fail in many words."""
+"""Call other packages so that they neither ask questions nor panic."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import io
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-LONGEST = 300
 
 
 @contextmanager
@@ -34,17 +32,3 @@ def panics_as_errors() -> Iterator[None]:
         if type(error).__name__ != "PanicException":
             raise
         raise ValueError(str(error)) from None
-
-
-def one_line(error: BaseException) -> str:
-    """Return an error's message on one line, cut if it is long; its type if it has none.
-
-    >>> one_line(KeyError("a")), one_line(ValueError("two\\n  lines")), one_line(MemoryError())
-    ("KeyError 'a'", 'two lines', 'MemoryError')
-    """
-    text = " ".join(str(error).split())
-    kinds = (ValueError, OSError, RuntimeError, TypeError, ImportError)
-    plain = isinstance(error, kinds) or type(error) is Exception
-    if not plain or not text:
-        text = f"{type(error).__name__} {text}".strip()
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."

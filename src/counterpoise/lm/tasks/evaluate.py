@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from counterpoise.common.arguments import check_choice, check_whole
+from counterpoise.common.text import one_line
 from counterpoise.lm.evaluate import evaluating
-from counterpoise.lm.model_checks.unattended import one_line
 from counterpoise.lm.tasks.catalog import PAPER_TASKS, TASKS, Task, choose_tasks
 from counterpoise.lm.tasks.harness import check_known, load, score, wrap
 from counterpoise.lm.tasks.local import task_files

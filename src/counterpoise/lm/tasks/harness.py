@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterpoise.common.packages import TASKS, not_installed
-from counterpoise.lm.model_checks.unattended import one_line, unattended
+from counterpoise.common.text import one_line
+from counterpoise.lm.model_checks.unattended import unattended
 from counterpoise.lm.tasks.catalog import Task
 from counterpoise.lm.tasks.scores import Score
 

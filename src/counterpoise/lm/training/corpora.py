@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from counterpoise.lm.corpus.folders import folder_sources, redpajama_sources
 from counterpoise.lm.corpus.prepare import prepare
 from counterpoise.lm.corpus.tokenizers import FastEncoder, TokenizerSpec, get_tokenizer
 from counterpoise.lm.corpus.tokens import Corpus
-from counterpoise.lm.sealed import SEAL, is_whole, write_sealed
+from counterpoise.lm.sealed import read_sealed, write_sealed
 from counterpoise.lm.training.settings import CorpusSettings, Settings
 from counterpoise.storage.files import checksum, write_text
 
@@ -89,16 +88,12 @@ def _tokenizer(
 
 def _made_of(path: Path, tokenizer: Path) -> dict[str, Any]:
     """Read what a tokenizer was trained on; release 0.1 wrote no checksums."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):
-        found = None
-    new = isinstance(found, dict) and ("tokenizer" in found or SEAL in found)
-    if not isinstance(found, dict) or (new and not is_whole(found)):
-        raise ValueError(
-            f"{str(path)!r} is damaged; delete it if the settings of the corpus are those that the "
-            "tokenizer was trained with, or prepare with overwrite=True"
-        )
+    found = read_sealed(
+        path,
+        "delete it if the settings of the corpus are those that the tokenizer was trained with, or "
+        "prepare with overwrite=True",
+        new_entry="tokenizer",
+    )
     if found.get("tokenizer", checksum(tokenizer)) != checksum(tokenizer):
         raise ValueError(
             f"{str(tokenizer)!r} is damaged: it is not the tokenizer that was trained; copy it "

@@ -9,7 +9,8 @@ from counterpoise.lm.corpus.tokens import Corpus
 from counterpoise.lm.training.domains import domains_of
 from counterpoise.lm.training.run_folder import OPTIMIZER
 from counterpoise.lm.training.settings import Settings
-from counterpoise.storage.files import checksum, probed, read_json
+from counterpoise.storage.files import probed, read_json
+from counterpoise.storage.remembered import checksums_once
 
 FORMAT, VERSION = "counterpoise references", 1
 TRAIN = "train"  # value of references.model: train the reference model here
@@ -125,4 +126,4 @@ def _fingerprint(model: str | None) -> str | None:
         [path] if path.is_file() else sorted([*path.glob("*.safetensors"), *path.glob("*.gguf")])
     )
     names = [file for file in files if file.name != OPTIMIZER]
-    return "-".join([probed(names), *map(checksum, names)]) if names else None
+    return "-".join([probed(names), *checksums_once(names)]) if names else None

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from counterpoise.common.stopping import Stopped, asked_to_stop
+from counterpoise.common.text import one_line
 from counterpoise.lm.corpus.tokens import Corpus
 from counterpoise.lm.evaluate import domain_losses, held_out
-from counterpoise.lm.model_checks.unattended import one_line
 from counterpoise.lm.model_files import load_model, load_tokenizer
 from counterpoise.lm.tasks.catalog import PAPER_TASKS, Task, get_task
 from counterpoise.lm.tasks.evaluate import evaluate_tasks

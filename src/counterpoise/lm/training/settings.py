@@ -13,7 +13,6 @@ from typing import Any
 
 from counterpoise.common.arguments import check_choice, check_whole, is_number
 from counterpoise.common.toml import as_table, build, read_toml, with_changes
-from counterpoise.lm.corpus.readers import MAX_DOCUMENT_BYTES
 from counterpoise.reweight.rules import NAMED
 
 RECIPES = ("folders", "redpajama")
@@ -74,9 +73,10 @@ class CorpusSettings:
     max_bytes: int | None = None
     """Most bytes of text to take from each domain, spread over its files in proportion to their
     sizes; everything if not set."""
-    max_document_bytes: int = MAX_DOCUMENT_BYTES
+    max_document_bytes: int | None = None
     """Longest document: a line of JSON, a text file, or a value of a table. A longer one is an
-    error, before it fills the memory."""
+    error, before it fills the memory. If not set, 64 MB; text files that are not compressed may
+    then have any size."""
 
     def __post_init__(self) -> None:
         check_choice("corpus.recipe", self.recipe, RECIPES)

@@ -26,6 +26,7 @@ from counterpoise.lm.mixture.dataset import MixtureDataset
 from counterpoise.lm.sealed import DamagedFile
 from counterpoise.lm.steering import Steering
 from counterpoise.lm.training import checkpoints
+from counterpoise.lm.training.checked_inputs import checked_inputs
 from counterpoise.lm.training.domains import (
     check_corpus_splits,
     domains_of,
@@ -74,7 +75,7 @@ def train(
         asked = stack.enter_context(asked_to_stop())
         done = folder.result
         if done is not None:
-            folder.check(settings, inputs_of(settings))
+            process.on_first_rank(lambda: folder.check(settings, inputs_of(settings)))
             if process.first:
                 logger.info("%s: this run is finished", folder.path)
             return done
@@ -117,9 +118,8 @@ class Trainer:
         corpus = self.corpus = Corpus.open(settings.corpus.folder)
         domains = domains_of(settings, corpus)
         check_corpus_splits(settings, corpus)
-        process.on_first_rank(lambda: corpus.verify(domains))  # other ranks find it remembered
         self.micro_batches, micro = self.train.micro_batches(process.world)
-        inputs = inputs_of(settings)
+        inputs = checked_inputs(settings, corpus, domains, process)
         reweighter = make_reweighter(settings, domains, corpus, inputs["references"])
         self.by_loss = settings.reweight.weigh == "loss"
         self.mixture = MixtureDataset(
