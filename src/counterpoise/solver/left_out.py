@@ -25,17 +25,21 @@ Array = np.ndarray
 
 # Gains below these shares of the risk do not matter; the second is for gains within chance.
 NOTABLE, NOTABLE_CHANCE = 1e-3, 1e-2
+# A direction is rounding if rows vary along it by less than this multiple of what they are rounded
+# by, unless few rows are so much larger than the others that they decide this.
+ROUNDED, UNEVEN = 4.0, 4.0
 # Random directions gain more than expected with this probability.
 CHANCE = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
 class Along(Question):
-    """Sums of ``s^2 r r^T`` and of ``c r`` with ``r = (x - centre, 1) @ directions``: (m, m + 1).
+    """Sums of ``s^2 r r^T``, ``c r``, ``q`` and ``q^2``: (m, m + 3).
 
-    ``c`` is the residual at ``w`` times the slope ``s``, and rows are weighted by the share of
-    their group. Rows are mapped before anything is summed, so that nearly equal columns keep the
-    digits of their difference.
+    Here ``r = (x - centre, 1) @ directions``, ``q = |x - centre| @ |directions|``, and ``c`` is the
+    residual at ``w`` times the slope ``s``. Rows are weighted by the share of their group. They are
+    mapped before anything is summed, so that nearly equal columns keep the digits of their
+    difference.
     """
 
     w: Array
@@ -57,12 +61,14 @@ class Along(Question):
         labels = y if self.truncate is None else np.clip(y, -self.truncate, self.truncate)
         slope = self.activation.slope(z)
         share = self.share_K[group] * weights
-        mapped = (rows - self.centre) @ self.directions[:d]
+        centred = rows - self.centre
+        mapped = centred @ self.directions[:d]
+        sizes = np.abs(centred) @ np.abs(self.directions[:d])
         if self.intercept:
             mapped += self.directions[d]
         bent = (mapped * (share * slope**2)[:, None]).T @ mapped
         pull = (share * slope * (self.activation.value(z) - labels)) @ mapped
-        return np.concatenate([bent, pull[:, None]], axis=1)
+        return np.column_stack([bent, pull, share @ sizes, share @ sizes**2])
 
 
 class Gain(NamedTuple):
@@ -75,8 +81,9 @@ class Gain(NamedTuple):
 def gain_left_out(problem: Problem, u: Array, point: SimplexPoint, size: float) -> Gain | None:
     """Estimate by how much the directions left out could lower a risk of this ``size``.
 
-    The group weights are held fixed, so the true gain is not larger. Returns None if the gain does
-    not matter. Takes a pass if directions were left out.
+    This is what a step along all directions gains over one along those kept. The group weights are
+    held fixed, so the true gain is not larger. Returns None if the gain does not matter. Takes a
+    pass if directions were left out.
     """
     engine, frame = problem.engine, problem.coordinates
     if frame.left_out is None or not frame.left_out.shape[1]:
@@ -94,12 +101,31 @@ def gain_left_out(problem: Problem, u: Array, point: SimplexPoint, size: float) 
         np.hstack([out, kept]), frame.intercept,
     )  # fmt: skip
     sums = engine.ask(asked)
-    gain = float(sums[:, -1] @ solve_semidefinite(sums[:, :-1], sums[:, -1]))
+    everything = np.arange(len(sums))
+    m = out.shape[1]
+    telling = everything[:m][~_is_rounding(sums, m, engine)]
+    if not telling.size:
+        return None
+    both, kept_alone = np.append(telling, everything[m:]), everything[m:]
+    gain = _decrease(sums, both) - _decrease(sums, kept_alone)
     share = engine.census.totals / engine.census.totals.sum()
     rows = engine.census.n_rows / float(np.sum(point.weights**2 / share))
-    by_chance = gain <= _by_chance(frame.left_out.shape[1], rows) * size
+    by_chance = gain <= _by_chance(len(telling), rows) * size
     least = NOTABLE_CHANCE if by_chance else NOTABLE
     return Gain(gain, by_chance) if gain > least * size else None
+
+
+def _is_rounding(sums: Array, m: int, engine: SumEngine) -> Array:
+    """Mark those of the first ``m`` directions along which rows vary by rounding alone."""
+    spread, sizes, squares = np.diag(sums)[:m], sums[:m, -2], sums[:m, -1]
+    unit = max(engine.census.precision, engine.rounding)
+    return (spread <= (ROUNDED * unit) ** 2 * squares) & (squares <= (UNEVEN * sizes) ** 2)
+
+
+def _decrease(sums: Array, these: Array) -> float:
+    """Return by how much the best step along these directions lowers the quadratic."""
+    matrix, half_gradient = sums[np.ix_(these, these)], sums[these, -3]
+    return float(half_gradient @ solve_semidefinite(matrix, half_gradient))
 
 
 def _by_chance(directions: int, rows: float) -> float:
