@@ -13,6 +13,10 @@ from counterpoise.rows.frames import given
 Array = np.ndarray
 
 
+class OverlappingGroups(ValueError):
+    """Memberships were given where every row needs one label."""
+
+
 @dataclass(frozen=True)
 class GroupedData:
     """Rows sorted by group.
@@ -162,9 +166,15 @@ def encode_groups(groups: Any, n: int) -> tuple[Array, Array]:
     """Return the sorted distinct labels, and the index of every row's label."""
     if groups is None:
         return np.array([0]), np.zeros(n, dtype=np.intp)
+    if sparse.issparse(groups) or hasattr(groups, "patterns"):  # as counterpoise.Memberships has
+        raise OverlappingGroups("groups must hold one label per row here; got memberships")
     values = as_labels(groups)
     if values.ndim == 2 and 1 in values.shape:
         values = values.ravel()
+    if values.ndim == 2 and len(values) == n:
+        raise OverlappingGroups(
+            f"groups must hold one label for each of the {n} rows here; got shape {values.shape}"
+        )
     if values.shape != (n,):
         raise ValueError(
             f"groups must hold one label for each of the {n} rows; got shape {values.shape}"

@@ -33,6 +33,7 @@ class RowSample:
     keys : array of shape (m,)
     budget : int
         Approximate size of the sample, in numbers.
+    notes : sentences for the user about groups that overlap
     """
 
     X: Any
@@ -43,6 +44,7 @@ class RowSample:
     counts: Array
     keys: Array
     budget: int = BUDGET
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def draw(

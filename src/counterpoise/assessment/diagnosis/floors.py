@@ -32,7 +32,7 @@ def noise_floors(solver: Solver) -> Array:
     engine, frame = solver.engine, solver.frame
     if solver.options.truncate is not None:
         engine = engine.variant(truncate=solver.options.truncate)
-    sizes = effective_sizes(solver)
+    sizes = solver.engine.effective_sizes()
     known = np.flatnonzero(large_enough(sizes, engine.n_coef))
     floors = np.full(engine.n_groups, np.nan)
     if engine.activation.is_identity and frame.matrices is not None:
@@ -40,10 +40,12 @@ def noise_floors(solver: Solver) -> Array:
         for k in known:
             gain = model.grad_KD[k] @ solve_semidefinite(model.hess[k], model.grad_KD[k])
             floors[k] = max(float(model.loss_K[k] - 0.5 * gain), 0.0)
-    elif isinstance(engine, MemoryEngine):
+    else:
         largest = known[np.argsort(-sizes[known], kind="stable")[:MOST_FITS]]
         for k in largest:
-            floors[k] = _alone(solver, engine.data, int(k))
+            rows = engine.group_rows(int(k))
+            if rows is not None:
+                floors[k] = _alone(solver, rows)
     return floors * sizes / np.maximum(sizes - engine.n_coef, 1.0)
 
 
@@ -64,29 +66,9 @@ def filled(floors: Array, losses: Array) -> Array | None:
     return np.where(np.isfinite(floors), floors, share * losses)
 
 
-def effective_sizes(solver: Solver) -> Array:
-    """Return the number of rows in every group; with unequal weights, the effective size."""
-    engine = solver.engine
-    if isinstance(engine, MemoryEngine):
-        data = engine.data
-        if data.row_weights.size:
-            return data.totals**2 / np.add.reduceat(data.row_weights**2, data.offsets[:-1])
-        return np.diff(data.offsets).astype(float)
-    return np.asarray(engine.census.totals, dtype=float)
-
-
-def _alone(solver: Solver, data: GroupedData, k: int) -> float:
-    lo, hi = int(data.offsets[k]), int(data.offsets[k + 1])
-    own = GroupedData(
-        X=data.X[lo:hi],
-        y=data.y[lo:hi],
-        labels=data.labels[k : k + 1],
-        offsets=np.array([0, hi - lo]),
-        row_weights=data.row_weights[lo:hi],
-        intercept=data.intercept,
-    )
+def _alone(solver: Solver, rows: GroupedData) -> float:
     engine = MemoryEngine(
-        own, solver.engine.activation, centred=solver.options.precondition is not None
+        rows, solver.engine.activation, centred=solver.options.precondition is not None
     )
     alone = solver.variant(
         engine=engine,

@@ -7,7 +7,7 @@ needs only :meth:`Question.of_rows`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,14 @@ class Question:
     def pooled(self) -> bool:
         return False
 
+    def on_patterns(self, shares_AK: Any) -> Question | None:
+        """Return the question whose sums over patterns of membership add up to those of groups.
+
+        ``shares_AK`` are the shares of the patterns in the groups, as a CSR matrix. None means
+        that there is no such question, because rows are treated differently in each group.
+        """
+        return None
+
     def of_rows(self, X: Any, y: Array, weights: Array, group: int) -> Array:
         """Return the sum over some rows of one group, for engines without a faster way.
 
@@ -41,6 +49,9 @@ class Labels(Question):
     pivot: float
     truncate: float | None
 
+    def on_patterns(self, shares_AK: Any) -> Question:
+        return self
+
 
 @dataclass(frozen=True, eq=False)
 class Evaluate(Question):
@@ -54,12 +65,20 @@ class Evaluate(Question):
     surrogate: bool
     truncate: float | None
 
+    def on_patterns(self, shares_AK: Any) -> Question:
+        return self
+
 
 @dataclass(frozen=True, eq=False)
 class Moments(Question):
     """Sums of ``x (x . u_i)`` with a direction ``u_i`` for every group: (K, d + 2)."""
 
     directions: Array
+
+    def of_rows(self, X: Any, y: Array, weights: Array, group: int) -> Array:
+        u, d = self.directions[group], X.shape[1]
+        c = weights * (X @ u[:d] + (u[d] if len(u) > d else 0.0))
+        return np.concatenate([X.T @ c, [c.sum(), 0.0]])
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,12 +89,18 @@ class Separation(Question):
     w: Array
     activation: Activation
 
+    def on_patterns(self, shares_AK: Any) -> Question:
+        return self
+
 
 @dataclass(frozen=True, eq=False)
 class Squares(Question):
     """Sums of ``(x - shift)^2`` for every feature: (K, d)."""
 
     shift: Array
+
+    def on_patterns(self, shares_AK: Any) -> Question:
+        return self
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,3 +120,6 @@ class Gram(Question):
     @property
     def pooled(self) -> bool:
         return self.share_K is not None
+
+    def on_patterns(self, shares_AK: Any) -> Question:
+        return self if self.share_K is None else replace(self, share_K=shares_AK @ self.share_K)
