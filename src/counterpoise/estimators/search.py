@@ -120,9 +120,8 @@ class Search:
 
     def measure(self, solver: Solver) -> Measured:
         """Fit the plain average to a solver's rows, as the reference for the candidates."""
-        totals = solver.engine.census.totals
-        end, found = solver.variant(prior=totals / totals.sum()).end(math.inf)
-        return Measured(end.coef, float(solver.prior @ found.loss_K))
+        coef, found = solver.average()
+        return Measured(coef, float(solver.prior @ found.loss_K))
 
     def parameters(self, candidate: Candidate) -> dict[str, Any]:
         """Return the parameters of ``GroupDRONeuron`` for a candidate, except the prior."""

@@ -107,7 +107,8 @@ class OverlappingEngine(SumEngine):
         if self._plain is None:
             A = self.shares_AK.shape[0]
             everything = Memberships.of(sparse.csr_matrix(np.ones((A, 1))), np.zeros(1, np.int64))
-            whole: SumEngine = OverlappingEngine(self.inner, everything, Overlap())
+            overlap = Overlap().add(everything)
+            whole: SumEngine = OverlappingEngine(self.inner, everything, overlap)
         else:
             whole = self._plain()
             self.counter.count += whole.passes
