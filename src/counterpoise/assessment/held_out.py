@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from counterpoise.rows.memberships import RowGroups
+
 Array = np.ndarray
 
 # A candidate replaces the plain average only if it is better on this share of the folds, and by
@@ -36,6 +38,22 @@ def stratified_folds(codes: Array, n_groups: int, n_folds: int, rng: np.random.G
     return fold
 
 
+def folds_of(groups: RowGroups, n_folds: int, rng: np.random.Generator) -> Array:
+    """The fold that holds out each row, stratified by group, or by pattern if groups overlap.
+
+    A group's only row is never held out (-1).
+    """
+    if groups.overlap is None:
+        return stratified_folds(groups.strata, groups.n_groups, n_folds, rng)
+    # Patterns may have one row each, so folds are dealt across them.
+    shuffled = rng.permutation(groups.n_rows)
+    order = shuffled[np.argsort(groups.strata[shuffled], kind="stable")]
+    fold = np.empty(groups.n_rows, dtype=np.int64)
+    fold[order] = (np.arange(groups.n_rows) + rng.integers(n_folds)) % n_folds
+    fold[groups.index[groups.sizes[groups.codes] == 1]] = -1
+    return fold
+
+
 @dataclass(frozen=True)
 class HeldOut:
     """Losses of ``C`` candidates on held-out rows.
@@ -46,6 +64,8 @@ class HeldOut:
         Sums of the weighted losses of the rows that each fold held out, by group.
     totals : array of shape (F, K)
         Sums of the weights of these rows; a group may be missing from a fold.
+    rows : array of shape (C,), optional
+        Mean loss of each candidate over all held-out rows, if groups overlap.
     repeats : int
         Number of independent partitions; their folds follow one another.
     floor : float
@@ -56,6 +76,7 @@ class HeldOut:
     totals: Array
     repeats: int = 1
     floor: float = 0.0
+    rows: Array | None = None
 
     @property
     def n_folds(self) -> int:
@@ -107,6 +128,8 @@ class HeldOut:
     @property
     def average(self) -> Array:
         """Mean held-out loss of every candidate over all rows: (C,)."""
+        if self.rows is not None:
+            return self.rows
         return self.sums.sum(axis=(0, 2)) / self.totals.sum()
 
     def wins(self, candidate: int, other: int) -> int:

@@ -10,7 +10,8 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d
 from counterpoise.dual.divergences import Divergence, risk
 from counterpoise.rows.backends import to_host
 from counterpoise.rows.frames import given
-from counterpoise.rows.groups import check_sample_weight, encode_groups, label_list
+from counterpoise.rows.groups import check_sample_weight, label_list
+from counterpoise.rows.memberships import RowGroups
 
 Array = np.ndarray
 
@@ -19,6 +20,8 @@ def group_risks(
     y_true: Array, y_pred: Array, *, groups: Any, sample_weight: Array | None = None
 ) -> dict[Any, float]:
     """Compute the mean squared error of every group, as a mapping label -> error.
+
+    ``groups`` are labels or memberships, as in :meth:`counterpoise.GroupDRONeuron.fit`.
 
     >>> group_risks([0.0, 1.0, 1.0], [0.0, 0.0, 1.0], groups=["a", "a", "b"])
     {'a': 0.5, 'b': 0.0}
@@ -58,15 +61,21 @@ def _group_means(
     y_true: Array, y_pred: Array, groups: Any, sample_weight: Array | None
 ) -> tuple[Array, Array]:
     squares = squared_errors(y_true, y_pred)
-    labels, codes = encode_groups(to_host(groups), len(squares))
+    found = RowGroups.of(to_host(groups), len(squares))
     weights = check_sample_weight(to_host(sample_weight), len(squares))
     if weights is None:
         weights = np.ones(len(squares))
-    totals = np.bincount(codes, weights=weights, minlength=len(labels))
+    totals = check_totals(found, weights)
+    return found.labels, found.sums(weights * squares) / totals
+
+
+def check_totals(groups: RowGroups, weights: Array) -> Array:
+    """Return the total weight of every group, after checking that it is positive."""
+    totals = groups.sums(weights)
     if (totals <= 0).any():
-        empty = label_list(labels)[int(np.argmin(totals))]
+        empty = label_list(groups.labels)[int(np.argmin(totals))]
         raise ValueError(f"sample_weight is zero on all rows of group {empty!r}; leave it out")
-    return labels, np.bincount(codes, weights=weights * squares, minlength=len(labels)) / totals
+    return totals
 
 
 def squared_errors(y_true: Any, y_pred: Any) -> Array:

@@ -81,7 +81,7 @@ def compare(
     from counterpoise.assessment.comparison import cross_predict, held_out_intervals, usable_folds
     from counterpoise.assessment.convergence import collecting_convergence
     from counterpoise.common.text import clipped, figure, number, text_table
-    from counterpoise.rows.groups import encode_groups
+    from counterpoise.rows.memberships import RowGroups
     from counterpoise.storage.files import write_text
 
     if out is not None:
@@ -139,7 +139,7 @@ def compare(
         ]
         for row in found
     ]
-    used = usable_folds(folds, encode_groups(rows.groups, len(rows))[1])
+    used = usable_folds(folds, RowGroups.of(rows.groups, len(rows)))
     say(f"\nMean squared error on rows held out in {used} folds, default settings:\n")
     say(text_table(head, body))
     for row in found:

@@ -20,9 +20,10 @@ from counterpoise.dual.divergences import Divergence, check_nu, check_prior
 from counterpoise.estimators.base import Neuron
 from counterpoise.estimators.frontier import Frontier
 from counterpoise.estimators.neuron import GroupDRONeuron, plain_average
-from counterpoise.estimators.search import Candidate, Search, given_splits, make_splits
+from counterpoise.estimators.search import Candidate, Search, given_splits, make_splits, sorted_rows
 from counterpoise.rows.backends import backend_of
-from counterpoise.rows.groups import GroupedData, label_list
+from counterpoise.rows.groups import label_list
+from counterpoise.rows.memberships import RowGroups
 from counterpoise.rows.sample import RowSample
 from counterpoise.solver.options import FitOptions, named_prior, per_group
 from counterpoise.solver.solve import PATH
@@ -180,7 +181,7 @@ class GroupDRONeuronCV(Neuron):
         self.plain_intervals_ = search.intervals(0, self.level)
         self.cv_results_ = _results(search.candidates, heldout, search.unit)
         self.frontier_ = Frontier.of(self.cv_results_, choice.chosen)
-        self.verdict_ = " ".join(_sentences(self.cv_results_, choice, search.data))
+        self.verdict_ = " ".join(_sentences(self.cv_results_, choice, search.groups))
         return self
 
     @property
@@ -221,15 +222,15 @@ class GroupDRONeuronCV(Neuron):
     def _search(
         self, candidates: list[Candidate], X: Any, y: Array, groups: Any, weights: Array | None
     ) -> Search:
-        data = GroupedData.build(X, y, groups, weights, intercept=bool(self.fit_intercept))
-        check_storable(data.labels)
+        data, own = sorted_rows(X, y, groups, weights, intercept=bool(self.fit_intercept))
+        check_storable(own.labels)
         prior = self.prior
         if isinstance(prior, str):
-            prior = named_prior(prior, data.totals)
-        prior_K = check_prior(per_group(prior, data.labels, "prior"), data.n_groups)
+            prior = named_prior(prior, own.sums(data.weights_of(0, len(data.y))))
+        prior_K = check_prior(per_group(prior, own.labels, "prior"), own.n_groups)
         repeats = 1
         if isinstance(self.cv, Integral) and not isinstance(self.cv, bool):
-            splits = make_splits(data, int(self.cv), self.repeats, self.random_state)
+            splits = make_splits(own, int(self.cv), self.repeats, self.random_state)
             repeats = int(self.repeats)
         else:
             if self.repeats != 1:
@@ -237,8 +238,9 @@ class GroupDRONeuronCV(Neuron):
                     f"repeats={self.repeats!r} needs a number of folds, but cv={self.cv!r} gives "
                     "the splits; leave repeats at 1"
                 )
-            splits = given_splits(self.cv, data, X, y, groups, weights)
-        search = Search(data, candidates, splits, prior_K, FitOptions(**self._options()), repeats)
+            splits = given_splits(self.cv, X, y, groups, weights)
+        options = FitOptions(**self._options())
+        search = Search(data, own, candidates, splits, prior_K, options, repeats)
         if not search.knows_floors():  # every group is too small for a noise floor
             plain = dict.fromkeys(replace(candidate, reference=False) for candidate in candidates)
             search.candidates = list(plain)
@@ -316,7 +318,7 @@ def _results(candidates: Sequence[Candidate], heldout: HeldOut, unit: float) -> 
     )
 
 
-def _sentences(results: dict[str, Any], choice: Choice, data: GroupedData) -> list[str]:
+def _sentences(results: dict[str, Any], choice: Choice, groups: RowGroups) -> list[str]:
     """Say what was chosen and why."""
     worst, error, average = (
         results[name] for name in ("worst_group_risk", "standard_error", "average_risk")
@@ -354,7 +356,7 @@ def _sentences(results: dict[str, Any], choice: Choice, data: GroupedData) -> li
             "higher than on the others: a few rows dominate it. Check these rows before trusting "
             "any fit."
         )
-    single = [label_list(data.labels)[k] for k in np.flatnonzero(np.diff(data.offsets) == 1)]
+    single = [label_list(groups.labels)[k] for k in np.flatnonzero(groups.sizes == 1)]
     if single:
         out.append(f"Groups with one row cannot be judged: {', '.join(map(str, single[:5]))}.")
     return out

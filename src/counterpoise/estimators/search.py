@@ -14,10 +14,12 @@ from sklearn.utils import check_random_state
 
 from counterpoise.activations import get_activation
 from counterpoise.assessment.diagnosis.floors import filled, large_enough, noise_floors
-from counterpoise.assessment.held_out import HeldOut, stratified_folds
-from counterpoise.assessment.intervals import RiskIntervals, loss_intervals
+from counterpoise.assessment.held_out import HeldOut, folds_of
+from counterpoise.assessment.intervals import RiskIntervals, group_intervals
 from counterpoise.common.progress import stage
+from counterpoise.rows.backends import has_memberships
 from counterpoise.rows.groups import GroupedData, label_list
+from counterpoise.rows.memberships import RowGroups
 from counterpoise.rows.sorting import take_rows
 from counterpoise.rows.threads import single_threaded_blas
 from counterpoise.solver.options import FitOptions
@@ -84,10 +86,12 @@ class Measured(NamedTuple):
 class Search:
     """Fits of every candidate to the training rows of every split, judged on the other rows.
 
-    ``splits`` index the rows of ``data``; ``options`` are shared by all fits.
+    ``splits`` index the rows of ``data``, whose ``groups`` may overlap; ``options`` are shared by
+    all fits.
     """
 
     data: GroupedData
+    groups: RowGroups
     candidates: Sequence[Candidate]
     splits: Sequence[tuple[Array, Array]]
     prior: Array
@@ -97,26 +101,33 @@ class Search:
     unit: float = math.nan
 
     def __post_init__(self) -> None:
-        self.codes = self.data.codes
-        self.weights = self.data.weights_of(0, len(self.codes))
+        self.weights = self.data.weights_of(0, len(self.data.y))
 
     def run(self) -> HeldOut:
         """Fit and judge all candidates, keeping their coefficients in ``coefs``."""
-        sums, totals, K = [], [], self.data.n_groups
+        sums, totals, every = [], [], []
         for fold, (train, test) in enumerate(self.splits):
             stage(f"cross-validation, fold {fold + 1} of {len(self.splits)}",
                   fold / len(self.splits))  # fmt: skip
             self.coefs.append(self._fits(train))
-            codes, weights = self.codes[test], self.weights[test]
-            added = np.zeros((len(self.candidates), K))
+            weights = self.weights[test]
+            added = np.zeros((len(self.candidates), self.groups.n_groups))
+            whole = np.zeros(len(self.candidates))
             for losses, part in self._losses(test, self.coefs[-1]):
+                own = self.groups.take(test[part])
                 for c, column in enumerate(losses.T):
-                    added[c] += np.bincount(codes[part], weights[part] * column, K)
+                    added[c] += own.sums(weights[part], column)
+                whole += weights[part] @ losses
             sums.append(added)
-            totals.append(np.bincount(codes, weights, K))
+            every.append(whole)
+            totals.append(self.groups.take(test).sums(weights))
         stage(None)
         floor = FLOOR * float(np.average(self.data.y**2, weights=self.weights))
-        return HeldOut(np.array(sums), np.array(totals), self.repeats, floor)
+        rows = None
+        if self.groups.overlap is not None:
+            seen = sum(float(self.weights[test].sum()) for _, test in self.splits)
+            rows = np.sum(every, axis=0) / seen
+        return HeldOut(np.array(sums), np.array(totals), self.repeats, floor, rows)
 
     def measure(self, solver: Solver) -> Measured:
         """Fit the plain average to a solver's rows, as the reference for the candidates."""
@@ -125,7 +136,7 @@ class Search:
 
     def parameters(self, candidate: Candidate) -> dict[str, Any]:
         """Return the parameters of ``GroupDRONeuron`` for a candidate, except the prior."""
-        solver = self._solver(np.arange(len(self.codes)))
+        solver = self._solver(np.arange(len(self.data.y)))
         with running(solver):
             measured = self.measure(solver)
             self.unit = measured.unit
@@ -134,37 +145,40 @@ class Search:
                 floors = references(solver.variant(truncate=level), measured.average)
         reference = None
         if floors is not None:
-            reference = dict(zip(label_list(self.data.labels), floors.tolist(), strict=True))
+            reference = dict(zip(label_list(self.groups.labels), floors.tolist(), strict=True))
         return dict(nu=candidate.strength(self.unit), truncate=level, reference=reference)
 
     def knows_floors(self) -> bool:
         """Return whether every split has a group large enough for a noise floor."""
         return all(
-            large_enough(np.bincount(self.codes[train]), self.data.n_coef).any()
+            large_enough(self.groups.take(train).sizes, self.data.n_coef).any()
             for train, _ in self.splits
         )
 
     def intervals(self, candidate: int, level: float) -> RiskIntervals:
         """Return intervals from held-out losses; each row counts once, even with repeats."""
-        losses, times = np.zeros(len(self.codes)), np.zeros(len(self.codes))
+        losses, times = np.zeros(len(self.data.y)), np.zeros(len(self.data.y))
         for (_, test), coefs in zip(self.splits, self.coefs, strict=True):
             for block, part in self._losses(test, coefs[[candidate]]):
                 losses[test[part]] += block[:, 0]
                 times[test[part]] += 1
         seen = np.flatnonzero(times)
         weights = self.weights[seen] if self.data.row_weights.size else None
-        return loss_intervals(
-            losses[seen] / times[seen], self.data.labels, self.codes[seen], weights, level=level
-        )
+        own = self.groups.take(seen)
+        return group_intervals(losses[seen] / times[seen], own, weights, level=level)
 
     def _solver(self, rows: Array) -> Solver:
         """Open a solver for some rows, which may lack some groups."""
-        present, codes = np.unique(self.codes[rows], return_inverse=True)
+        own = self.groups.take(rows)
+        present = np.flatnonzero(own.sizes)
         X = self.data.X[rows] if self.data.is_sparse else take_rows(self.data.X, rows)
         weights = self.weights[rows] if self.data.row_weights.size else None
         prior = self.prior[present] / self.prior[present].sum()
         options = replace(self.options, prior=prior)
-        return open_solver(X, self.data.y[rows], codes, weights, options=options, check_input=False)
+        return open_solver(
+            X, self.data.y[rows], own.overlap or own.strata, weights, options=options,
+            check_input=False,
+        )  # fmt: skip
 
     def _fits(self, rows: Array) -> Array:
         """Return the coefficients of every candidate, intercept last: (C, d + 1)."""
@@ -213,39 +227,57 @@ def references(solver: Solver, average: Array) -> Array | None:
 
 
 def make_splits(
-    data: GroupedData, n_folds: int, repeats: Any, random_state: Any
+    groups: RowGroups, n_folds: int, repeats: Any, random_state: Any
 ) -> list[tuple[Array, Array]]:
     """Make folds stratified by group; at most as many as the largest group has rows."""
     if n_folds < 2:
         raise ValueError(f"cv must be at least 2 folds; got {n_folds!r}")
     if isinstance(repeats, bool) or not isinstance(repeats, Integral) or repeats < 1:
         raise ValueError(f"repeats must be a positive integer; got {repeats!r}")
-    codes = data.codes
-    largest = int(np.diff(data.offsets).max())
+    largest = int(groups.sizes.max())
     if largest < 2:
         raise ValueError(
-            f"cross-validation needs a group with two rows or more; got n_samples = {len(codes)} "
-            f"in {data.n_groups} group(s) of 1 sample. Merge groups, or fit GroupDRONeuron"
+            "cross-validation needs a group with two rows or more; got n_samples = "
+            f"{groups.n_rows} in {groups.n_groups} group(s) of 1 sample. Merge groups, or fit "
+            "GroupDRONeuron"
         )
     state = check_random_state(random_state)
     rng = np.random.default_rng(state.randint(np.iinfo(np.int32).max))
     n_folds = min(n_folds, largest)
     splits = []
     for _ in range(int(repeats)):
-        fold = stratified_folds(codes, data.n_groups, n_folds, rng)
+        fold = folds_of(groups, n_folds, rng)
         splits += [(np.flatnonzero(fold != f), np.flatnonzero(fold == f)) for f in range(n_folds)]
     return splits
 
 
-def given_splits(
-    cv: Any, data: GroupedData, X: Any, y: Array, groups: Any, weights: Any
-) -> list[tuple[Array, Array]]:
-    """Translate splits of the user's rows into splits of the sorted ``data``."""
+def sorted_rows(
+    X: Any, y: Array, groups: Any, weights: Array | None, *, intercept: bool
+) -> tuple[GroupedData, RowGroups]:
+    """Sort rows by group, or by pattern if groups overlap; return them and their groups."""
+    found = RowGroups.of(groups, len(y))
+    if found.overlap is None:
+        data = GroupedData.build(X, y, groups, weights, intercept=intercept)
+        return data, RowGroups.of_codes(data.labels, data.codes)
+    data = GroupedData.build(X, y, found.strata, weights, intercept=intercept)
+    rows = sorted_numbers(y, found.strata, weights)
+    return data, RowGroups.of(found.overlap[rows], len(rows))
+
+
+def sorted_numbers(y: Array, codes: Any, weights: Any) -> Array:
+    """Return the numbers of the user's rows in the order in which they are sorted."""
+    column = np.arange(len(y), dtype=float)[:, None]
+    return GroupedData.build(column, y, codes, weights, intercept=False).X[:, 0].astype(np.int64)
+
+
+def given_splits(cv: Any, X: Any, y: Array, groups: Any, weights: Any) -> list[tuple[Array, Array]]:
+    """Translate splits of the user's rows into splits of the sorted rows."""
     numbers = np.arange(len(y))
     if hasattr(cv, "split") and not isinstance(cv, str):
         with warnings.catch_warnings():  # splitters that ignore groups warn about them
             warnings.filterwarnings("ignore", "The groups parameter is ignored", UserWarning)
-            pairs = list(cv.split(X, y, groups))
+            strata = RowGroups.of(groups, len(y)).strata if has_memberships(groups) else groups
+            pairs = list(cv.split(X, y, strata))
     else:
         try:
             pairs = list(cv)
@@ -262,9 +294,7 @@ def given_splits(
         ) from None
     if len(pairs) < 2:
         raise ValueError(f"cv must give at least two splits; got {len(pairs)}")
-    # Sort the row numbers as the rows were sorted.
-    column = numbers[:, None].astype(float)
-    came = GroupedData.build(column, y, groups, weights, intercept=False).X[:, 0].astype(np.int64)
+    came = sorted_numbers(y, RowGroups.of(groups, len(y)).strata, weights)
     place = np.full(len(y), -1)
     place[came] = np.arange(len(came))
     splits = []

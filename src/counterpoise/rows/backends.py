@@ -308,7 +308,7 @@ def has_memberships(groups: Any) -> bool:
     """Return whether ``groups``, of any kind of rows, are memberships rather than labels."""
     if backend_of(groups).is_memory:
         return as_memberships(groups) is not None
-    shape = getattr(groups, "shape", ())
+    shape: Any = getattr(groups, "shape", ())
     return len(shape) == 2 and shape[1] != 1
 
 

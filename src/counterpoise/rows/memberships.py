@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -293,23 +293,28 @@ class RowGroups:
     """The groups of some rows, which may overlap.
 
     ``index``, ``codes`` and ``shares`` list every membership: the row, the group and the share
-    (None if all are one). ``strata`` numbers rows that belong to the same groups.
+    (None if all are one). ``strata`` numbers rows that belong to the same groups. ``overlap`` is
+    None if every row has one label.
     """
 
     labels: Array
     strata: Array
     index: Array
     codes: Array
-    shares: Array | None
-    given: Any
+    shares: Array | None = None
+    overlap: Memberships | None = None
+
+    @classmethod
+    def of_codes(cls, labels: Array, codes: Array) -> RowGroups:
+        """Make the groups of rows with one label each, from its index in ``labels``."""
+        return cls(labels, codes, np.arange(len(codes)), codes)
 
     @classmethod
     def of(cls, groups: Any, n: int) -> RowGroups:
         """Encode labels or memberships of ``n`` rows."""
         found = as_memberships(groups)
         if found is None:
-            labels, codes = encode_groups(groups, n)
-            return cls(labels, codes, np.arange(n), codes, None, labels[codes])
+            return cls.of_codes(*encode_groups(groups, n))
         check_length(found, n)
         m = found.matrix
         there = np.flatnonzero(np.bincount(m.indices, minlength=m.shape[1]))
@@ -321,9 +326,9 @@ class RowGroups:
         return cls(found.labels, found.patterns[0], index, m.indices, shares, found)
 
     @property
-    def overlap(self) -> Memberships | None:
-        """The memberships; None if every row has one label."""
-        return self.given if isinstance(self.given, Memberships) else None
+    def given(self) -> Any:
+        """The groups as a fit takes them: a label per row, or memberships."""
+        return self.labels[self.codes] if self.overlap is None else self.overlap
 
     @property
     def n_rows(self) -> int:
@@ -358,22 +363,24 @@ class RowGroups:
         """Return the groups of some rows; groups without rows stay."""
         found = self.overlap
         if found is None:
-            codes = self.strata[rows]
-            return RowGroups(
-                self.labels, codes, np.arange(len(rows)), codes, None, self.labels[codes]
-            )
+            return RowGroups.of_codes(self.labels, self.strata[rows])
         part = found[rows]
         m = part.matrix
         index = np.repeat(np.arange(len(rows)), np.diff(m.indptr))
         shares = None if self.shares is None else m.data
         return RowGroups(self.labels, self.strata[rows], index, m.indices, shares, part)
 
+    def among(self, labels: Array) -> RowGroups:
+        """Return the same groups numbered by their positions in all sorted ``labels``."""
+        place = np.minimum(np.searchsorted(labels, self.labels), len(labels) - 1)
+        if not np.array_equal(labels[place], self.labels):
+            new = label_list(self.labels[labels[place] != self.labels])[0]
+            raise ValueError(f"groups has {new!r}, which is not a group of the fit")
+        return replace(self, labels=labels, codes=place[self.codes])
+
     def notes(self) -> list[str]:
         """Sentences about how the groups overlap; none if every row has one label."""
-        found = self.overlap
-        if found is None:
-            return []
-        return list(found.overlap().notes())
+        return [] if self.overlap is None else self.overlap.overlap().summary()
 
 
 def check_length(found: Memberships, n: int) -> None:
@@ -423,10 +430,8 @@ class Overlap:
         return 0 < self.most <= self.least * (1.0 + 1e-12)
 
     def notes(self) -> tuple[str, ...]:
-        """Sentences about rows in several groups or in none, and about nested groups."""
+        """Sentences about rows in no group, and about nested groups."""
         out = []
-        if self.several:
-            out.append(f"{self.several:,} of {self.rows:,} rows belong to more than one group.")
         if self.outside:
             verbs = "row belongs to no group and counts" if self.outside == 1 else (
                 "rows belong to no group and count"
@@ -442,6 +447,11 @@ class Overlap:
             rest = f", and so on for {count(more, 'more pair')}" if more else ""
             out.append(f"Some groups are nested: {', '.join(said)}{rest}.")
         return tuple(out)
+
+    def summary(self) -> list[str]:
+        """The notes after a sentence about rows in several groups."""
+        several = f"Groups overlap: {self.several:,} of {self.rows:,} rows belong to several."
+        return [*([several] if self.several else []), *self.notes()]
 
     def _place(self, label: Any) -> int:
         """Return the position of a label, which may be new: then no earlier row belongs to it."""

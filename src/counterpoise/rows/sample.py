@@ -34,6 +34,8 @@ class RowSample:
     budget : int
         Approximate size of the sample, in numbers.
     notes : sentences for the user about groups that overlap
+    rows : the numbers of rows in the data and in the sample, if the sample has a copy of a row for
+        each of its groups
     """
 
     X: Any
@@ -45,6 +47,17 @@ class RowSample:
     keys: Array
     budget: int = BUDGET
     notes: tuple[str, ...] = ()
+    rows: tuple[int, int] | None = None
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows in the data."""
+        return int(self.counts.sum()) if self.rows is None else self.rows[0]
+
+    @property
+    def n_drawn(self) -> int:
+        """Number of rows in the sample."""
+        return len(self.y) if self.rows is None else self.rows[1]
 
     @classmethod
     def draw(

@@ -124,11 +124,11 @@ class Cuts:
 
 def pattern_keys(groups: Any, n_features: int) -> Any:
     """Return memberships, lazy or in memory, as one column of patterns."""
-    keys = partial(block_keys, n_features=n_features)
+    keys: Any = partial(block_keys, n_features=n_features)
     if not is_dask_collection(groups):
         return keys(groups)
     if isinstance(groups, da.Array):
-        whole = groups.rechunk({1: -1}) if groups.numblocks[1] > 1 else groups
+        whole: Any = groups.rechunk({1: -1}) if groups.numblocks[1] > 1 else groups
         return whole.map_blocks(keys, drop_axis=1, dtype=object, meta=np.empty(0, dtype=object))
     return groups.map_partitions(keys, meta=np.empty(0, dtype=object))
 

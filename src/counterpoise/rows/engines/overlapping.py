@@ -72,7 +72,8 @@ class OverlappingEngine(SumEngine):
         if len(there) < len(labels):
             matrix, labels = canonical(matrix[:, there]), labels[there]
         self.inner, self.shares_AK, self._plain = inner, matrix, plain
-        self._overlap, self._drawn = overlap, None
+        self._overlap = overlap
+        self._drawn: RowSample | None = None
         totals = np.asarray(matrix.T @ inner.census.totals)
         census = replace(inner.census, labels=labels, totals=totals, notes=overlap.notes())
         super().__init__(census, inner.activation)
@@ -147,7 +148,8 @@ class OverlappingEngine(SumEngine):
             counts=counts,
             keys=drawn.keys[index],
             budget=drawn.budget,
-            notes=self.census.notes,
+            notes=tuple(self._overlap.summary()),
+            rows=(self._overlap.rows, len(drawn.y)),
         )
 
     def group_rows(self, k: int) -> GroupedData | None:
