@@ -31,6 +31,8 @@ from .estimators.frontier import Frontier as Frontier
 from .estimators.neuron import GroupDRONeuron as GroupDRONeuron
 from .reweight.reweighter import Reweighter as Reweighter
 from .reweight.reweighter import ReweightWarning as ReweightWarning
+from .rows.memberships import Memberships as Memberships
+from .rows.memberships import side_by_side as side_by_side
 from .rows.sources import Chunks as Chunks
 from .rows.sources import Npy as Npy
 from .rows.sources import Parquet as Parquet

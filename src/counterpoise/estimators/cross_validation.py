@@ -152,7 +152,9 @@ class GroupDRONeuronCV(Neuron):
         ----------
         X : array, CSR matrix or data frame of shape (n, d), in memory
         y : array of shape (n,)
-        groups : array of shape (n,), optional
+        groups : array of shape (n,), or memberships of shape (n, K), optional
+            As in :class:`GroupDRONeuron`. If groups overlap, folds are stratified by the set of
+            groups that rows belong to.
         sample_weight : array of shape (n,), optional
         """
         if not backend_of(X).is_memory:
