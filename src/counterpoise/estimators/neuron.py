@@ -260,7 +260,7 @@ class GroupDRONeuron(Neuron):
 
     def _start(self) -> Start | None:
         """Return the last fit, if any, as a start for the next."""
-        if not hasattr(self, "coef_"):
+        if not hasattr(self, "coef_") or np.isnan(self.group_weights_).any():
             return None
         coef = np.append(self.coef_, self.intercept_) if self.fit_intercept else self.coef_
         return Start(coef, self.group_weights_)

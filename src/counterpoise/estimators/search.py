@@ -276,7 +276,7 @@ def given_splits(cv: Any, X: Any, y: Array, groups: Any, weights: Any) -> list[t
     if hasattr(cv, "split") and not isinstance(cv, str):
         with warnings.catch_warnings():  # splitters that ignore groups warn about them
             warnings.filterwarnings("ignore", "The groups parameter is ignored", UserWarning)
-            strata = RowGroups.of(groups, len(y)).strata if has_memberships(groups) else groups
+            strata = RowGroups.of(groups, len(y)).strata if has_memberships(groups, X) else groups
             pairs = list(cv.split(X, y, strata))
     else:
         try:

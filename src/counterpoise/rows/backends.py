@@ -76,7 +76,7 @@ class Backend(ABC):
         """Open the engine for groups that overlap; ``groups`` are memberships."""
         from counterpoise.rows.engines import overlapping as engines
 
-        found = as_memberships(to_host(groups))
+        found = as_memberships(to_host(groups), X.shape[0])
         assert found is not None
         check_length(found, X.shape[0])
 
@@ -290,7 +290,7 @@ def open_engine(
     """
     backend = backend_of(X)
     options: dict[str, Any] = dict(intercept=intercept, centred=centred, progress=progress)
-    overlapping = has_memberships(groups)
+    overlapping = has_memberships(groups, X)
     if not overlapping:
         try:
             engine = backend.open(X, y, groups, sample_weight, activation, **options)
@@ -304,10 +304,11 @@ def open_engine(
     return engine
 
 
-def has_memberships(groups: Any) -> bool:
-    """Return whether ``groups``, of any kind of rows, are memberships rather than labels."""
+def has_memberships(groups: Any, X: Any) -> bool:
+    """Return whether the ``groups`` of rows ``X`` are memberships rather than labels."""
     if backend_of(groups).is_memory:
-        return as_memberships(groups) is not None
+        rows = getattr(X, "shape", (None,))[0]
+        return as_memberships(groups, rows) is not None
     shape: Any = getattr(groups, "shape", ())
     return len(shape) == 2 and shape[1] != 1
 

@@ -169,12 +169,12 @@ def encode_groups(groups: Any, n: int) -> tuple[Array, Array]:
     if sparse.issparse(groups) or hasattr(groups, "patterns"):  # as counterpoise.Memberships has
         raise OverlappingGroups("groups must hold one label per row here; got memberships")
     values = as_labels(groups)
-    if values.ndim == 2 and 1 in values.shape:
-        values = values.ravel()
-    if values.ndim == 2 and len(values) == n:
+    if values.ndim == 2 and len(values) == n and values.shape[1] > 1:
         raise OverlappingGroups(
             f"groups must hold one label for each of the {n} rows here; got shape {values.shape}"
         )
+    if values.ndim == 2 and 1 in values.shape:
+        values = values.ravel()
     if values.shape != (n,):
         raise ValueError(
             f"groups must hold one label for each of the {n} rows; got shape {values.shape}"

@@ -17,7 +17,7 @@ from scipy import sparse
 
 from counterpoise.common.text import count
 from counterpoise.rows.frames import given
-from counterpoise.rows.groups import OverlappingGroups, encode_groups, label_list
+from counterpoise.rows.groups import encode_groups, label_list
 
 Array = np.ndarray
 
@@ -184,11 +184,12 @@ def side_by_side(columns: Any) -> Memberships:
     return Memberships(sparse.hstack(blocks, format="csr"), names)
 
 
-def as_memberships(groups: Any) -> Memberships | None:
+def as_memberships(groups: Any, n: int | None = None) -> Memberships | None:
     """Return the memberships that ``groups`` holds; None if it has one label per row.
 
     These are `Memberships`, sparse matrices, and arrays or data frames of several columns of
-    numbers between 0 and 1.
+    numbers between 0 and 1. ``n`` is the number of rows, if known: an array of shape (1, m) holds
+    labels of m rows otherwise.
     """
     if isinstance(groups, Memberships) or groups is None:
         return groups
@@ -200,7 +201,9 @@ def as_memberships(groups: Any) -> Memberships | None:
             return None
         groups = np.asarray(groups)
         shape = groups.shape
-    if shape is None or len(shape) != 2 or 1 in tuple(shape):
+    if shape is None or len(shape) != 2 or shape[1] == 1:
+        return None
+    if shape[0] == 1 and n != 1 and not hasattr(groups, "columns"):
         return None
     return _implied(groups)
 
@@ -312,7 +315,7 @@ class RowGroups:
     @classmethod
     def of(cls, groups: Any, n: int) -> RowGroups:
         """Encode labels or memberships of ``n`` rows."""
-        found = as_memberships(groups)
+        found = as_memberships(groups, n)
         if found is None:
             return cls.of_codes(*encode_groups(groups, n))
         check_length(found, n)
@@ -386,12 +389,6 @@ class RowGroups:
 def check_length(found: Memberships, n: int) -> None:
     if len(found) != n:
         raise ValueError(f"groups has memberships of {len(found)} rows, but X has {n} rows")
-
-
-def refuse(groups: Any, what: str) -> None:
-    """Raise an error if the groups overlap and ``what`` takes one label per row."""
-    if as_memberships(groups) is not None:
-        raise OverlappingGroups(f"{what} takes one group per row; got memberships that overlap")
 
 
 @dataclass

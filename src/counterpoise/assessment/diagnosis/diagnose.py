@@ -253,7 +253,7 @@ def _feature_names(X: Any, count: int) -> list[str] | None:
 def _sampled(
     X: Any, y: Any, groups: Any, weights: Any, options: dict[str, Any], seed: int
 ) -> RowSample:
-    if not backend_of(X).is_memory or has_memberships(groups):
+    if not backend_of(X).is_memory or has_memberships(groups, X):
         if backend_of(X).is_memory:
             X, y = check_rows(X, y, "diagnose")
         return open_engine(

@@ -276,7 +276,7 @@ class CopiesSource(Source):
 def memberships_of_chunk(groups: Any, X: Any, where: str) -> Memberships:
     """Return the memberships of a chunk; an error names it."""
     try:
-        found = as_memberships(groups)
+        found = as_memberships(groups, X.shape[0])
         if found is None:
             raise ValueError(
                 "groups has one label per row, but memberships in other chunks; give memberships "
