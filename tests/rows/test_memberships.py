@@ -30,7 +30,8 @@ def test_columns_are_sorted_by_label():
     found = Memberships([[1, 0.5], [0, 1]], labels=["women", "north"])
     assert found.labels.tolist() == ["north", "women"]
     np.testing.assert_array_equal(found.matrix.toarray(), [[0.5, 1.0], [1.0, 0.0]])
-    assert len(found) == 2 and found.shape == (2, 2)
+    assert len(found) == 2
+    assert found.shape == (2, 2)
     assert Memberships(np.eye(3)).labels.tolist() == [0, 1, 2]
     assert "in 2 groups: 'north', 'women'" in repr(found)
 
@@ -203,7 +204,8 @@ def test_sums_by_group(matrix, random):
 
 def test_a_label_per_row_is_one_membership():
     groups = RowGroups.of(["b", "a", "b"], 3)
-    assert groups.given.tolist() == ["b", "a", "b"] and groups.sizes.tolist() == [1, 2]
+    assert groups.given.tolist() == ["b", "a", "b"]
+    assert groups.sizes.tolist() == [1, 2]
     assert groups.take(np.array([0, 2])).given.tolist() == ["b", "b"]
     moved = groups.take(np.array([0])).among(np.array(["a", "b"]))
     assert moved.sums(np.ones(1)).tolist() == [0.0, 1.0]

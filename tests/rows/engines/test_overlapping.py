@@ -123,7 +123,9 @@ def test_all_rows_as_one_group(kind, copied, tmp_path, monkeypatch):
     keep = weights > 0
     expected = np.average(np.clip(y[keep], -1, 1), weights=weights[keep])
     close(whole.label_means(), [expected])
-    assert whole.n_groups == 1 and whole.counter is engine.counter and whole.even
+    assert whole.n_groups == 1
+    assert whole.counter is engine.counter
+    assert whole.even
 
 
 @given(
@@ -169,7 +171,8 @@ def test_many_patterns_are_copied_in_blocks(monkeypatch):
     assert not overlapping.few_in_memory(Memberships(matrix), D)
     few = opened("dense", X, y, memberships(False), weights)
     many = opened("dense", X, y, matrix, weights)
-    assert few.inner.n_groups > few.n_groups and many.inner.n_groups == many.n_groups
+    assert few.inner.n_groups > few.n_groups
+    assert many.inner.n_groups == many.n_groups
     monkeypatch.setattr(overlapping, "BLOCK_NUMBERS", 64 * D)
     blocks = list(overlapping.CopiesSource(Chunks([(X, y, Memberships(matrix), weights)])))
     assert len(blocks) > 5
@@ -191,7 +194,7 @@ def test_chunks_that_differ():
         open_engine(Chunks(chunks), None, None, None, leaky_relu(), intercept=True, centred=True)
     with pytest.raises(ValueError, match="memberships of 3 rows, but X has 600"):
         open_engine(X, y, matrix[:3], None, leaky_relu(), intercept=True, centred=True)
-    with pytest.raises(ValueError, match="no row .* belongs to any group"):
+    with pytest.raises(ValueError, match=r"no row .* belongs to any group"):
         open_engine(X, y, 0 * matrix, None, leaky_relu(), intercept=True, centred=True)
 
 
@@ -259,7 +262,8 @@ def test_a_resumed_fit_ends_with_the_same_bits(tmp_path):
         found = solve(X, y, matrix, checkpoint=path, **options)
         assert found.coef.tobytes() == expected.coef.tobytes()
         assert found.losses.tobytes() == expected.losses.tobytes()
-        assert found.n_passes == expected.n_passes and not path.exists()
+        assert found.n_passes == expected.n_passes
+        assert not path.exists()
 
 
 def _stop(progress):
@@ -268,7 +272,7 @@ def _stop(progress):
 
 
 def test_patterns_of_a_wrapped_engine_are_its_groups():
-    X, y, matrix, _ = rows_of()
+    X, y, _matrix, _ = rows_of()
     inner = open_engine(X, y, np.arange(N) % 2, None, leaky_relu(), intercept=True, centred=True)
     patterns = Memberships([[1.0, 0.5], [0.0, 0.5]])
     engine = OverlappingEngine(inner, patterns, Overlap().add(patterns))
