@@ -67,9 +67,7 @@ def filled(floors: Array, losses: Array) -> Array | None:
 
 
 def _alone(solver: Solver, rows: GroupedData) -> float:
-    engine = MemoryEngine(
-        rows, solver.engine.activation, centred=solver.options.precondition is not None
-    )
+    engine = MemoryEngine(rows, solver.engine.loss, centred=solver.options.precondition is not None)
     alone = solver.variant(
         engine=engine,
         prior=np.ones(1),

@@ -76,7 +76,7 @@ class OverlappingEngine(SumEngine):
         self._drawn: RowSample | None = None
         totals = np.asarray(matrix.T @ inner.census.totals)
         census = replace(inner.census, labels=labels, totals=totals, notes=overlap.notes())
-        super().__init__(census, inner.activation)
+        super().__init__(census, inner.loss)
         self.counter.count = inner.passes
 
     @classmethod
@@ -335,20 +335,18 @@ def open_keys(open_rows: Open, X: Any, y: Any, keys: Any, weights: Any) -> Overl
 
 
 def open_copies(
-    source: Source, activation: Any, *, intercept: bool, centred: bool, progress: Any = None
+    source: Source, loss: Any, *, intercept: bool, centred: bool, progress: Any = None
 ) -> OverlappingEngine:
     """Open chunks with memberships by copies of rows, a block at a time."""
     copies = CopiesSource(source)
-    inner = ChunkedEngine(
-        copies, activation, intercept=intercept, centred=centred, progress=progress
-    )
+    inner = ChunkedEngine(copies, loss, intercept=intercept, centred=centred, progress=progress)
     labels = inner.census.labels
     own = Memberships.of(sparse.eye(len(labels), format="csr"), labels)
     assert copies.overlap is not None
 
     def plain() -> SumEngine:
         return ChunkedEngine(
-            WithoutGroups(source), activation, intercept=intercept, centred=centred,
+            WithoutGroups(source), loss, intercept=intercept, centred=centred,
             progress=progress,
         )  # fmt: skip
 

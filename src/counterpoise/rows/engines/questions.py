@@ -8,11 +8,12 @@ needs only :meth:`Question.of_rows`.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from counterpoise.activations import Activation
+from counterpoise.losses import Loss
 
 Array = np.ndarray
 
@@ -20,6 +21,9 @@ Array = np.ndarray
 @dataclass(frozen=True, eq=False)
 class Question:
     """A question about the rows, with one answer per group, or one for all if ``pooled``."""
+
+    # Whether rows of all groups are treated alike, apart from shares ``share_K`` of the groups.
+    alike: ClassVar[bool] = False
 
     @property
     def pooled(self) -> bool:
@@ -31,7 +35,11 @@ class Question:
         ``shares_AK`` are the shares of the patterns in the groups, as a CSR matrix. None means
         that there is no such question, because rows are treated differently in each group.
         """
-        return None
+        if not self.alike:
+            return None
+        share_K = getattr(self, "share_K", None)
+        known: Any = self
+        return known if share_K is None else replace(known, share_K=shares_AK @ share_K)
 
     def of_rows(self, X: Any, y: Array, weights: Array, group: int) -> Array:
         """Return the sum over some rows of one group, for engines without a faster way.
@@ -46,27 +54,25 @@ class Question:
 class Labels(Question):
     """Sums of ``y - pivot`` and of its square: (K, 2). Features are not read."""
 
+    alike = True
+
     pivot: float
     truncate: float | None
-
-    def on_patterns(self, shares_AK: Any) -> Question:
-        return self
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluate(Question):
     """Sums of ``c x``, of ``c`` and of the losses at ``w``: (K, d + 2).
 
-    ``c`` is the residual, multiplied by the slope unless ``surrogate``.
+    ``c`` is the loss's ``pull``.
     """
 
+    alike = True
+
     w: Array
-    activation: Activation
+    loss: Loss
     surrogate: bool
     truncate: float | None
-
-    def on_patterns(self, shares_AK: Any) -> Question:
-        return self
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,34 +91,35 @@ class Moments(Question):
 class Separation(Question):
     """Sums of ``(sigma(p.x) - sigma(w.x))^2`` for every point ``p``: (K, points)."""
 
+    alike = True
+
     points: Array
     w: Array
     activation: Activation
-
-    def on_patterns(self, shares_AK: Any) -> Question:
-        return self
 
 
 @dataclass(frozen=True, eq=False)
 class Squares(Question):
     """Sums of ``(x - shift)^2`` for every feature: (K, d)."""
 
-    shift: Array
+    alike = True
 
-    def on_patterns(self, shares_AK: Any) -> Question:
-        return self
+    shift: Array
 
 
 @dataclass(frozen=True, eq=False)
 class Gram(Question):
-    """Sums of ``sigma'(w.x)^2 r r^T`` with ``r = (x - shift, 1) @ basis``: (K, D, D).
+    """Sums of ``s^2 r r^T`` with ``r = (x - shift, 1) @ basis``: (K, D, D).
 
-    Without ``w`` the slope is one; without ``basis`` the basis is the identity. With ``share_K``,
-    rows are weighted by the share of their group, and there is one matrix for all groups.
+    ``s`` is the loss's ``stretch`` at ``w``. Without ``w`` it is one; without ``basis`` the basis
+    is the identity. With ``share_K``, rows are weighted by the share of their group, and there is
+    one matrix for all groups.
     """
 
+    alike = True
+
     w: Array | None
-    activation: Activation
+    loss: Loss
     share_K: Array | None
     shift: Array
     basis: Array | None
@@ -120,6 +127,3 @@ class Gram(Question):
     @property
     def pooled(self) -> bool:
         return self.share_K is not None
-
-    def on_patterns(self, shares_AK: Any) -> Question:
-        return self if self.share_K is None else replace(self, share_K=shares_AK @ self.share_K)
