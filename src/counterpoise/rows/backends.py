@@ -29,7 +29,7 @@ from counterpoise.rows.engines.base import SumEngine
 from counterpoise.rows.engines.memory import MemoryEngine
 from counterpoise.rows.groups import GroupedData, OverlappingGroups
 from counterpoise.rows.memberships import as_memberships, check_length
-from counterpoise.rows.sources import Chunks, Source
+from counterpoise.rows.sources import Source
 from counterpoise.storage.packing import check_storable
 
 Array = np.ndarray
@@ -97,8 +97,8 @@ class Backend(ABC):
         if self.in_place(X):
             raise engines.too_many(found.patterns[1].shape[0], self.name)
         X, y, sample_weight = map(to_host, (X, y, sample_weight))
-        chunks = Chunks([(X, y, found, sample_weight)])
-        return engines.open_copies(chunks, loss, **{**options, "progress": None})
+        options.pop("progress")
+        return engines.open_shares(X, y, found, sample_weight, loss, **options)
 
     def predict(self, X: Any, model: Fitted, kind: str = "predict") -> Any:
         """Predict the rows where they are."""

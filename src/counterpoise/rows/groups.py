@@ -149,6 +149,18 @@ class GroupedData:
         """Return the weights of rows ``lo:hi``; ones if all rows have equal weight."""
         return self.row_weights[lo:hi] if self.row_weights.size else np.ones(hi - lo)
 
+    def alone(self, rows: Any, weights: Array, labels: Array) -> GroupedData:
+        """Return some rows as one group, with their own weights (empty if all are equal)."""
+        y = self.y[rows]
+        return GroupedData(
+            X=self.X[rows],
+            y=y,
+            labels=labels,
+            offsets=np.array([0, len(y)]),
+            row_weights=weights,
+            intercept=self.intercept,
+        )
+
     def centre(self) -> tuple[Array, float]:
         """Return a centre of the features and of the labels, from evenly spaced rows.
 

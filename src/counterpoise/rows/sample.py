@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -84,6 +84,10 @@ class RowSample:
             keys=keys[rows],
             budget=budget,
         )
+
+    def with_rows(self, X: Any, budget: int) -> RowSample:
+        """Return the sample with rows in place of their numbers, which were drawn instead."""
+        return replace(self, X=X, budget=budget)
 
     def merge(self, other: RowSample, labels: Array) -> RowSample:
         """Merge two samples; ``labels`` are the labels of both."""

@@ -48,16 +48,8 @@ class MemoryEngine(SumEngine):
         return RowSample.draw(data.X, data.y, data.codes, data.labels, weights)
 
     def group_rows(self, k: int) -> GroupedData:
-        data = self.data
-        lo, hi = int(data.offsets[k]), int(data.offsets[k + 1])
-        return GroupedData(
-            X=data.X[lo:hi],
-            y=data.y[lo:hi],
-            labels=data.labels[k : k + 1],
-            offsets=np.array([0, hi - lo]),
-            row_weights=data.row_weights[lo:hi],
-            intercept=data.intercept,
-        )
+        rows = slice(int(self.data.offsets[k]), int(self.data.offsets[k + 1]))
+        return self.data.alone(rows, self.data.row_weights[rows], self.data.labels[k : k + 1])
 
     def effective_sizes(self) -> Array:
         data = self.data

@@ -2,7 +2,8 @@
 
 If rows have few distinct patterns of membership, an engine of any kind sums over the rows of every
 pattern, and `OverlappingEngine` adds the patterns up to groups. If there are many, as with shares
-that differ from row to row, rows are copied for each of their groups, a block at a time.
+that differ from row to row, `SharesEngine` reads rows in memory, and rows of a source are copied
+for each of their groups, a block at a time.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from counterpoise.rows.engines.base import SumEngine, fingerprint_of
 from counterpoise.rows.engines.chunked import ChunkedEngine, unpack
 from counterpoise.rows.engines.memory import MemoryEngine
 from counterpoise.rows.engines.questions import Question
-from counterpoise.rows.groups import GroupedData
+from counterpoise.rows.engines.shares import SharesEngine
+from counterpoise.rows.groups import GroupedData, check_sample_weight
 from counterpoise.rows.memberships import (
     Memberships,
     Overlap,
@@ -32,8 +34,8 @@ from counterpoise.rows.sources import Chunk, Source
 
 Array = np.ndarray
 
-# Beyond so many patterns, rows are copied instead; or if a matrix per pattern would take more
-# numbers than this.
+# Beyond so many patterns there are too many, or if a matrix per pattern would take more numbers
+# than this.
 MOST_PATTERNS, MOST_NUMBERS = 4096, 1 << 26
 # So many patterns are few for any number of rows; more are few if they have this many rows each.
 FEW, ROWS_EACH = 32, 8
@@ -153,20 +155,15 @@ class OverlappingEngine(SumEngine):
         )
 
     def group_rows(self, k: int) -> GroupedData | None:
+        if self._plain is not None:  # the groups of the inner engine are groups
+            return self.inner.group_rows(k)
         if not isinstance(self.inner, MemoryEngine):
             return None
         data = self.inner.data
         shares = self.shares_AK[:, [k]].toarray().ravel()[data.codes]
         rows = np.flatnonzero(shares)
         weights = shares[rows] * (data.row_weights[rows] if data.row_weights.size else 1.0)
-        return GroupedData(
-            X=data.X[rows],
-            y=data.y[rows],
-            labels=self.census.labels[k : k + 1],
-            offsets=np.array([0, len(rows)]),
-            row_weights=weights,
-            intercept=data.intercept,
-        )
+        return data.alone(rows, weights, self.census.labels[k : k + 1])
 
     def effective_sizes(self) -> Array:
         shares, inner = self.shares_AK, self.inner.effective_sizes()
@@ -351,6 +348,28 @@ def open_copies(
         )  # fmt: skip
 
     return OverlappingEngine(inner, own, copies.overlap, plain=plain)
+
+
+def open_shares(
+    X: Any, y: Any, found: Memberships, weights: Any, loss: Any, *, intercept: bool, centred: bool
+) -> OverlappingEngine:
+    """Open rows in memory with many patterns."""
+    weights = check_sample_weight(weights, len(found))
+    if weights is not None and not weights.all():
+        keep = np.flatnonzero(weights)
+        X, y, found, weights = X[keep], np.asarray(y)[keep], found[keep], weights[keep]
+    there = np.flatnonzero(np.bincount(found.matrix.indices, minlength=found.shape[1]))
+    if len(there) < found.shape[1]:
+        found = Memberships.of(canonical(found.matrix[:, there]), found.labels[there])
+    data = GroupedData.build(X, y, None, weights, intercept=intercept)
+    inner = SharesEngine(data, found, loss, centred=centred)
+    own = Memberships.of(sparse.eye(len(found.labels), format="csr"), found.labels)
+    overlap = Overlap().add(found)
+
+    def plain() -> SumEngine:
+        return MemoryEngine(data, loss, centred=centred)
+
+    return OverlappingEngine(inner, own, overlap, plain=plain)
 
 
 class WithoutGroups(Source):
