@@ -35,6 +35,9 @@ Array = np.ndarray
 # The sums of all groups over rows ``lo:hi``, from their shares as a dense (rows, K) array.
 BlockWork = Callable[[int, int, Array], Array]
 
+# Memberships are kept as an array if more than this share of them is not zero.
+DENSE = 0.25
+
 
 class SharesPart(RowPart):
     """Rows as one group, and the weight of every row in each of K groups: a CSR matrix."""
@@ -42,6 +45,8 @@ class SharesPart(RowPart):
     def __init__(self, data: GroupedData, weights_NK: Any) -> None:
         super().__init__(data)
         self.weights_NK = weights_NK
+        cells = weights_NK.shape[0] * weights_NK.shape[1]
+        self._dense = weights_NK.toarray() if weights_NK.nnz > DENSE * cells else None
 
     def _rows(self, lo: int, hi: int) -> Any:
         return self.data.X[lo:hi].astype(float, copy=False)
@@ -58,10 +63,17 @@ class SharesPart(RowPart):
             for run in range(first, last):
                 lo, hi = int(seg.starts[edges[run]]), int(seg.stops[edges[run + 1] - 1])
                 for a, b in self._blocks(lo, hi):
-                    out[run] += work(a, b, self.weights_NK[a:b].toarray())
+                    out[run] += work(a, b, self._shares(a, b))
 
         self._share_out(per_range, runs, self.weights_NK.shape[1])
         return out.sum(axis=0)
+
+    def _shares(self, lo: int, hi: int) -> Array:
+        """Return the weights of rows ``lo:hi`` in all groups as an array."""
+        if self._dense is not None:
+            return self._dense[lo:hi]
+        shares: Array = self.weights_NK[lo:hi].toarray()
+        return shares
 
     def _answer(self, question: Question) -> Array:
         K, d = self.weights_NK.shape[1], self.data.n_features
