@@ -17,9 +17,16 @@ from .assessment.diagnosis.diagnose import Diagnosis as Diagnosis
 from .assessment.diagnosis.diagnose import diagnose as diagnose
 from .assessment.intervals import RiskIntervals as RiskIntervals
 from .assessment.intervals import risk_intervals as risk_intervals
+from .assessment.metrics import group_balanced_errors as group_balanced_errors
+from .assessment.metrics import group_errors as group_errors
+from .assessment.metrics import group_log_losses as group_log_losses
 from .assessment.metrics import group_risks as group_risks
 from .assessment.metrics import robust_risk as robust_risk
+from .assessment.metrics import worst_group_balanced_error as worst_group_balanced_error
+from .assessment.metrics import worst_group_error as worst_group_error
+from .assessment.metrics import worst_group_log_loss as worst_group_log_loss
 from .assessment.metrics import worst_group_risk as worst_group_risk
+from .assessment.proportions import error_intervals as error_intervals
 from .dual.divergences import KL as KL
 from .dual.divergences import ChiSquare as ChiSquare
 from .dual.divergences import CVaR as CVaR
