@@ -13,6 +13,8 @@ from .activations import leaky_relu as leaky_relu
 from .activations import relu as relu
 from .activations import softplus as softplus
 from .assessment.assess import assess as assess
+from .assessment.calibration import CalibrationByGroup as CalibrationByGroup
+from .assessment.calibration import calibration_by_group as calibration_by_group
 from .assessment.diagnosis.diagnose import Diagnosis as Diagnosis
 from .assessment.diagnosis.diagnose import diagnose as diagnose
 from .assessment.intervals import RiskIntervals as RiskIntervals

@@ -85,7 +85,7 @@ def test_classes_missing_from_the_rows():
     proba = np.array([[0.2, 0.3, 0.5], [0.1, 0.1, 0.8]])
     found = worst_group_log_loss(["b", "c"], proba, groups=[0, 1], classes=["a", "b", "c"])
     assert found == pytest.approx(-np.log(0.3))
-    with pytest.raises(ValueError, match="classes=model.classes_"):
+    with pytest.raises(ValueError, match=r"classes=model\.classes_"):
         worst_group_log_loss(["b", "c"], proba, groups=[0, 1])
     with pytest.raises(ValueError, match="label 'd'"):
         worst_group_log_loss(["b", "d"], proba, groups=[0, 1], classes=["a", "b", "c"])
