@@ -74,6 +74,14 @@ class RiskIntervals:
             raise KeyError(label) from None
         return Interval(float(self.values[i]), float(self.low[i]), float(self.high[i]))
 
+    def complement(self) -> RiskIntervals:
+        """Return one minus these risks: accuracies, if they are errors; ``worst`` is the lowest."""
+        worst = Interval(1.0 - self.worst.value, 1.0 - self.worst.high, 1.0 - self.worst.low)
+        return RiskIntervals(
+            self.labels, self.sizes, 1.0 - self.values, 1.0 - self.high, 1.0 - self.low, worst,
+            self.level,
+        )  # fmt: skip
+
     def intervals(self) -> list[Interval]:
         """Return the intervals in the order of the labels."""
         return [
