@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +12,8 @@ import numpy as np
 
 from counterpoise.assessment.diagnosis.diagnose import Diagnosis
 from counterpoise.assessment.intervals import RiskIntervals
-from counterpoise.common.text import change, clipped, figure, number, text_table
+from counterpoise.common.task_words import TaskWords, words_of
+from counterpoise.common.text import clipped, number, text_table
 from counterpoise.rows.groups import label_list
 
 Array = np.ndarray
@@ -99,8 +99,8 @@ class Residuals:
 class FitRecord:
     """The record of a fit, from :func:`counterpoise.assess`; prints as a table of groups.
 
-    The *plain average* is the same neuron fitted to the average over rows; for the identity
-    activation, least squares.
+    The *plain average* is the same model fitted to the average over rows: least squares for a
+    linear neuron, logistic regression for a classifier.
 
     Attributes
     ----------
@@ -138,28 +138,34 @@ class FitRecord:
         return self.model.steps[-1][1] if hasattr(self.model, "steps") else self.model
 
     @property
+    def words(self) -> TaskWords:
+        """The words for the loss of the model."""
+        return words_of(self.neuron)
+
+    @property
     def plain_name(self) -> str:
         """What the plain average is called; "least squares" for a linear model."""
-        return "least squares" if self.neuron.activation_.is_identity else "plain average"
+        return self.words.plain
 
     @property
     def answer(self) -> str:
         """The outcome on one line, as errors of the plain average and of the fit in label units."""
-        found, (before, after) = self.comparison, self._worst()
-        what = "Worst group's error" if len(self.risks) > 1 else "Error"
-        out = f"{what}: {_error(before)} -> {_error(after)} ({_moved(before, after)})"
-        if found is not None and len(self.risks) > 1:
+        found, say, (before, after) = self.comparison, self.words, self._worst()
+        several = len(self.risks) > 1
+        what = f"Worst group's {say.rate}" if several else say.rate[:1].upper() + say.rate[1:]
+        out = f"{what}: {say.figure(before)} -> {say.figure(after)} ({say.change(before, after)})"
+        if found is not None and several:
             mean, own = found.plain_average, found.ours_average
-            out += f"; all rows: {_error(mean)} -> {_error(own)} ({_moved(mean, own)})"
+            out += f"; all rows: {say.figure(mean)} -> {say.figure(own)} ({say.change(mean, own)})"
         return f"{out}."
 
     @property
     def unit(self) -> str:
         """A sentence that explains the errors of `answer`."""
         held_out = self.comparison is not None and self.comparison.held_out
-        of = f", in units of {self.data.target}" if self.data.target else ""
+        of = self.words.of_target(self.data.target)
         rows = "held-out rows" if held_out else "the rows of the fit"
-        return f"Root mean squared error on {rows}{of}; {self.plain_name} -> this fit."
+        return f"{self.words.shown_title} on {rows}{of}; {self.plain_name} -> this fit."
 
     @property
     def helps_worst_group(self) -> bool:
@@ -173,7 +179,7 @@ class FitRecord:
         return float(np.nanmax(self.plain_risks)), float(np.nanmax(self.risks))
 
     def table(self, most: int = SHOWN) -> str:
-        """Mean squared errors by group as text, the group that was hardest before first."""
+        """Mean losses by group as text, the group that was hardest before first."""
         labels, weights = label_list(self.neuron.groups_), self.neuron.group_weights_
         found = self.comparison
         plain = self.plain_risks if found is None else found.plain.values
@@ -200,7 +206,7 @@ class FitRecord:
             return repr(self)
         how = "the rows of the fit" if self.comparison is None else self.comparison.how
         head = f"{self.answer}\n{self.unit}"
-        return f"{head}\n\nMean squared error by group, on {how}:\n\n{self.table()}"
+        return f"{head}\n\n{self.words.title} by group, on {how}:\n\n{self.table()}"
 
     def report(self, path: str | os.PathLike[str]) -> Path:
         """Write the record as one HTML page, which needs no other file, and return its path.
@@ -222,14 +228,3 @@ class FitRecord:
         from counterpoise.storage.models import save
 
         return save(self.model, folder, self)
-
-
-def _error(risk: float) -> str:
-    return figure(math.sqrt(risk)) if risk >= 0 else "unknown"
-
-
-def _moved(before: float, after: float) -> str:
-    """The change of the root of a risk, in words."""
-    if not (before >= 0 and after >= 0):
-        return "not comparable"
-    return change(math.sqrt(before), math.sqrt(after))

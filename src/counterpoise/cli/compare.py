@@ -1,37 +1,37 @@
-"""``counterpoise compare``: group DRO, least squares and other methods on held-out rows."""
+"""``counterpoise compare``: group DRO, the plain average and other methods on held-out rows."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
 
-from counterpoise.cli.options import (
-    TableRequest,
-    as_json,
-    check_parent,
-    model_options,
-    table_options,
-)
+from counterpoise.cli.models import ModelRequest, model_options
+from counterpoise.cli.options import TableRequest, as_json, check_parent, table_options
 from counterpoise.cli.printing import as_text, say, say_notes, show_json, wrapped
 from counterpoise.cli.wording import in_options
 
-METHODS = (
+if TYPE_CHECKING:
+    from counterpoise.tabular.layout import TableLayout
+
+FOR_NUMBERS = (
     "least-squares", "average", "ours", "ours-cv", "group-dro-eg", "primal", "mirror", "tilted",
     "group-cvar", "row-chi2",
 )  # fmt: skip
+FOR_CLASSES = ("logistic", "balanced", "ours", "ours-cv")
+METHODS = tuple(dict.fromkeys((*FOR_NUMBERS, *FOR_CLASSES)))
 
 
-def _methods(names: tuple[str, ...], activation: str, divergence: str) -> dict[str, Any]:
+def _for_numbers(activation: str, divergence: str) -> dict[str, Callable[[], Any]]:
     from counterpoise import baselines
     from counterpoise.estimators.cross_validation import GroupDRONeuronCV
     from counterpoise.estimators.neuron import GroupDRONeuron
 
-    made: dict[str, Callable[[], Any]] = {
+    return {
         "least-squares": lambda: GroupDRONeuron("identity", nu=np.inf, prior="rows"),
         "average": lambda: GroupDRONeuron(activation, nu=np.inf, prior="rows"),
         "ours": lambda: GroupDRONeuron(activation, divergence=divergence),
@@ -43,8 +43,40 @@ def _methods(names: tuple[str, ...], activation: str, divergence: str) -> dict[s
         "group-cvar": lambda: baselines.GroupCVaRNeuron(activation),
         "row-chi2": lambda: baselines.RowChiSquareNeuron(activation),
     }
+
+
+def _for_classes(wanted: ModelRequest, layout: TableLayout) -> dict[str, Callable[[], Any]]:
+    def classifier(**options: Any) -> Any:
+        return wanted.estimator(layout, **options)
+
+    return {
+        "logistic": lambda: classifier(nu=np.inf, prior="rows"),
+        "balanced": lambda: classifier(nu=np.inf),
+        "ours": classifier,
+        "ours-cv": lambda: classifier(cv=True),
+    }
+
+
+def _methods(names: tuple[str, ...], wanted: ModelRequest, layout: TableLayout) -> dict[str, Any]:
+    """The methods to compare, by name; those that suit the target if none is named."""
+    if layout.classes:
+        made = _for_classes(wanted, layout)
+    elif wanted.loss in (None, "squared") and wanted.alpha is None:
+        made = _for_numbers(wanted.activation, wanted.divergence)
+    else:
+        made = {
+            "average": lambda: wanted.estimator(layout, nu=np.inf, prior="rows"),
+            "ours": lambda: wanted.estimator(layout),
+        }
+    strange = [name for name in names if name not in made]
+    if strange:
+        kind = "classes" if layout.classes else "numbers"
+        raise click.UsageError(
+            f"--method {strange[0]} does not fit {kind} with this loss; use {', '.join(made)}"
+        )
+    linear = wanted.activation == "identity"
     chosen = names or tuple(
-        name for name in METHODS if not (name == "average" and activation == "identity")
+        name for name in made if not (name == "average" and linear and "least-squares" in made)
     )
     return {name: made[name]() for name in chosen}
 
@@ -59,13 +91,12 @@ def _methods(names: tuple[str, ...], activation: str, divergence: str) -> dict[s
 @click.option("--out", type=click.Path(dir_okay=False), help="Write all figures to this JSON file.")
 @as_json
 def compare(
-    as_json: bool, names: tuple[str, ...], folds: int, out: str | None, activation: str,
-    divergence: str, **options: Any,
+    as_json: bool, names: tuple[str, ...], folds: int, out: str | None, **options: Any
 ) -> None:  # fmt: skip
-    """Compare group DRO with least squares and other methods on held-out rows.
+    """Compare group DRO with the plain average and other methods on held-out rows.
 
     Every method is fitted to the same folds with its default settings, and scored on the rows it
-    has not seen.
+    has not seen. For numbers:
 
     \b
     least-squares  the linear model of the average      group-dro-eg  exponentiated gradient
@@ -74,9 +105,16 @@ def compare(
     ours-cv        GroupDRONeuronCV, nu chosen          tilted        tilted (log-sum-exp) risk
     group-cvar     CVaR over groups                     row-chi2      chi-squared DRO over rows
 
+    For classes:
+
+    \b
+    logistic       logistic regression                  ours          GroupDROClassifier
+    balanced       all groups weighted alike            ours-cv       GroupDROClassifierCV
+
     \b
     counterpoise compare diamonds.csv --target price --group clarity
     counterpoise compare diamonds.csv -y price -g clarity -m least-squares -m ours-cv --json
+    counterpoise compare adult.csv -y income -g sex --with-label --missing drop
     """
     from counterpoise.assessment.comparison import cross_predict, held_out_intervals, usable_folds
     from counterpoise.assessment.convergence import collecting_convergence
@@ -86,10 +124,11 @@ def compare(
 
     if out is not None:
         check_parent("--out", out)
-    request = TableRequest.of(options)
-    rows, notes = request.rows_in_memory()
+    wanted = ModelRequest.of(options)
+    rows, learned = TableRequest.of(options).rows_in_memory()
+    notes = learned.remarks
     assert rows.y is not None
-    models = _methods(names, activation, divergence)
+    models = _methods(names, wanted, learned.layout)
     found = []
     for name, model in models.items():
         began = time.perf_counter()
@@ -121,7 +160,7 @@ def compare(
         say_notes(notes, compare, err=True)  # the JSON is a list of methods
         show_json(found)
         return
-    best, unit = found[0], request.layout["target"]
+    best, unit = found[0], learned.layout.target
     say(wrapped(
         f"Best on the worst group: {best['method']}, with an error of "
         f"{figure(best['worst'].value ** 0.5)} there and {figure(best['average'] ** 0.5)} over all "

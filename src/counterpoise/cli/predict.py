@@ -24,6 +24,8 @@ PREDICTION = "prediction"
               help="A .csv, .parquet or .arrow file.  [default: print CSV]")  # fmt: skip
 @click.option("--with", "extra", multiple=True, metavar="COLUMN,...", callback=names,
               help="Data columns to include in the output.")  # fmt: skip
+@click.option("--proba", is_flag=True,
+              help="Add the probability of every class, in columns such as P(yes).")  # fmt: skip
 @click.option("--unseen", type=click.Choice(["refuse", "base"]), default="refuse",
               show_default=True, help="Categories that the fit never saw: report an error, or "
               "count them as the most frequent level.")  # fmt: skip
@@ -36,16 +38,17 @@ PREDICTION = "prediction"
 @click.pass_context
 def predict(
     ctx: click.Context, /, model: str, data: str, out: str | None, extra: list[str],
-    unseen: str, score: bool, spreadsheet_safe: bool, as_json: bool, **options: Any,
+    proba: bool, unseen: str, score: bool, spreadsheet_safe: bool, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Predict the rows of a table with a stored model.
 
-    MODEL is a folder written by `counterpoise fit --out`. A row with a missing feature has no
-    prediction if the fit left such rows out.
+    MODEL is a folder written by `counterpoise fit --out`. Predictions are numbers or classes. A row
+    with a missing feature has no prediction if the fit left such rows out.
 
     \b
     counterpoise predict fit new.csv > predictions.csv
     counterpoise predict fit new.parquet --out predictions.parquet --with id
+    counterpoise predict fit new.csv --proba
     counterpoise predict fit labelled.csv --score
     """
     from counterpoise.storage.models import load
@@ -56,8 +59,8 @@ def predict(
     options["numbers"] = [*options["numbers"], *layout.numbers]
     table = open_table(data, **options, text=layout.text, words=layout.words)
     if score:
-        if out is not None or extra:
-            raise click.UsageError("--score prints only risks; leave out --out and --with")
+        if out is not None or extra or proba:
+            raise click.UsageError("--score prints only risks; leave out --out, --with and --proba")
         _score(fitted, table, unseen, as_json)
         return
     if as_json:
@@ -67,7 +70,7 @@ def predict(
     from counterpoise.tabular.predict import predictions
     from counterpoise.tabular.safe_text import protected
 
-    batches = predictions(fitted, table, extra=extra, unseen=unseen, name=PREDICTION)
+    batches = predictions(fitted, table, extra=extra, unseen=unseen, name=PREDICTION, proba=proba)
     count, without = 0, 0
     with _writer(out) as write:
         for batch in batches:

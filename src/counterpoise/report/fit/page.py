@@ -103,7 +103,7 @@ def _answer(fit: FitView) -> str:
     before, after = fit.before, fit.after
     compared = _compared(before, before.worst, after.worst)
     return (
-        f"The worst group, {fit.names[after.hardest]}, has a mean squared error of "
+        f"The worst group, {fit.names[after.hardest]}, has a {fit.words.loss} of "
         f"{figure(after.worst)}, {compared} ({figure(before.worst)}, {fit.names[before.hardest]})."
     )
 
@@ -134,9 +134,9 @@ def _compared(side: Side, before: float, after: float) -> str:
 
 
 def _setting(fit: FitView) -> str:
-    data, activation = fit.record.data, fit.model.activation_
-    what = "A linear model"
-    if not activation.is_identity:
+    data, activation = fit.record.data, getattr(fit.model, "activation_", None)
+    what = "A linear classifier" if fit.words.classifies else "A linear model"
+    if activation is not None and not activation.is_identity:
         what = f"A neuron with activation {getattr(activation, 'name', None) or 'custom'}"
     path = f" of {data.path}" if data.path else ""
     return (
@@ -149,13 +149,14 @@ def _figures(fit: FitView) -> list[Block]:
     """The numbers to remember."""
     before, after = fit.before, fit.after
     where = "held out" if fit.held_out else "on the training rows"
-    root = math.sqrt(max(after.worst, 0.0)) if math.isfinite(after.worst) else math.nan
-    error = f"a typical error of {figure(root)} in {fit.unit}"
+    remark = f"{change(before.worst, after.worst)}, {where}"
+    if fit.words.rooted:
+        remark += f"; a typical error of {fit.words.figure(after.worst)} in {fit.unit}"
     out = [
         b.key_figure(
             "Risk of the worst group",
             f"{figure(before.worst)} → {figure(after.worst)}",
-            f"{change(before.worst, after.worst)}, {where}; {error}",
+            remark,
             _tone(before.worst, after.worst),
         )
     ]

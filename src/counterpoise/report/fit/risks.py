@@ -34,7 +34,8 @@ def _chart(fit: FitView) -> Block:
     positive = values[values > 0]
     log = wide(positive)
     floor = float(positive.min()) / 2.0 if len(positive) else 1.0
-    caption = f"Mean squared error in squared {fit.unit}, lower is better, on {fit.how}."
+    say = fit.words
+    caption = f"{say.title}{say.squared_unit(fit.unit)}, lower is better, on {fit.how}."
     if fit.level is not None:
         caption += (
             f" Bars are {100 * fit.level:g}% intervals, each for its group alone; some may extend "
@@ -52,7 +53,7 @@ def _chart(fit: FitView) -> Block:
         caption,
         names=[fit.names[i] for i in at],
         series=series,
-        x=f"mean squared error{', log scale' if log else ''}",
+        x=f"{say.loss}{', log scale' if log else ''}",
         log=log,
         floor=floor,
         range=_range(series, values, floor, log),
@@ -92,7 +93,8 @@ def _table(fit: FitView) -> Block:
     columns += [(f"Risk, {side.name}", kind) for side in fit.sides]
     columns += [("Change", "change"), ("Weight", "share")]
     rows = [_row(fit, i) for i in fit.order]
-    caption = f"All {count(len(rows), 'group')}: risk in squared {fit.unit}"
+    say = fit.words
+    caption = f"All {count(len(rows), 'group')}: {say.loss}{say.squared_unit(fit.unit)}"
     if fit.level is not None:
         caption += f", with {100 * fit.level:g}% intervals"
     return b.table("risk-table", f"{caption}.", columns, rows, search=True)

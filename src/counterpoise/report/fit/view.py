@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from counterpoise.common.task_words import TaskWords, words_of
 from counterpoise.report.words import names_of
 from counterpoise.rows.groups import label_list
 
@@ -24,10 +25,10 @@ AFTER = "this fit"
 class FittedModel(Protocol):
     """What a page needs of a fitted model.
 
-    It also shows ``nu_``, ``certificate_``, ``frontier_`` and ``verdict_`` where they exist.
+    It also shows ``activation_``, ``nu_``, ``certificate_``, ``frontier_`` and ``verdict_`` where
+    they exist.
     """
 
-    activation_: Any
     groups_: Array
     group_weights_: Array
     group_risks_: Array
@@ -83,7 +84,7 @@ class FitView:
     weights : array of shape (K,)
         Group weights of the fit.
     before : Side
-        The plain average over rows (least squares, for a linear model).
+        The plain average over rows (least squares or logistic regression).
     after : Side
         This fit.
     how : str
@@ -117,7 +118,7 @@ class FitView:
             "names": names,
             "weights": np.asarray(model.group_weights_, dtype=float),
         }
-        found, plain = record.comparison, average_name(model)
+        found, plain = record.comparison, words_of(model).plain
         if found is None:
             rows = _rows(record, labels)
             # Rows with weights do not count as one each.
@@ -153,6 +154,11 @@ class FitView:
         return self.before, self.after
 
     @property
+    def words(self) -> TaskWords:
+        """The words for the loss of the model."""
+        return words_of(self.model)
+
+    @property
     def unit(self) -> str:
         """The unit of the labels, for a caption."""
         return f"units of {self.record.data.target}" if self.record.data.target else "label units"
@@ -172,11 +178,6 @@ class FitView:
     def worse(self) -> int:
         """How many groups have a higher risk than before."""
         return int(np.sum(self.after.values > self.before.values))
-
-
-def average_name(model: FittedModel) -> str:
-    """What the plain average over rows is called beside this fit."""
-    return "least squares" if model.activation_.is_identity else "plain average"
 
 
 def _side(name: str, found: RiskIntervals, labels: list[Any], average: float | None) -> Side:
