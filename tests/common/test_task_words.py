@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from counterpoise.activations import get_activation
-from counterpoise.common.task_words import WORDS, percent, words_of
+from counterpoise.common.task_words import WORDS, words_of
 
 
 def neuron(activation):
@@ -42,8 +42,3 @@ def test_log_losses_are_shown_as_they_are(loss):
 
 def test_a_loss_of_someone_else_has_plain_words():
     assert words_of(SimpleNamespace(loss=SimpleNamespace(name="mine"))).title == "Mean loss"
-
-
-@pytest.mark.parametrize(("share", "text"), [(0.5, "50%"), (0.0044, "0.4%"), (0.66249, "66.2%")])
-def test_shares_of_rows(share, text):
-    assert percent(share) == text

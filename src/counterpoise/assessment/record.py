@@ -6,15 +6,18 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from counterpoise.assessment.diagnosis.diagnose import Diagnosis
 from counterpoise.assessment.intervals import RiskIntervals
 from counterpoise.common.task_words import TaskWords, words_of
-from counterpoise.common.text import clipped, number, text_table
+from counterpoise.common.text import clipped, number, percent, text_table
 from counterpoise.rows.groups import label_list
+
+if TYPE_CHECKING:
+    from counterpoise.assessment.classes import ClassComparison, ClassScores
 
 Array = np.ndarray
 
@@ -115,6 +118,8 @@ class FitRecord:
     comparison : RiskComparison or None
     residuals : Residuals or None
     diagnosis : Diagnosis or None
+    classes : ClassComparison or None
+        For a classifier, accuracies, calibration and confusion of both models by group.
     model : the fitted model
         A neuron, or a pipeline that ends in one. It is stored beside the record, not in it.
     """
@@ -130,6 +135,7 @@ class FitRecord:
     comparison: RiskComparison | None = None
     residuals: Residuals | None = None
     diagnosis: Diagnosis | None = None
+    classes: ClassComparison | None = None
     model: Any = field(default=None, repr=False, compare=False, metadata={"stored": False})
 
     @property
@@ -150,6 +156,8 @@ class FitRecord:
     @property
     def answer(self) -> str:
         """The outcome on one line, as errors of the plain average and of the fit in label units."""
+        if self.classes is not None:
+            return self._accuracy_answer()
         found, say, (before, after) = self.comparison, self.words, self._worst()
         several = len(self.risks) > 1
         what = f"Worst group's {say.rate}" if several else say.rate[:1].upper() + say.rate[1:]
@@ -159,9 +167,28 @@ class FitRecord:
             out += f"; all rows: {say.figure(mean)} -> {say.figure(own)} ({say.change(mean, own)})"
         return f"{out}."
 
+    def _accuracy_answer(self) -> str:
+        before, after = self._class_scores()
+        own, others = (scores.accuracies.worst.value for scores in (before, after))
+        what = "Worst group's accuracy" if len(self.risks) > 1 else "Accuracy"
+        out = f"{what}: {percent(own)} -> {percent(others)}"
+        if len(self.risks) > 1:
+            means = (percent(1.0 - scores.average_error) for scores in (before, after))
+            out += f"; all rows: {' -> '.join(means)}"
+        return f"{out}."
+
+    def _class_scores(self) -> tuple[ClassScores, ClassScores]:
+        """The scores of the plain average and of the fit."""
+        assert self.classes is not None
+        plain, *others = self.classes.scores.values()
+        return plain, others[-1]
+
     @property
     def unit(self) -> str:
         """A sentence that explains the errors of `answer`."""
+        if self.classes is not None:
+            rows = "held-out rows" if self.classes.held_out else "the rows of the fit"
+            return f"Share of {rows} whose class is right; {self.plain_name} -> this fit."
         held_out = self.comparison is not None and self.comparison.held_out
         of = self.words.of_target(self.data.target)
         rows = "held-out rows" if held_out else "the rows of the fit"
@@ -180,6 +207,8 @@ class FitRecord:
 
     def table(self, most: int = SHOWN) -> str:
         """Mean losses by group as text, the group that was hardest before first."""
+        if self.classes is not None:
+            return self._class_table(most)
         labels, weights = label_list(self.neuron.groups_), self.neuron.group_weights_
         found = self.comparison
         plain = self.plain_risks if found is None else found.plain.values
@@ -201,9 +230,38 @@ class FitRecord:
             lines.append(f"... and {len(order) - most} groups with a lower {self.plain_name} error")
         return "\n".join(lines)
 
+    def _class_table(self, most: int) -> str:
+        """Accuracies and log losses by group as text, the lowest accuracy before first."""
+        sides = self._class_scores()
+        before, after = (scores.accuracies for scores in sides)
+        labels, weights = (
+            label_list(after.labels),
+            dict(zip(label_list(self.neuron.groups_), self.neuron.group_weights_, strict=True)),
+        )
+        losses = [s.log_losses for s in sides if s.log_losses is not None]
+        head = ["group", "rows" if self.data.weight is None else "eff. rows", "accuracy"]
+        head += [f"{100 * after.level:g}% interval"]
+        head += ["log loss"] if len(losses) == 2 else []
+        order = np.argsort(np.nan_to_num(before.values, nan=2.0), kind="stable")
+        rows = []
+        for k in order[:most]:
+            row = [clipped(str(labels[k])), f"{after.sizes[k]:.0f}"]
+            row.append(f"{percent(before.values[k])} -> {percent(after.values[k])}")
+            row.append(f"{percent(after.low[k])} .. {percent(after.high[k])}")
+            if len(losses) == 2:
+                row.append(" -> ".join(number(one.values[k], 3) for one in losses))
+            rows.append([*row, f"{weights[labels[k]]:.3f}"])
+        lines = [text_table([*head, "weight"], rows)]
+        if len(order) > most:
+            lines.append(f"... and {len(order) - most} groups with a higher accuracy before")
+        return "\n".join(lines)
+
     def __str__(self) -> str:
         if self.model is None:
             return repr(self)
+        if self.classes is not None:
+            head = f"{self.answer}\n{self.unit}\n\nAccuracy and log loss by group, on "
+            return f"{head}{self.classes.how}:\n\n{self.table()}"
         how = "the rows of the fit" if self.comparison is None else self.comparison.how
         head = f"{self.answer}\n{self.unit}"
         return f"{head}\n\n{self.words.title} by group, on {how}:\n\n{self.table()}"

@@ -89,14 +89,3 @@ def words_of(model: Any) -> TaskWords:
     if activation is not None and not activation.is_identity:
         return replace(found, plain=OTHER.plain)
     return found
-
-
-def percent(share: float) -> str:
-    """A share of rows in percent, for a sentence.
-
-    >>> percent(0.98765), percent(1.0), percent(float("nan"))
-    ('98.8%', '100%', 'unknown')
-    """
-    if math.isnan(share):
-        return "unknown"
-    return f"{100 * share:.1f}".removesuffix(".0") + "%"

@@ -8,11 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from counterpoise.common.text import change, count, figure, listed
+from counterpoise.common.text import change, count, figure, listed, percent
 from counterpoise.report import blocks as b
 from counterpoise.report.blocks import Block
 from counterpoise.report.fit.assumptions import assumption_section
 from counterpoise.report.fit.certificate import certificate_section
+from counterpoise.report.fit.classes import (
+    accuracies,
+    accuracy_section,
+    calibration_section,
+    confusion_section,
+)
 from counterpoise.report.fit.frontier import frontier_section
 from counterpoise.report.fit.path import path_section
 from counterpoise.report.fit.provenance import provenance_section
@@ -31,7 +37,10 @@ Section = Callable[[FitView], Block | None]
 
 # In the order of the page; a section that has nothing to show returns None.
 SECTIONS: tuple[Section, ...] = (
+    accuracy_section,
     risk_section,
+    calibration_section,
+    confusion_section,
     path_section,
     frontier_section,
     residual_section,
@@ -79,13 +88,22 @@ def _title(fit: FitView) -> str:
 def _outcome(fit: FitView) -> str:
     if len(fit.names) == 1:
         return "one group, nothing to balance"
+    sides = accuracies(fit)
+    if sides is not None:
+        before, after = (percent(side.least) for side in sides)
+        if before == after:
+            return f"the worst group's accuracy stays at {after}"
+        return f"the worst group's accuracy goes from {before} to {after}"
     return f"the worst group's risk is {change(fit.before.worst, fit.after.worst)}"
 
 
 def _lead(fit: FitView) -> list[str]:
     """The answer, its cost, and what it was measured on."""
-    out = [" ".join([_answer(fit), _cost(fit), _setting(fit)])]
-    before, after = fit.before, fit.after
+    before, after, sides = fit.before, fit.after, accuracies(fit)
+    if sides is None:
+        out = [" ".join([_answer(fit), _cost(fit), _setting(fit)])]
+    else:
+        out = [_accuracy_answer(fit, *sides), " ".join([_answer(fit), _cost(fit), _setting(fit)])]
     if _tone(before.worst, after.worst) == "bad":
         out.append(
             f"The worst group fares worse than with {before.name} on these rows, so this fit is no "
@@ -97,6 +115,17 @@ def _lead(fit: FitView) -> list[str]:
     if verdict:
         out.append(str(verdict))
     return out
+
+
+def _accuracy_answer(fit: FitView, before: Side, after: Side) -> str:
+    worst, previous = (fit.names[int(np.nanargmin(side.values))] for side in (before, after))
+    said = (
+        f"In the worst group, {previous}, {percent(after.least)} of the rows get the right class; "
+        f"with {before.name}, it is {percent(before.least)} in its worst, {worst}."
+    )
+    if before.average is not None and after.average is not None:
+        said += f" Over all rows it is {percent(after.average)}, and was {percent(before.average)}."
+    return said
 
 
 def _answer(fit: FitView) -> str:
@@ -149,18 +178,20 @@ def _figures(fit: FitView) -> list[Block]:
     """The numbers to remember."""
     before, after = fit.before, fit.after
     where = "held out" if fit.held_out else "on the training rows"
+    out = _accuracy_figures(fit, where)
     remark = f"{change(before.worst, after.worst)}, {where}"
     if fit.words.rooted:
         remark += f"; a typical error of {fit.words.figure(after.worst)} in {fit.unit}"
-    out = [
+    name = "Log loss" if out and fit.words.loss == "log loss" else "Risk"
+    out.append(
         b.key_figure(
-            "Risk of the worst group",
+            f"{name} of the worst group",
             f"{figure(before.worst)} → {figure(after.worst)}",
             remark,
             _tone(before.worst, after.worst),
         )
-    ]
-    if before.average is not None and after.average is not None:
+    )
+    if len(out) == 1 and before.average is not None and after.average is not None:
         out.append(
             b.key_figure(
                 "Average risk",
@@ -177,6 +208,24 @@ def _figures(fit: FitView) -> list[Block]:
         )
     )
     return [*out, *_certified(fit)]
+
+
+def _accuracy_figures(fit: FitView, where: str) -> list[Block]:
+    sides = accuracies(fit)
+    if sides is None:
+        return []
+    before, after = sides
+
+    def moved(old: float, new: float) -> tuple[str, str, str]:
+        tone = "good" if new > old + MATTERS else "bad" if new < old - MATTERS else ""
+        return f"{percent(old)} → {percent(new)}", f"{100 * (new - old):+.1f} points", tone
+
+    value, points, tone = moved(before.least, after.least)
+    out = [b.key_figure("Accuracy of the worst group", value, f"{points}, {where}", tone)]
+    if before.average is not None and after.average is not None:
+        value, points, tone = moved(before.average, after.average)
+        out.append(b.key_figure("Accuracy over all rows", value, f"{points}, {where}", tone))
+    return out
 
 
 def _certified(fit: FitView) -> list[Block]:

@@ -28,7 +28,7 @@ def risk_section(fit: FitView) -> Block:
 
 def _chart(fit: FitView) -> Block:
     at = fit.order[:ROWS]
-    series = [_series(side, at) for side in fit.sides]
+    drawn = [series(side, at) for side in fit.sides]
     values = np.concatenate([side.values[at] for side in fit.sides])
     values = values[np.isfinite(values)]
     positive = values[values > 0]
@@ -52,16 +52,17 @@ def _chart(fit: FitView) -> Block:
         f"{figure(fit.after.worst)}.",
         caption,
         names=[fit.names[i] for i in at],
-        series=series,
+        series=drawn,
         x=f"{say.loss}{', log scale' if log else ''}",
         log=log,
         floor=floor,
-        range=_range(series, values, floor, log),
-        remarks=[_remark(fit, i) for i in at],
+        range=_range(drawn, values, floor, log),
+        remarks=[fit.remark(i) for i in at],
     )
 
 
-def _series(side: Side, at: list[int]) -> dict[str, Any]:
+def series(side: Side, at: list[int]) -> dict[str, Any]:
+    """The values and intervals of some groups, for a chart with a row for each."""
     found: dict[str, Any] = {"name": side.name, "colour": "ours" if side.name == AFTER else "plain"}
     found["values"] = side.values[at]
     if side.low is not None and side.high is not None:
@@ -69,20 +70,15 @@ def _series(side: Side, at: list[int]) -> dict[str, Any]:
     return found
 
 
-def _range(series: list[dict[str, Any]], values: Array, floor: float, log: bool) -> Any:
+def _range(drawn: list[dict[str, Any]], values: Array, floor: float, log: bool) -> Any:
     """Where the axis ends; a few wide intervals must not squeeze all the others."""
     if not len(values) or not values.max() > 0:
         return None
     top = float(values.max())
-    highs = np.concatenate([one.get("high", one["values"]) for one in series])
+    highs = np.concatenate([one.get("high", one["values"]) for one in drawn])
     highs = highs[np.isfinite(highs)]
     end = min(float(highs.max(initial=top)), 2.0 * top)
     return [0.8 * floor if log else 0.0, 1.05 * end]
-
-
-def _remark(fit: FitView, i: int) -> str:
-    rows = "" if fit.rows is None else f"{count(round(float(fit.rows[i])), 'row')}, "
-    return f"{rows}weight {fit.weights[i]:.3g}"
 
 
 def _table(fit: FitView) -> Block:

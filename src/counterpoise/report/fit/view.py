@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from counterpoise.common.task_words import TaskWords, words_of
+from counterpoise.common.text import count
 from counterpoise.report.words import names_of
 from counterpoise.rows.groups import label_list
 
@@ -67,6 +68,12 @@ class Side:
     @property
     def worst(self) -> float:
         return float(self.values[self.hardest])
+
+    @property
+    def least(self) -> float:
+        """The smallest value that is known; NaN if none is."""
+        known = self.values[np.isfinite(self.values)]
+        return float(known.min()) if len(known) else float("nan")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -142,8 +149,8 @@ class FitView:
         return cls(
             **known,
             rows=np.array([float(sizes.get(label, 0.0)) for label in labels]),
-            before=_side(plain, found.plain, labels, found.plain_average),
-            after=_side(AFTER, found.ours, labels, found.ours_average),
+            before=side_of(plain, found.plain, labels, found.plain_average),
+            after=side_of(AFTER, found.ours, labels, found.ours_average),
             how=found.how,
             held_out=found.held_out,
             level=found.ours.level,
@@ -169,6 +176,11 @@ class FitView:
         larger = np.fmax(self.before.values, self.after.values)
         return np.argsort(-np.nan_to_num(larger, nan=-1.0), kind="stable").tolist()
 
+    def remark(self, i: int) -> str:
+        """The rows and the weight of a group, to stand beside its figures."""
+        rows = "" if self.rows is None else f"{count(round(float(self.rows[i])), 'row')}, "
+        return f"{rows}weight {self.weights[i]:.3g}"
+
     @property
     def better(self) -> int:
         """How many groups have a lower risk than before."""
@@ -180,7 +192,7 @@ class FitView:
         return int(np.sum(self.after.values > self.before.values))
 
 
-def _side(name: str, found: RiskIntervals, labels: list[Any], average: float | None) -> Side:
+def side_of(name: str, found: RiskIntervals, labels: list[Any], average: float | None) -> Side:
     """Risks with intervals, in the order of ``labels``."""
     position = {label: i for i, label in enumerate(label_list(found.labels))}
     at = np.array([position.get(label, -1) for label in labels])
