@@ -15,6 +15,10 @@ from .activations import softplus as softplus
 from .assessment.assess import assess as assess
 from .assessment.calibration import CalibrationByGroup as CalibrationByGroup
 from .assessment.calibration import calibration_by_group as calibration_by_group
+from .assessment.classes import ClassComparison as ClassComparison
+from .assessment.classes import ClassScores as ClassScores
+from .assessment.classes import compare_classifiers as compare_classifiers
+from .assessment.classes import group_scores as group_scores
 from .assessment.diagnosis.diagnose import Diagnosis as Diagnosis
 from .assessment.diagnosis.diagnose import diagnose as diagnose
 from .assessment.intervals import RiskIntervals as RiskIntervals

@@ -6,10 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, Self
 
 import numpy as np
-from sklearn.base import clone
-from sklearn.utils import _safe_indexing
 
-from counterpoise.assessment.held_out import stratified_folds
+from counterpoise.assessment.folds import fits_by_fold, usable_folds
 from counterpoise.assessment.intervals import (
     GroupSums,
     RiskIntervals,
@@ -54,41 +52,12 @@ def cross_predict(
 
     The only row of a group is never held out; its predictions are NaN.
     """
-    labels, codes = encode_groups(groups, len(y))
-    rng = np.random.default_rng(random_state)
-    folds = usable_folds(folds, codes)
-    fold = stratified_folds(codes, len(labels), folds, rng)
     out = {name: np.full(len(y), np.nan) for name in models}
-    for f in range(folds):
-        train, test = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
-        weights = None if sample_weight is None else sample_weight[train]
-        X_train, X_test = _safe_indexing(X, train), _safe_indexing(X, test)
-        for i, (name, model) in enumerate(models.items()):
-            done = (f + i / len(models)) / folds
-            stage(f"held-out rows, fold {f + 1} of {folds}, {name}", done)
-            fresh = clone(model)
-            if "checkpoint" in fresh.get_params(deep=False):  # it belongs to the fit to all rows
-                fresh.set_params(checkpoint=None)
-            fitted = fresh.fit(
-                X_train, y[train], groups=labels[codes[train]], sample_weight=weights
-            )
-            out[name][test] = fitted.predict(X_test)
-    stage(None)
+    for name, fitted, X_test, test in fits_by_fold(
+        models, X, y, groups, sample_weight, folds=folds, random_state=random_state
+    ):
+        out[name][test] = fitted.predict(X_test)
     return out
-
-
-def usable_folds(folds: int, codes: Array) -> int:
-    """Return the number of folds, limited by the rows of the largest group.
-
-    ``codes`` number the groups of the rows.
-    """
-    largest = int(np.bincount(codes).max())
-    if largest < 2:
-        raise ValueError(
-            f"held-out risks need a group with at least two rows; got {len(codes)} row(s) in "
-            "groups of one. Use groups with more rows"
-        )
-    return min(folds, largest)
 
 
 def held_out_intervals(

@@ -246,6 +246,11 @@ def log_losses(y_true: Any, y_proba: Any, classes: Any = None) -> Array:
     check_consistent_length(y_true, y_proba)
     found, codes = encode_classes(y_true, classes)
     proba = class_probabilities(y_proba, len(found), "classes" if classes is None else "")
+    return losses_of_classes(proba, codes)
+
+
+def losses_of_classes(proba: Array, codes: Array) -> Array:
+    """Compute log losses from checked probabilities (n, C) and the number of every row's class."""
     tiny = float(np.finfo(float).eps)
     return np.asarray(-np.log(np.clip(proba[np.arange(len(codes)), codes], tiny, 1.0 - tiny)))
 

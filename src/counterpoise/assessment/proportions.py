@@ -203,9 +203,7 @@ class PairedErrors:
 
     def verdict(self, k: int) -> str:
         """Say whether the error of a group is lower, higher, or not distinguishable."""
-        if self.high[k] < 0:
-            return "lower"
-        return "higher" if self.low[k] > 0 else "not distinguishable"
+        return direction(self.low[k], self.high[k])
 
     def __str__(self) -> str:
         head = ["group", "rows", f"change [{100 * self.level:g}% together]", "error"]
@@ -219,6 +217,13 @@ class PairedErrors:
             for k, label in enumerate(label_list(self.labels))
         ]
         return text_table(head, table, align="<><<", least=(0, 9))
+
+
+def direction(low: float, high: float) -> str:
+    """Say whether a change with these bounds is lower, higher, or not distinguishable from none."""
+    if high < 0:
+        return "lower"
+    return "higher" if low > 0 else "not distinguishable"
 
 
 def mcnemar(gained: Array, lost: Array) -> Array:

@@ -116,8 +116,9 @@ def compare(
     counterpoise compare diamonds.csv -y price -g clarity -m least-squares -m ours-cv --json
     counterpoise compare adult.csv -y income -g sex --with-label --missing drop
     """
-    from counterpoise.assessment.comparison import cross_predict, held_out_intervals, usable_folds
+    from counterpoise.assessment.comparison import cross_predict, held_out_intervals
     from counterpoise.assessment.convergence import collecting_convergence
+    from counterpoise.assessment.folds import usable_folds
     from counterpoise.common.text import clipped, figure, number, text_table
     from counterpoise.rows.groups import encode_groups
     from counterpoise.storage.files import write_text

@@ -1,4 +1,4 @@
-"""The search of GroupDRONeuronCV: candidates, splits, and all the fits."""
+"""The search of a cross-validation: candidates, splits, and all the fits."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.utils import check_random_state
 
-from counterpoise.activations import get_activation
 from counterpoise.assessment.diagnosis.floors import filled, large_enough, noise_floors
 from counterpoise.assessment.held_out import HeldOut, stratified_folds
-from counterpoise.assessment.intervals import RiskIntervals, loss_intervals
+from counterpoise.assessment.intervals import RiskIntervals
+from counterpoise.assessment.measures import Measure
 from counterpoise.common.progress import stage
 from counterpoise.rows.groups import GroupedData, label_list
 from counterpoise.rows.sorting import take_rows
@@ -28,8 +28,6 @@ Array = np.ndarray
 
 # Numbers in a block of predictions: rows times candidates.
 BLOCK = 1 << 22
-# Held-out risks below this share of the labels' mean square count as rounding.
-FLOOR = 1e-14
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,8 @@ class Candidate:
     """A set of options to try.
 
     If ``relative``, ``nu`` is a multiple of the average fit's loss. ``pooled`` marks the plain
-    average over rows.
+    average over rows. ``quantile`` is of the labels of a neuron, and ``alpha`` the ridge of other
+    models; ``shows_alpha`` if others have another one.
     """
 
     nu: float
@@ -45,13 +44,15 @@ class Candidate:
     pooled: bool = False
     quantile: float | None = None
     reference: bool = False
+    alpha: float | None = None
+    shows_alpha: bool = False
 
     @property
     def family(self) -> str:
         """Name of the options that the candidate shares with others that differ in ``nu``."""
+        words = [f"alpha {self.alpha:g}"] if self.shows_alpha else []
         if self.pooled:
-            return "average"
-        words = []
+            return ", ".join(["average", *words])
         if self.quantile is not None:
             words.append(f"truncated at {self.quantile:g}")
         if self.reference:
@@ -92,13 +93,15 @@ class Search:
     splits: Sequence[tuple[Array, Array]]
     prior: Array
     options: FitOptions
+    measure: Measure
     repeats: int = 1
     coefs: list[Array] = field(default_factory=list)
-    unit: float = math.nan
 
     def __post_init__(self) -> None:
         self.codes = self.data.codes
         self.weights = self.data.weights_of(0, len(self.codes))
+        self.judged = self.measure.weights(self.data.y, self.codes, self.weights)
+        self.units: dict[float | None, float] = {}
 
     def run(self) -> HeldOut:
         """Fit and judge all candidates, keeping their coefficients in ``coefs``."""
@@ -107,7 +110,7 @@ class Search:
             stage(f"cross-validation, fold {fold + 1} of {len(self.splits)}",
                   fold / len(self.splits))  # fmt: skip
             self.coefs.append(self._fits(train))
-            codes, weights = self.codes[test], self.weights[test]
+            codes, weights = self.codes[test], self.judged[test]
             added = np.zeros((len(self.candidates), K))
             for losses, part in self._losses(test, self.coefs[-1]):
                 for c, column in enumerate(losses.T):
@@ -115,28 +118,45 @@ class Search:
             sums.append(added)
             totals.append(np.bincount(codes, weights, K))
         stage(None)
-        floor = FLOOR * float(np.average(self.data.y**2, weights=self.weights))
-        return HeldOut(np.array(sums), np.array(totals), self.repeats, floor)
+        floor, bounded = self.measure.floor, self.measure.bounded
+        return HeldOut(np.array(sums), np.array(totals), self.repeats, floor, bounded)
 
-    def measure(self, solver: Solver) -> Measured:
+    def plain(self, heldout: HeldOut) -> int:
+        """Return the plain average with the lowest held-out average risk; they differ in alpha."""
+        pooled = [i for i, candidate in enumerate(self.candidates) if candidate.pooled]
+        return min(pooled, key=lambda i: float(heldout.average[i]))
+
+    def average(self, solver: Solver) -> Measured:
         """Fit the plain average to a solver's rows, as the reference for the candidates."""
         totals = solver.engine.census.totals
         end, found = solver.variant(prior=totals / totals.sum()).end(math.inf)
         return Measured(end.coef, float(solver.prior @ found.loss_K))
 
     def parameters(self, candidate: Candidate) -> dict[str, Any]:
-        """Return the parameters of ``GroupDRONeuron`` for a candidate, except the prior."""
-        solver = self._solver(np.arange(len(self.codes)))
-        with running(solver):
-            measured = self.measure(solver)
-            self.unit = measured.unit
-            level, floors = candidate.truncation(self.data.y), None
-            if candidate.reference:
-                floors = references(solver.variant(truncate=level), measured.average)
+        """Return the options of the estimator for a candidate, except the prior."""
+        whole = self._solver(np.arange(len(self.codes)))
+        with running(whole):
+            whole.frame  # noqa: B018  measured once, for all variants
+            for alpha in dict.fromkeys(other.alpha for other in self.candidates):
+                solver = whole if alpha is None else whole.variant(alpha=alpha)
+                measured = self.average(solver)
+                self.units[alpha] = measured.unit
+                if alpha != candidate.alpha:
+                    continue
+                level, floors = candidate.truncation(self.data.y), None
+                if candidate.reference:
+                    floors = references(solver.variant(truncate=level), measured.average)
         reference = None
         if floors is not None:
             reference = dict(zip(label_list(self.data.labels), floors.tolist(), strict=True))
-        return dict(nu=candidate.strength(self.unit), truncate=level, reference=reference)
+        out = dict(nu=self.strength(candidate), reference=reference)
+        if candidate.alpha is None:
+            return {**out, "truncate": level}
+        return {**out, "alpha": candidate.alpha}
+
+    def strength(self, candidate: Candidate) -> float:
+        """Return the ``nu`` of a candidate on all rows, once :meth:`parameters` is known."""
+        return candidate.strength(self.units[candidate.alpha])
 
     def knows_floors(self) -> bool:
         """Return whether every split has a group large enough for a noise floor."""
@@ -153,10 +173,10 @@ class Search:
                 losses[test[part]] += block[:, 0]
                 times[test[part]] += 1
         seen = np.flatnonzero(times)
-        weights = self.weights[seen] if self.data.row_weights.size else None
-        return loss_intervals(
-            losses[seen] / times[seen], self.data.labels, self.codes[seen], weights, level=level
-        )
+        judged = self.judged[seen]
+        weights = None if np.ptp(judged) == 0 else judged
+        means = losses[seen] / times[seen]
+        return self.measure.intervals(means, self.data.labels, self.codes[seen], weights, level)
 
     def _solver(self, rows: Array) -> Solver:
         """Open a solver for some rows, which may lack some groups."""
@@ -168,40 +188,57 @@ class Search:
         return open_solver(X, self.data.y[rows], codes, weights, options=options, check_input=False)
 
     def _fits(self, rows: Array) -> Array:
-        """Return the coefficients of every candidate, intercept last: (C, d + 1)."""
-        solver, y = self._solver(rows), self.data.y[rows]
+        """Return the coefficients of every candidate: (C, scores, d + 1), intercepts last."""
+        whole = self._solver(rows)
+        found: dict[Candidate, Array] = {}
+        with running(whole):
+            whole.frame  # noqa: B018  measured once, for all variants
+            for alpha in dict.fromkeys(candidate.alpha for candidate in self.candidates):
+                solver = whole if alpha is None else whole.variant(alpha=alpha)
+                members = [other for other in self.candidates if other.alpha == alpha]
+                found |= self._families(solver, members, self.data.y[rows])
+        coefs = np.array([found[candidate] for candidate in self.candidates])
+        coefs = coefs.reshape(len(coefs), self.measure.loss.n_scores, -1)
+        return coefs if self.data.intercept else np.pad(coefs, ((0, 0), (0, 0), (0, 1)))
+
+    def _families(
+        self, solver: Solver, candidates: Sequence[Candidate], y: Array
+    ) -> dict[Candidate, Array]:
+        """Fit candidates; those that differ in ``nu`` alone start from one another."""
         families: dict[str, list[Candidate]] = {}
-        for candidate in self.candidates:
+        for candidate in candidates:
             families.setdefault(candidate.family, []).append(candidate)
         found: dict[Candidate, Array] = {}
-        with running(solver):
-            solver.frame  # noqa: B018  measured once, for all variants
-            measured = self.measure(solver)
-            for members in families.values():
-                first = members[0]
-                if first.pooled:
-                    found[first] = measured.average
-                    continue
-                own = solver.variant(truncate=first.truncation(y))
-                if first.reference:
-                    floors = references(own, measured.average)
-                    own = own if floors is None else own.variant(reference=floors)
-                ends = own.points([member.strength(measured.unit) for member in members])
-                for member in members:
-                    found[member] = ends[member.strength(measured.unit)].coef
-        coefs = np.array([found[candidate] for candidate in self.candidates])
-        return coefs if self.data.intercept else np.pad(coefs, ((0, 0), (0, 1)))
+        measured = self.average(solver)
+        for members in families.values():
+            first = members[0]
+            if first.pooled:
+                found[first] = measured.average
+                continue
+            own = solver.variant(truncate=first.truncation(y))
+            if first.reference:
+                floors = references(own, measured.average)
+                own = own if floors is None else own.variant(reference=floors)
+            ends = own.points([member.strength(measured.unit) for member in members])
+            for member in members:
+                found[member] = ends[member.strength(measured.unit)].coef
+        return found
 
     def _losses(self, rows: Array, coefs: Array) -> Iterator[tuple[Array, slice]]:
-        """Yield losses of some rows under every fit, a block of rows at a time: (rows, C)."""
-        sigma = get_activation(self.options.activation)
-        W, bias = coefs[:, : self.data.n_features].T, coefs[:, -1]
-        size = max(64, BLOCK // max(len(coefs), self.data.n_features))
+        """Yield amounts of some rows under every fit, a block of rows at a time: (rows, C)."""
+        C, S, _ = coefs.shape
+        W = coefs[:, :, : self.data.n_features].reshape(C * S, -1).T
+        bias = coefs[:, :, -1].reshape(-1)
+        size = max(64, BLOCK // max(C * S, self.data.n_features))
         for start in range(0, len(rows), size):
             part = slice(start, min(start + size, len(rows)))
             with single_threaded_blas():
                 scores = np.asarray(self.data.X[rows[part]] @ W) + bias
-            yield (sigma.value(scores) - self.data.y[rows[part], None]) ** 2, part
+            scores = scores.reshape(len(scores), C, S)
+            y = self.data.y[rows[part]]
+            of = scores[:, :, 0] if S == 1 else scores
+            columns = [self.measure.amounts(of[:, c], y) for c in range(C)]
+            yield np.column_stack(columns), part
 
 
 def references(solver: Solver, average: Array) -> Array | None:
@@ -214,9 +251,16 @@ def references(solver: Solver, average: Array) -> Array | None:
 
 
 def make_splits(
-    data: GroupedData, n_folds: int, repeats: Any, random_state: Any
+    data: GroupedData,
+    n_folds: int,
+    repeats: Any,
+    random_state: Any,
+    classes: Array | None = None,
 ) -> list[tuple[Array, Array]]:
-    """Make folds stratified by group; at most as many as the largest group has rows."""
+    """Make folds stratified by group; at most as many as the largest group has rows.
+
+    With the numbers of the rows' ``classes``, folds are stratified by group and class.
+    """
     if n_folds < 2:
         raise ValueError(f"cv must be at least 2 folds; got {n_folds!r}")
     if isinstance(repeats, bool) or not isinstance(repeats, Integral) or repeats < 1:
@@ -226,15 +270,23 @@ def make_splits(
     if largest < 2:
         raise ValueError(
             f"cross-validation needs a group with two rows or more; got n_samples = {len(codes)} "
-            f"in {data.n_groups} group(s) of 1 sample. Merge groups, or fit GroupDRONeuron"
+            f"in {data.n_groups} group(s) of 1 sample. Merge groups, or fit without "
+            "cross-validation"
         )
     state = check_random_state(random_state)
     rng = np.random.default_rng(state.randint(np.iinfo(np.int32).max))
     n_folds = min(n_folds, largest)
     splits = []
     for _ in range(int(repeats)):
-        fold = stratified_folds(codes, data.n_groups, n_folds, rng)
-        splits += [(np.flatnonzero(fold != f), np.flatnonzero(fold == f)) for f in range(n_folds)]
+        fold = stratified_folds(codes, data.n_groups, n_folds, rng, classes)
+        pairs = [(np.flatnonzero(fold != f), np.flatnonzero(fold == f)) for f in range(n_folds)]
+        if not all(len(test) for _, test in pairs):  # classes of few rows are never held out
+            raise ValueError(
+                f"cross-validation needs rows to hold out in each of {n_folds} folds without "
+                f"losing a class; got n_samples = {len(codes)}. Use fewer folds, or fit without "
+                "cross-validation"
+            )
+        splits += pairs
     return splits
 
 
