@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
+from counterpoise.cli.judged import judge
 from counterpoise.cli.models import ModelRequest, model_options
 from counterpoise.cli.options import TableRequest, as_json, check_parent, table_options
 from counterpoise.cli.printing import as_text, say, say_notes, show_json, wrapped
 from counterpoise.cli.wording import in_options
+from counterpoise.common.task_words import words_of
+from counterpoise.common.text import text_table
 
 if TYPE_CHECKING:
     from counterpoise.tabular.layout import TableLayout
@@ -116,10 +118,7 @@ def compare(
     counterpoise compare diamonds.csv -y price -g clarity -m least-squares -m ours-cv --json
     counterpoise compare adult.csv -y income -g sex --with-label --missing drop
     """
-    from counterpoise.assessment.comparison import cross_predict, held_out_intervals
-    from counterpoise.assessment.convergence import collecting_convergence
     from counterpoise.assessment.folds import usable_folds
-    from counterpoise.common.text import clipped, figure, number, text_table
     from counterpoise.rows.groups import encode_groups
     from counterpoise.storage.files import write_text
 
@@ -127,65 +126,29 @@ def compare(
         check_parent("--out", out)
     wanted = ModelRequest.of(options)
     rows, learned = TableRequest.of(options).rows_in_memory()
-    notes = learned.remarks
-    assert rows.y is not None
-    models = _methods(names, wanted, learned.layout)
-    found = []
-    for name, model in models.items():
-        began = time.perf_counter()
-        with collecting_convergence() as missed:
-            made = cross_predict(
-                {name: model}, rows.X, rows.y, rows.groups, rows.sample_weight, folds=folds
-            )
-        seconds = time.perf_counter() - began
-        risks, average = held_out_intervals(rows.y, made[name], rows.groups, rows.sample_weight)
-        worst = int(np.nanargmax(risks.values))
-        found.append(
-            {
-                "method": name,
-                "average": average,
-                "worst": risks.worst,
-                "worst_group": risks.labels.tolist()[worst],
-                "seconds": seconds,
-                "not_converged": len(missed),
-                "status": missed[0] if missed else None,
-                "groups": {
-                    str(label): risks[label] for label in risks
-                },
-            }
-        )  # fmt: skip
-    found.sort(key=lambda row: row["worst"].value)
+    notes, layout = learned.remarks, learned.layout
+    models = _methods(names, wanted, layout)
+    found = [
+        judge(name, model, rows, folds, classes=bool(layout.classes))
+        for name, model in models.items()
+    ]
+    found.sort(key=lambda row: row.order)
     if out is not None:
-        write_text(Path(out), as_text(found) + "\n")
+        write_text(Path(out), as_text([row.json() for row in found]) + "\n")
     if as_json:
         say_notes(notes, compare, err=True)  # the JSON is a list of methods
-        show_json(found)
+        show_json([row.json() for row in found])
         return
-    best, unit = found[0], learned.layout.target
-    say(wrapped(
-        f"Best on the worst group: {best['method']}, with an error of "
-        f"{figure(best['worst'].value ** 0.5)} there and {figure(best['average'] ** 0.5)} over all "
-        f"rows. Root mean squared error, held out, in units of {unit}."
-    ))  # fmt: skip
-    head = ["method", "worst group's risk", "95% interval", "worst group", "average", "seconds"]
-    body = [
-        [
-            row["method"] + ("*" if row["not_converged"] else ""),
-            number(row["worst"].value),
-            f"{number(row['worst'].low)} .. {number(row['worst'].high)}",
-            clipped(str(row["worst_group"])),
-            number(row["average"]),
-            f"{row['seconds']:.1f}",
-        ]
-        for row in found
-    ]
+    words = words_of(next(iter(models.values())))
+    say(wrapped(f"Best on the worst group: {found[0].headline(words, layout.target)}"))
     used = usable_folds(folds, encode_groups(rows.groups, len(rows))[1])
-    say(f"\nMean squared error on rows held out in {used} folds, default settings:\n")
-    say(text_table(head, body))
+    what = "Accuracy and log loss" if layout.classes else words.title
+    say(f"\n{what} on rows held out in {used} folds, default settings:\n")
+    say(text_table(found[0].head(), [row.cells() for row in found]))
     for row in found:
-        if row["not_converged"]:
-            fits = f"{row['not_converged']} of its fits did not converge"
-            say(wrapped(f"* {row['method']}: {fits}. {in_options(row['status'], compare)}"))
+        if row.missed:
+            fits = f"{len(row.missed)} of its fits did not converge"
+            say(wrapped(f"* {row.method}: {fits}. {in_options(row.missed[0], compare)}"))
     if notes:
         say("")
         say_notes(notes, compare)

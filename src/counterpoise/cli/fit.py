@@ -19,7 +19,7 @@ from counterpoise.cli.options import (
     command_line,
     table_options,
 )
-from counterpoise.cli.printing import say, show_json, wrapped
+from counterpoise.cli.printing import say, scores_json, show_json, wrapped
 from counterpoise.cli.wording import in_options
 
 if TYPE_CHECKING:
@@ -170,6 +170,9 @@ def summary(record: FitRecord, out: str | None) -> dict[str, Any]:
             }
             for k, label in enumerate(neuron.groups_.tolist())
         ],
+        "classes": None if record.classes is None else {
+            name: scores_json(scores) for name, scores in record.classes.scores.items()
+        },
         "held_out": found and {
             "how": found.how,
             "held_out": found.held_out,

@@ -39,6 +39,11 @@ class TaskWords:
         return self.loss[:1].upper() + self.loss[1:]
 
     @property
+    def risk(self) -> str:
+        """The heading of a column of mean losses."""
+        return "risk" if self.rooted else self.loss
+
+    @property
     def shown_title(self) -> str:
         """The name of what `shown` shows, at the beginning of a sentence."""
         return f"Root {self.loss}" if self.rooted else self.title
@@ -85,7 +90,8 @@ def words_of(model: Any) -> TaskWords:
     """
     activation = getattr(model, "activation_", None)
     loss = getattr(model, "loss", "squared")
-    found = WORDS.get(getattr(loss, "name", loss), OTHER)
+    name = getattr(loss, "name", loss)
+    found = WORDS.get("log" if name == "multinomial" else name, OTHER)
     if activation is not None and not activation.is_identity:
         return replace(found, plain=OTHER.plain)
     return found

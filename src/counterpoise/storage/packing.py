@@ -34,6 +34,7 @@ TYPES = {
     "CertificateConstants": "solver.certificate",
     "ClassComparison": "assessment.classes",
     "ClassScores": "assessment.classes",
+    "ConvexCertificate": "solver.convex_certificate",
     "DataFacts": "assessment.record",
     "Diagnosis": "assessment.diagnosis.diagnose",
     "Feature": "tabular.layout",
@@ -60,7 +61,7 @@ ESTIMATORS = {
     "GroupDROClassifierCV": "estimators.cross_validation",
     "GroupDRONeuron": "estimators.neuron",
     "GroupDRONeuronCV": "estimators.cross_validation",
-    "GroupDRORegressor": "estimators.classifier",
+    "GroupDRORegressor": "estimators.regressor",
     "PrimalExtrapolationNeuron": "baselines",
     "RowChiSquareNeuron": "baselines",
     "StochasticMirrorNeuron": "baselines",
@@ -68,7 +69,7 @@ ESTIMATORS = {
     "TiltedNeuron": "baselines",
 }
 # Classes with config() -> dict or None, and their modules, with from_config(dict) -> object.
-CONFIGURED = {"Activation": "activations", "Divergence": "dual.divergences"}
+CONFIGURED = {"Activation": "activations", "Divergence": "dual.divergences", "Loss": "losses"}
 
 
 class Packer:
