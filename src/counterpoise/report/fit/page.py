@@ -236,6 +236,8 @@ def _certified(fit: FitView) -> list[Block]:
     if gap is not None and math.isfinite(gap):
         share = gap / abs(certificate.risk) if certificate.risk else 0.0
         value, remark = f"{share:.1g}", "of the risk, at most, is left to gain (duality gap)"
+    elif not hasattr(certificate, "running_slack"):
+        value, remark = "none", "no duality gap could be proved: see Certificate"
     elif certificate.running_slack <= 0:
         value, remark = "slack ≤ 0", "the theorem's inequality holds for this run"
     else:
