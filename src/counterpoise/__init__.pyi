@@ -40,6 +40,7 @@ from .dual.divergences import CVaR as CVaR
 from .dual.divergences import Divergence as Divergence
 from .dual.divergences import risk as risk
 from .estimators.classifier import GroupDROClassifier as GroupDROClassifier
+from .estimators.classifier_cv import GroupDROClassifierCV as GroupDROClassifierCV
 from .estimators.cross_validation import GroupDRONeuronCV as GroupDRONeuronCV
 from .estimators.cross_validation import frontier as frontier
 from .estimators.frontier import Frontier as Frontier

@@ -146,15 +146,18 @@ class HeldOut:
             for a, b in combinations(range(per), 2):
                 yield repeat * per + a, repeat * per + b
 
-    def choose(self, average: int = 0) -> Choice:
+    def choose(self, average: int = 0, others: Sequence[int] = ()) -> Choice:
         """The candidate with the lowest score among those that reliably beat the ``average`` one.
 
-        If there is none, the ``average`` itself.
+        If there is none, the ``average`` itself. ``others`` are averages of another kind, which are
+        not chosen.
         """
         wins = np.array([self.wins(c, average) for c in range(len(self.scores))])
+        robust = np.ones(len(self.scores), dtype=bool)
+        robust[[other for other in others if other != average]] = False
         pays = self.scores <= (1.0 - NEEDED_GAIN) * self.scores[average]
-        pays &= wins >= NEEDED_WINS * self.n_folds
-        best = int(np.argmin(self.scores))
+        pays &= (wins >= NEEDED_WINS * self.n_folds) & robust
+        best = int(np.argmin(np.where(robust, self.scores, np.inf)))
         chosen = int(np.argmin(np.where(pays, self.scores, np.inf))) if pays.any() else average
         spoken = best if chosen == average else chosen
         worst = self.fold_worst[:, spoken]

@@ -76,7 +76,7 @@ class Chosen:
         """Return how rows are judged; ``y`` are numbers."""
         raise NotImplementedError(type(self).__name__)
 
-    def _fit_options(self, y: Array) -> FitOptions:
+    def _fit_options(self) -> FitOptions:
         """Return the options that all fits share."""
         return FitOptions(**self._options())
 
@@ -105,7 +105,7 @@ class Chosen:
         search = self._search(candidates, X, y, groups, sample_weight)
         heldout = search.run()
         plain = search.plain(heldout)
-        choice = heldout.choose(plain)
+        choice = heldout.choose(plain, search.pooled)
         chosen = search.candidates[choice.chosen]
         params = search.parameters(chosen)
         params["prior"] = "rows" if chosen.pooled else self.prior
@@ -182,7 +182,7 @@ class Chosen:
             splits = given_splits(self.cv, data, X, y, groups, weights)
             check_classes(splits, data, classes)
         search = Search(
-            data, candidates, splits, prior_K, self._fit_options(data.y),
+            data, candidates, splits, prior_K, self._fit_options(),
             self._measure(data.y, data.row_weights if data.row_weights.size else None), repeats,
         )  # fmt: skip
         if not search.knows_floors():  # every group is too small for a noise floor

@@ -14,21 +14,13 @@ from counterpoise.assessment.measures import Measure
 from counterpoise.dual.divergences import Divergence
 from counterpoise.estimators.base import Neuron
 from counterpoise.estimators.chosen import Chosen, checked_flags, checked_nus, distinct
+from counterpoise.estimators.classifier_cv import GroupDROClassifierCV
 from counterpoise.estimators.frontier import Frontier
 from counterpoise.estimators.neuron import GroupDRONeuron, plain_average
 from counterpoise.estimators.search import Candidate
+from counterpoise.losses import NeuronLoss
 
 Array = np.ndarray
-
-
-class _SquaredError:
-    name, n_scores = "squared", 1
-
-    def __init__(self, activation: Any) -> None:
-        self.activation = get_activation(activation)
-
-    def value(self, z: Array, y: Array) -> Array:
-        return (self.activation.value(z) - y) ** 2
 
 
 class GroupDRONeuronCV(Chosen, Neuron):
@@ -145,7 +137,7 @@ class GroupDRONeuronCV(Chosen, Neuron):
     def _measure(self, y: Array, weights: Array | None) -> Measure:
         # Held-out risks below a tiny share of the labels' mean square count as rounding.
         unit = float(np.average(y**2, weights=weights))
-        return Measure(_SquaredError(self.activation), unit=unit)
+        return Measure(NeuronLoss(get_activation(self.activation)), unit=unit)
 
     def _candidates(self) -> list[Candidate]:
         """List the candidates; the plain average over rows comes first."""
@@ -172,16 +164,19 @@ class GroupDRONeuronCV(Chosen, Neuron):
 
 def frontier(
     X: Any, y: Any, groups: Any = None, sample_weight: Any = None, *, activation: Any = "relu",
-    **options: Any,
+    loss: Any = None, **options: Any,
 ) -> Frontier:  # fmt: skip
     """Compute held-out average and worst-group risks along ``nu``, and the chosen point.
 
-    This fits a :class:`GroupDRONeuronCV` and returns its ``frontier_``.
+    This fits a :class:`GroupDRONeuronCV` or, if ``loss`` is given, a
+    :class:`GroupDROClassifierCV`, and returns its ``frontier_``.
 
     Parameters
     ----------
     X, y, groups, sample_weight, activation, **options :
         As in :class:`GroupDRONeuronCV`.
+    loss : {"log", "squared_hinge"}, optional
+        The loss of a classifier; ``options`` are then those of :class:`GroupDROClassifierCV`.
 
     Examples
     --------
@@ -192,9 +187,13 @@ def frontier(
     >>> found = frontier(X, y, groups, activation="identity", truncate=None, reference=False)
     >>> bool(found.worst[found.chosen] <= found.worst[0])
     True
+    >>> frontier(X, y > 0.5, groups, loss="log", nus=[0.1]).measure
+    'log loss'
     """
-    return (
+    model: Chosen = (
         GroupDRONeuronCV(activation, **options)
-        .fit(X, y, groups=groups, sample_weight=sample_weight)
-        .frontier_
+        if loss is None
+        else GroupDROClassifierCV(loss, **options)
     )
+    found: Frontier = model.fit(X, y, groups=groups, sample_weight=sample_weight).frontier_
+    return found

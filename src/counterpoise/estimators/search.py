@@ -121,10 +121,14 @@ class Search:
         floor, bounded = self.measure.floor, self.measure.bounded
         return HeldOut(np.array(sums), np.array(totals), self.repeats, floor, bounded)
 
+    @property
+    def pooled(self) -> list[int]:
+        """Indices of the plain averages over rows, which differ in ``alpha``."""
+        return [i for i, candidate in enumerate(self.candidates) if candidate.pooled]
+
     def plain(self, heldout: HeldOut) -> int:
-        """Return the plain average with the lowest held-out average risk; they differ in alpha."""
-        pooled = [i for i, candidate in enumerate(self.candidates) if candidate.pooled]
-        return min(pooled, key=lambda i: float(heldout.average[i]))
+        """Return the plain average with the lowest held-out average risk."""
+        return min(self.pooled, key=lambda i: float(heldout.average[i]))
 
     def average(self, solver: Solver) -> Measured:
         """Fit the plain average to a solver's rows, as the reference for the candidates."""
@@ -138,7 +142,7 @@ class Search:
         with running(whole):
             whole.frame  # noqa: B018  measured once, for all variants
             for alpha in dict.fromkeys(other.alpha for other in self.candidates):
-                solver = whole if alpha is None else whole.variant(alpha=alpha)
+                solver = self._with_ridge(whole, alpha)
                 measured = self.average(solver)
                 self.units[alpha] = measured.unit
                 if alpha != candidate.alpha:
@@ -154,14 +158,26 @@ class Search:
             return {**out, "truncate": level}
         return {**out, "alpha": candidate.alpha}
 
+    @staticmethod
+    def _with_ridge(solver: Solver, alpha: float | None) -> Solver:
+        return solver if alpha in (None, solver.options.alpha) else solver.variant(alpha=alpha)
+
     def strength(self, candidate: Candidate) -> float:
         """Return the ``nu`` of a candidate on all rows, once :meth:`parameters` is known."""
         return candidate.strength(self.units[candidate.alpha])
 
     def knows_floors(self) -> bool:
-        """Return whether every split has a group large enough for a noise floor."""
+        """Return whether every split has a group large enough for a noise floor.
+
+        A group of one class has none: a constant score serves it.
+        """
+        K, scores = self.data.n_groups, self.measure.loss.n_scores
+        count = self.data.n_coef * max(1, scores - 1)
+        mixed = np.ones(K, dtype=bool)
+        if self.options.loss is not None:
+            mixed = np.array([np.ptp(self.data.y[self.codes == k]) > 0 for k in range(K)])
         return all(
-            large_enough(np.bincount(self.codes[train]), self.data.n_coef).any()
+            (large_enough(np.bincount(self.codes[train], minlength=K), count) & mixed).any()
             for train, _ in self.splits
         )
 
@@ -194,7 +210,7 @@ class Search:
         with running(whole):
             whole.frame  # noqa: B018  measured once, for all variants
             for alpha in dict.fromkeys(candidate.alpha for candidate in self.candidates):
-                solver = whole if alpha is None else whole.variant(alpha=alpha)
+                solver = self._with_ridge(whole, alpha)
                 members = [other for other in self.candidates if other.alpha == alpha]
                 found |= self._families(solver, members, self.data.y[rows])
         coefs = np.array([found[candidate] for candidate in self.candidates])
@@ -317,7 +333,8 @@ def given_splits(
         raise ValueError(f"cv must give at least two splits; got {len(pairs)}")
     # Sort the row numbers as the rows were sorted.
     column = numbers[:, None].astype(float)
-    came = GroupedData.build(column, y, groups, weights, intercept=False).X[:, 0].astype(np.int64)
+    built = GroupedData.build(column, np.zeros(len(y)), groups, weights, intercept=False)
+    came = built.X[:, 0].astype(np.int64)
     place = np.full(len(y), -1)
     place[came] = np.arange(len(came))
     splits = []
