@@ -125,6 +125,10 @@ layout_options.add(
     "--with-label", is_flag=True,
     help="Cross the groups with the classes of the target, as for spurious correlations.",
 )  # fmt: skip
+layout_options.add(
+    "--overlapping", is_flag=True,
+    help="Do not cross several group columns: every level of each is a group, and groups overlap.",
+)  # fmt: skip
 layout_options.add("--weight", metavar="COLUMN", help="Column with weights of rows.")
 layout_options.add(
     "--features", **_columns(), help="Columns to learn from.  [default: all other columns]"

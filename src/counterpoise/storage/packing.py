@@ -58,7 +58,7 @@ ESTIMATORS = {
     "ExponentiatedGradientNeuron": "baselines",
     "GroupCVaRNeuron": "baselines",
     "GroupDROClassifier": "estimators.classifier",
-    "GroupDROClassifierCV": "estimators.cross_validation",
+    "GroupDROClassifierCV": "estimators.classifier_cv",
     "GroupDRONeuron": "estimators.neuron",
     "GroupDRONeuronCV": "estimators.cross_validation",
     "GroupDRORegressor": "estimators.regressor",

@@ -35,7 +35,7 @@ class EncodedRows:
     X : float64 array or CSR matrix of shape (n, width)
     y : array of shape (n,) or None
         Numbers, or classes as text, integers or booleans.
-    groups : array of shape (n,) or None
+    groups : array of shape (n,), Memberships or None
     sample_weight : array of shape (n,) or None
     feature_names : tuple of str
     kept : array of shape (n,), the positions of these rows in the table
@@ -43,7 +43,7 @@ class EncodedRows:
 
     X: Any
     y: Array | None
-    groups: Array | None
+    groups: Any
     sample_weight: Array | None
     feature_names: tuple[str, ...]
     kept: Array

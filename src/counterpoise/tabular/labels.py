@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow.types as kinds
+from scipy import sparse
 
 from counterpoise.tabular.cells import (
     BOOLEAN,
@@ -63,6 +64,43 @@ def group_codes(
             for at in there.tolist()
         ]
     return np.array(values, dtype=str), codes.reshape(-1)
+
+
+def side_by_side_codes(
+    batch: Any, group: Sequence[str], target: str | None = None
+) -> Iterator[tuple[Array, Array]]:
+    """For each column, labels such as ``sex=f`` and the position of every row's label."""
+    for name in group:
+        labels, codes = group_codes(batch, [name], "text", target)
+        yield np.array([f"{name}={label}" for label in labels.tolist()], dtype=str), codes
+
+
+def memberships(batch: Any, group: Sequence[str], target: str | None = None) -> Any:
+    """The groups of every row, one for each column, as :class:`counterpoise.Memberships`."""
+    from counterpoise.rows.memberships import Memberships
+
+    blocks, names, n = [], [], batch.num_rows
+    for labels, codes in side_by_side_codes(batch, group, target):
+        there, places = np.unique(codes, return_inverse=True)
+        shape = (n, len(there))
+        blocks.append(sparse.csr_matrix((np.ones(n), places.ravel(), np.arange(n + 1)), shape))
+        names += labels[there].tolist()
+    return Memberships(sparse.hstack(blocks, format="csr"), names)
+
+
+def joined_memberships(parts: Sequence[Any]) -> Any:
+    """The memberships of rows in parts, which may differ in their groups."""
+    from counterpoise.rows.memberships import Memberships
+
+    names = sorted({name for part in parts for name in part.labels.tolist()})
+    place = {name: k for k, name in enumerate(names)}
+    blocks = []
+    for part in parts:
+        found = part.matrix.tocoo()
+        at = np.array([place[name] for name in part.labels.tolist()], dtype=np.int64)
+        entries = (found.data, (found.row, at[found.col]))
+        blocks.append(sparse.csr_matrix(entries, (found.shape[0], len(names))))
+    return Memberships(sparse.vstack(blocks, format="csr"), names)
 
 
 def check_whole_labels(column: Any, name: str) -> None:

@@ -66,6 +66,9 @@ class TableLayout:
         The classes that the target names, in order; none if it is a number.
     with_label : bool
         Whether groups are crossed with the classes of the target.
+    overlapping : bool
+        Whether the levels of every group column are groups side by side, so that a row belongs to
+        one for each column, instead of the columns being crossed.
     """
 
     target: str | None
@@ -76,6 +79,7 @@ class TableLayout:
     labels: str = "text"
     classes: tuple[str, ...] | tuple[int, ...] | tuple[bool, ...] = ()
     with_label: bool = False
+    overlapping: bool = False
 
     def __post_init__(self) -> None:
         check_choice("missing", self.missing, MISSING)
@@ -84,6 +88,8 @@ class TableLayout:
             raise ValueError(f"classes must be two or more, of one type; got {self.classes!r:.80}")
         if self.with_label and (self.target is None or not self.classes):
             raise ValueError("with_label needs a target that names classes")
+        if self.overlapping and not self.group:
+            raise ValueError("overlapping needs group columns")
 
     @cached_property
     def names(self) -> tuple[str, ...]:

@@ -75,6 +75,7 @@ def learn_layout(
     max_levels: int = 100,
     task: str | None = None,
     with_label: bool = False,
+    overlapping: bool = False,
     progress: RowProgress | None = None,
 ) -> LearnedLayout:
     """Learn how the columns of a table become numbers.
@@ -112,6 +113,9 @@ def learn_layout(
         Whether to cross the groups with the classes of the target, so that each class of each group
         is a group: the usual way to find spurious correlations. Without group columns, the classes
         are the groups.
+    overlapping : bool
+        Whether the levels of every group column are groups side by side (``sex=f``,
+        ``region=north``), so that a row belongs to several, instead of the columns being crossed.
     progress : function of (rows read, rows in all), optional
 
     Returns
@@ -131,7 +135,9 @@ def learn_layout(
     table = as_table(table)
     if task is not None:
         check_choice("task", task, TASKS)
-    roles = find_roles(table, target, group, weight, features, drop, categorical, task, with_label)
+    roles = find_roles(
+        table, target, group, weight, features, drop, categorical, task, with_label, overlapping
+    )
     tallies: list[Tally] = [
         WordTally(name, max_levels, name in roles.names or name in categorical)
         if kind == "category"
@@ -156,6 +162,7 @@ def learn_layout(
         labels="integer" if seen.whole else "text",
         classes=() if counted is None else counted.classes,
         with_label=with_label,
+        overlapping=overlapping,
     )
     _check_names(found)
     filled = dict(seen.missing) if missing == "impute" else {}

@@ -36,6 +36,8 @@ class Roles:
         Columns that cannot be features.
     with_label : bool
         Whether groups are crossed with the classes of the target.
+    overlapping : bool
+        Whether the levels of every group column are groups side by side.
     """
 
     target: str | None
@@ -47,6 +49,7 @@ class Roles:
     problems: dict[str, str]
     misfits: dict[str, str]
     with_label: bool = False
+    overlapping: bool = False
 
     @property
     def crossed(self) -> str | None:
@@ -80,6 +83,7 @@ def find_roles(
     categorical: Sequence[str],
     task: str | None = None,
     with_label: bool = False,
+    overlapping: bool = False,
 ) -> Roles:
     """Assign roles; without ``features``, every column that has no role is a feature."""
     groups = tuple(dict.fromkeys([group] if isinstance(group, str) else group))
@@ -90,6 +94,8 @@ def find_roles(
     check_roles(target, groups, weight)
     if with_label and target is None:
         raise ValueError("with_label=True crosses groups with the target; give a target")
+    if overlapping and not groups:
+        raise ValueError("overlapping=True makes groups of several columns; name them as group")
     targets, weights = (() if name is None else (name,) for name in (target, weight))
     own = (*targets, *groups, *weights)
     for names, role in ((targets, "target"), (groups, "group"), (weights, "weight")):
@@ -121,7 +127,10 @@ def find_roles(
         )
     kinds, misfits = _kinds(chosen, types, categorical)
     names = (*groups, *(name for name, kind in types.items() if is_dictionary(kind)))
-    return Roles(target, groups, weight, kinds, names, tuple(notes), problems, misfits, with_label)
+    return Roles(
+        target, groups, weight, kinds, names, tuple(notes), problems, misfits, with_label,
+        overlapping,
+    )  # fmt: skip
 
 
 def _problems(

@@ -16,7 +16,7 @@ from counterpoise.tabular.indicators import (
     missing_masks,
     refuse_missing,
 )
-from counterpoise.tabular.labels import group_codes
+from counterpoise.tabular.labels import group_codes, joined_memberships, memberships
 from counterpoise.tabular.layout import UNSEEN, TableLayout
 from counterpoise.tabular.table import ROWS, Table
 from counterpoise.tabular.targets import (
@@ -109,18 +109,19 @@ class RowBatches:
         encode_into(self.layout, batch, out, self.unseen)
         return out
 
-    def labels(self, batch: Any) -> tuple[Array | None, Array | None, Array | None]:
+    def labels(self, batch: Any) -> tuple[Array | None, Any, Array | None]:
         """Targets, groups and weights of a batch; None for those that the table lacks."""
         layout = self.layout
-        y = None
+        y = groups = None
         if self.has_target and layout.target is not None:
             if layout.classes:
                 codes = class_codes(batch, layout.target, layout.classes)
                 y = class_labels(codes, layout.classes)
             else:
                 y = target_numbers(batch, layout.target)
-        groups = None
-        if self.has_groups:
+        if self.has_groups and layout.overlapping:
+            groups = memberships(batch, layout.group, layout.crossed)
+        elif self.has_groups:
             labels, places = group_codes(batch, layout.group, layout.labels, layout.crossed)
             groups = labels[places]
         weights = None
@@ -129,11 +130,13 @@ class RowBatches:
         return y, groups, weights
 
 
-def joined(parts: tuple[Array | None, ...]) -> Array | None:
+def joined(parts: tuple[Any, ...]) -> Any:
     """Join parts of a column; labels are text if any part of them is."""
     found = [part for part in parts if part is not None]
     if not found:
         return None
+    if not isinstance(found[0], Array):
+        return joined_memberships(found)
     kinds = {part.dtype.kind for part in found}
     if "U" in kinds and "O" not in kinds:
         found = [part.astype(str) for part in found]

@@ -27,7 +27,7 @@ class _Pool:
     """Candidate rows, each with a random key; the rows with the smallest keys are the sample."""
 
     X: Any
-    labels: tuple[Array | None, Array | None, Array | None]
+    labels: tuple[Array | None, Any, Array | None]
     keys: Array
     codes: Array
     kept: Array

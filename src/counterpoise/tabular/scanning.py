@@ -13,7 +13,13 @@ import numpy as np
 from counterpoise.tabular.cells import is_numeral
 from counterpoise.tabular.errors import DataError, drop_option, listed
 from counterpoise.tabular.indicators import missing_masks, missing_message
-from counterpoise.tabular.labels import check_whole_labels, group_codes, may_be_integers, not_whole
+from counterpoise.tabular.labels import (
+    check_whole_labels,
+    group_codes,
+    may_be_integers,
+    not_whole,
+    side_by_side_codes,
+)
 from counterpoise.tabular.roles import Roles
 from counterpoise.tabular.table import Table
 from counterpoise.tabular.tallies import NumberTally, WordTally
@@ -79,7 +85,7 @@ def scan(
     progress: RowProgress | None = None,
 ) -> ScanCounts:
     """Read all rows once; the tallies count those that are used."""
-    whole = len(roles.group) == 1 and not roles.with_label
+    whole = len(roles.group) == 1 and not (roles.with_label or roles.overlapping)
     whole = whole and may_be_integers(table.schema.field(roles.group[0]).type)
     grouped = bool(roles.group) or roles.with_label
     grouped &= roles.problems.keys().isdisjoint((*roles.group, roles.crossed))
@@ -136,9 +142,17 @@ def _used(batch: Any, roles: Roles, seen: ScanCounts, missing: str) -> Any:
 def _count_groups(batch: Any, roles: Roles, seen: ScanCounts) -> None:
     for name in roles.group:
         check_whole_labels(batch.column(name), name)
+    if roles.overlapping:
+        for labels, codes in side_by_side_codes(batch, roles.group, roles.crossed):
+            _count(labels, codes, seen)
+        return
     kind = "integer" if seen.whole else "text"
     labels, codes = group_codes(batch, roles.group, kind, roles.crossed)
     seen.whole &= labels.dtype.kind == "i"
+    _count(labels, codes, seen)
+
+
+def _count(labels: Array, codes: Array, seen: ScanCounts) -> None:
     counts = np.bincount(codes, minlength=len(labels)).tolist()
     for label, count in zip(labels.tolist(), counts, strict=True):
         if count:

@@ -135,12 +135,15 @@ def calibration_section(fit: FitView) -> Block | None:
     found = both(fit.record.classes)[1].calibration
     if found is None:
         return None
-    at = [k for k, group in enumerate(found.groups) if group is not None]
+    off = {
+        k: group.ece - group.ece_by_chance
+        for k, group in enumerate(found.groups)
+        if group is not None
+    }
     names = dict(zip(fit.labels, fit.names, strict=True))
     shown = {k: names.get(label, str(label)) for k, label in enumerate(label_list(found.labels))}
     # The groups whose probabilities are furthest from what was observed, beyond chance.
-    off = {k: found.groups[k].ece - found.groups[k].ece_by_chance for k in at}
-    at = sorted(at, key=lambda k: -off[k])
+    at = sorted(off, key=lambda k: -off[k])
     classes = label_list(found.classes)
     what = f"the probability of {classes[1]}" if len(classes) == 2 else "the largest probability"
     return b.section(
