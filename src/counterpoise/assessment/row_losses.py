@@ -1,4 +1,4 @@
-"""Losses of rows, from predictions of numbers."""
+"""The loss of every row that a model minimises."""
 
 from __future__ import annotations
 
@@ -7,21 +7,28 @@ from typing import Any
 import numpy as np
 
 from counterpoise.assessment.metrics import squared_errors
+from counterpoise.losses import Loss, get_loss
+from counterpoise.rows.classes import class_numbers
 
 Array = np.ndarray
 
 
-def prediction_losses(model: Any, y: Array, predicted: Array) -> Array:
-    """Compute the loss of every row that a model of numbers minimises, from its predictions.
+def row_losses(model: Any, X: Any, y: Any) -> Array:
+    """Compute the losses of rows under a fitted model, without its ridge."""
+    if hasattr(model, "classes_"):
+        loss: Loss = model.loss_
+        return np.asarray(loss.value(model.decision_function(X), class_numbers(y, model.classes_)))
+    return prediction_losses(model, y, model.predict(X))
 
-    This is the squared error for neurons and wherever the loss is not known.
+
+def prediction_losses(model: Any, y: Any, predicted: Any) -> Array:
+    """Compute the losses of rows from predictions of numbers.
+
+    Neurons have squared errors, and so has a model whose loss is not known.
     """
-    loss = getattr(model, "loss", "squared")
-    if loss == "squared" or getattr(model, "activation", None) is not None:
+    loss = get_loss(getattr(model, "loss", "squared"))
+    if loss.is_quadratic:
         return squared_errors(y, predicted)
-    from counterpoise.losses import get_loss
-
-    found = get_loss(loss)
     # Counts are predicted by the exponential of the score.
-    scores = np.log(predicted) if found.name == "poisson" else predicted
-    return np.asarray(found.value(np.asarray(scores, dtype=float), np.asarray(y, dtype=float)))
+    scores = np.log(predicted) if loss.name == "poisson" else predicted
+    return np.asarray(loss.value(np.asarray(scores, dtype=float), np.asarray(y, dtype=float)))

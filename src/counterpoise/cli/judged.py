@@ -161,7 +161,9 @@ def _judge_numbers(name: str, model: Any, rows: EncodedRows, folds: int) -> Judg
     made = cross_predict(
         {name: model}, rows.X, rows.y, rows.groups, rows.sample_weight, folds=folds
     )
-    risks, average = held_out_intervals(rows.y, made[name], rows.groups, rows.sample_weight)
+    risks, average = held_out_intervals(
+        rows.y, made[name], rows.groups, rows.sample_weight, model=model
+    )
     return JudgedNumbers(name, risks=risks, average=average)
 
 

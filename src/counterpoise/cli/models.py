@@ -119,6 +119,8 @@ class ModelRequest:
         import counterpoise
 
         kind = counterpoise.GroupDROClassifierCV if cv else counterpoise.GroupDROClassifier
+        if cv and (alpha := options.pop("alpha")) is not None:
+            options["alphas"] = (alpha,)
         return kind(**_said(_without_truncation(options, "classes cannot be clipped")))
 
     def _regressor(self, cv: bool, options: dict[str, Any]) -> Any:
