@@ -42,6 +42,7 @@ class DataFacts:
     digest : str, identifies the content of the files
     target, weight : str, names of columns
     group : list of str, names of the columns whose values are the groups
+    overlapping : bool, whether their levels are groups side by side, not crossed
     features : list of str, columns used
     engine : {"memory", "chunked"}
     notes : list of str, remarks for the reader
@@ -57,6 +58,7 @@ class DataFacts:
     group: list[str] = field(default_factory=list)
     weight: str | None = None
     features: list[str] = field(default_factory=list)
+    overlapping: bool = False
     engine: str = "memory"
     notes: list[str] = field(default_factory=list)
 

@@ -60,7 +60,7 @@ def show(model: str, as_json: bool) -> None:
         data = record.data
         lines += [
             f"Fitted to {data.path or 'rows in memory'} ({data.rows:,} rows; target "
-            f"{data.target or 'y'}, group {' x '.join(data.group) or 'none'}) on {record.made}, "
+            f"{data.target or 'y'}, group {_grouped(data)}) on {record.made}, "
             f"with counterpoise {record.versions.get('counterpoise', '?')}"
             + (f":\n  {record.command}" if record.command else "."),
         ]
@@ -83,6 +83,11 @@ def show(model: str, as_json: bool) -> None:
     if hasattr(fitted, "certificate_"):
         lines += ["", wrapped(f"Certificate. {fitted.certificate_}")]
     say("\n".join(lines))
+
+
+def _grouped(data: Any) -> str:
+    between = " and, side by side, " if data.overlapping else " x "
+    return between.join(data.group) or "none"
 
 
 def _kind(fitted: Any) -> dict[str, Any]:

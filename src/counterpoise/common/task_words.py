@@ -44,6 +44,16 @@ class TaskWords:
         return "risk" if self.rooted else self.loss
 
     @property
+    def risk_title(self) -> str:
+        """The same at the beginning of a sentence."""
+        return self.risk[:1].upper() + self.risk[1:]
+
+    @property
+    def risks(self) -> str:
+        """The plural of that."""
+        return "Risks" if self.rooted else self.title
+
+    @property
     def shown_title(self) -> str:
         """The name of what `shown` shows, at the beginning of a sentence."""
         return f"Root {self.loss}" if self.rooted else self.title

@@ -92,7 +92,7 @@ def _accuracy_chart(fit: FitView, sides: tuple[Side, Side], at: list[int]) -> Bl
 
 def _accuracy_table(fit: FitView, sides: tuple[Side, Side], order: list[int]) -> Block:
     columns = [("Group", "text"), ("Rows", "count")]
-    columns += [(f"Accuracy, {side.name}", "share-interval") for side in sides]
+    columns += [(side.name[:1].upper() + side.name[1:], "share-interval") for side in sides]
     columns += [("Change", "points"), ("Difference", "text"), ("Balanced accuracy", "share")]
     before, after = sides
     found = fit.record.classes
@@ -108,10 +108,14 @@ def _accuracy_table(fit: FitView, sides: tuple[Side, Side], order: list[int]) ->
         cells = [_cell(side, i) for side in sides]
         rows.append([fit.names[i], size, *cells, moved, _difference(found, k), known])
     caption = (
-        f"All {count(len(rows), 'group')}. The balanced accuracy of this fit counts every class of "
-        "a group alike. A difference is called clear if its interval, which holds for all groups "
-        "together, does not include zero."
+        f"Accuracy in all {count(len(rows), 'group')}. The balanced accuracy of this fit counts "
+        "every class of a group alike."
     )
+    if found.errors:
+        caption += (
+            " A difference is called clear if its interval, which holds for all groups together, "
+            "does not include zero."
+        )
     return b.table("accuracy-table", caption, columns, rows, search=True)
 
 
@@ -135,11 +139,15 @@ def calibration_section(fit: FitView) -> Block | None:
     found = both(fit.record.classes)[1].calibration
     if found is None:
         return None
+    # In a group of one class, such as one crossed with the label, only 0 or 1 could be right.
+    mixed = (both(fit.record.classes)[1].confusion.sum(axis=2) > 0).sum(axis=1) > 1
     off = {
         k: group.ece - group.ece_by_chance
         for k, group in enumerate(found.groups)
-        if group is not None
+        if group is not None and mixed[k]
     }
+    if not off:
+        return None
     names = dict(zip(fit.labels, fit.names, strict=True))
     shown = {k: names.get(label, str(label)) for k, label in enumerate(label_list(found.labels))}
     # The groups whose probabilities are furthest from what was observed, beyond chance.

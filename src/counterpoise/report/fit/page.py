@@ -81,7 +81,8 @@ def fit_page(model: Any, record: FitRecord, *, sections: Sequence[Section] = SEC
 def _title(fit: FitView) -> str:
     """What was fitted, and the outcome in a few words."""
     data = fit.record.data
-    by = " and ".join(data.group or []) or ("groups" if len(fit.names) > 1 else "no group")
+    names = ["class" if name == data.target else name for name in data.group]
+    by = " and ".join(names) or ("groups" if len(fit.names) > 1 else "no group")
     return f"{data.target or 'Label'} by {by}: {_outcome(fit)}"
 
 
@@ -182,7 +183,7 @@ def _figures(fit: FitView) -> list[Block]:
     remark = f"{change(before.worst, after.worst)}, {where}"
     if fit.words.rooted:
         remark += f"; a typical error of {fit.words.figure(after.worst)} in {fit.unit}"
-    name = "Log loss" if out and fit.words.loss == "log loss" else "Risk"
+    name = fit.words.risk_title
     out.append(
         b.key_figure(
             f"{name} of the worst group",

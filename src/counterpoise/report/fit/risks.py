@@ -23,7 +23,9 @@ def risk_section(fit: FitView) -> Block:
     words = "Neither model was fitted to these rows."
     if not fit.held_out:
         words = "Risks are measured on the training rows; expect larger ones on new rows."
-    return b.section("risks", "Risks by group", b.text(words), _chart(fit), _table(fit))
+    return b.section(
+        "risks", f"{fit.words.risks} by group", b.text(words), _chart(fit), _table(fit)
+    )
 
 
 def _chart(fit: FitView) -> Block:
@@ -46,7 +48,7 @@ def _chart(fit: FitView) -> Block:
     return b.chart(
         "risks",
         "rows",
-        f"Risk of each group: {fit.before.name} and this fit",
+        f"{say.risk_title} of each group: {fit.before.name} and this fit",
         f"{fit.better:,} of {count(len(fit.names), 'group')} have a lower risk than with "
         f"{fit.before.name}; the largest risk goes from {figure(fit.before.worst)} to "
         f"{figure(fit.after.worst)}.",
@@ -86,7 +88,7 @@ def _table(fit: FitView) -> Block:
     columns = [("Group", "text")]
     if fit.rows is not None:
         columns.append(("Rows", "count"))
-    columns += [(f"Risk, {side.name}", kind) for side in fit.sides]
+    columns += [(f"{fit.words.risk_title}, {side.name}", kind) for side in fit.sides]
     columns += [("Change", "change"), ("Weight", "share")]
     rows = [_row(fit, i) for i in fit.order]
     say = fit.words
