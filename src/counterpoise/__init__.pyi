@@ -20,6 +20,8 @@ from .assessment.classes import ClassComparison as ClassComparison
 from .assessment.classes import ClassScores as ClassScores
 from .assessment.classes import compare_classifiers as compare_classifiers
 from .assessment.classes import group_scores as group_scores
+from .assessment.diagnosis.classes import ClassDiagnosis as ClassDiagnosis
+from .assessment.diagnosis.classes import diagnose_classes as diagnose_classes
 from .assessment.diagnosis.diagnose import Diagnosis as Diagnosis
 from .assessment.diagnosis.diagnose import diagnose as diagnose
 from .assessment.intervals import RiskIntervals as RiskIntervals

@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from counterpoise.assessment.diagnosis.diagnose import Diagnosis
 from counterpoise.assessment.held_out import Choice, HeldOut
 from counterpoise.assessment.intervals import RiskIntervals, check_level
 from counterpoise.assessment.measures import Measure
@@ -125,16 +124,14 @@ class Chosen:
         return self
 
     @property
-    def diagnose_(self) -> Diagnosis:
-        """The diagnosis of the chosen fit; see :func:`diagnose`."""
+    def diagnose_(self) -> Any:
+        """The diagnosis of the chosen fit; see :func:`diagnose` and :func:`diagnose_classes`."""
         check_is_fitted(self)
-        found: Diagnosis = self.best_estimator_.diagnose_
-        return found
+        return self.best_estimator_.diagnose_
 
-    def diagnosis(self, feature_names: Sequence[str] | None = None) -> Diagnosis | None:
+    def diagnosis(self, feature_names: Sequence[str] | None = None) -> Any:
         """Diagnose the chosen fit; None for a stored model."""
-        found: Diagnosis | None = self.best_estimator_.diagnosis(feature_names)
-        return found
+        return self.best_estimator_.diagnosis(feature_names)
 
     def kept_sample(self) -> RowSample | None:
         """Return the sample of rows that the chosen fit keeps; None for a stored model."""
