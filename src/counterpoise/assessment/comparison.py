@@ -15,8 +15,8 @@ from counterpoise.assessment.intervals import (
     intervals_of,
     loss_intervals,
 )
-from counterpoise.assessment.metrics import squared_errors
 from counterpoise.assessment.record import QUANTILES, Residuals, RiskComparison
+from counterpoise.assessment.row_losses import prediction_losses, row_losses
 from counterpoise.common.progress import stage
 from counterpoise.rows.groups import encode_groups
 from counterpoise.rows.sources import Chunks
@@ -61,13 +61,21 @@ def cross_predict(
 
 
 def held_out_intervals(
-    y: Array, predicted: Array, groups: Any, sample_weight: Array | None, level: float = 0.95
+    y: Array,
+    predicted: Array,
+    groups: Any,
+    sample_weight: Array | None,
+    level: float = 0.95,
+    model: Any = None,
 ) -> tuple[RiskIntervals, float]:
-    """Compute risks by group and on average, over the rows that have a prediction."""
+    """Compute risks by group and on average, over the rows that have a prediction.
+
+    The losses are those of the ``model``; by default, squared errors.
+    """
     labels, codes = encode_groups(groups, len(y))
     seen = np.flatnonzero(np.isfinite(predicted))
     weights = None if sample_weight is None else sample_weight[seen]
-    losses = squared_errors(y[seen], predicted[seen])
+    losses = prediction_losses(model, y[seen], predicted[seen])
     found = loss_intervals(losses, labels, codes[seen], weights, level=level)
     return found, float(np.average(losses, weights=weights))
 
@@ -89,8 +97,9 @@ def compare_by_folds(
         folds=folds, random_state=random_state,
     )  # fmt: skip
     folds = usable_folds(folds, encode_groups(groups, len(y))[1])
-    plain, plain_average = held_out_intervals(y, made["plain"], groups, sample_weight, level)
-    ours, ours_average = held_out_intervals(y, made["ours"], groups, sample_weight, level)
+    given = (groups, sample_weight, level, model)
+    plain, plain_average = held_out_intervals(y, made["plain"], *given)
+    ours, ours_average = held_out_intervals(y, made["ours"], *given)
     return RiskComparison(
         how=f"rows held out in {folds} folds",
         held_out=True,
@@ -113,7 +122,7 @@ def compare_on_rows(
         codes = np.zeros(len(y), int) if groups is None else np.searchsorted(labels, groups)
         for i, model in enumerate(models):
             # As a chunk: rows of a source have no names to check.
-            losses = squared_errors(y, model.predict(Chunks([(X, y, groups, weights)])))
+            losses = row_losses(model, Chunks([(X, y, groups, weights)]), y)
             part, before = GroupSums.of(losses, codes, len(labels), weights), sums[i]
             sums[i] = part if before is None else before.merge(part)
         read += len(y)
@@ -135,7 +144,7 @@ def compare_on_rows(
 def risks_with_given_labels(model: Regressor, X: Any, y: Array, groups: Any, weights: Any) -> Array:
     """Compute risks of all groups for the original labels, even if the fit clipped them."""
     labels, codes = encode_groups(groups, len(y))
-    return GroupSums.of(squared_errors(y, model.predict(X)), codes, len(labels), weights).mean
+    return GroupSums.of(row_losses(model, X, y), codes, len(labels), weights).mean
 
 
 def residuals_by_group(

@@ -1,0 +1,140 @@
+"""A classifier beside its plain average: risks, accuracies, calibration and confusion by group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from counterpoise.assessment.classes import (
+    Answers,
+    ClassComparison,
+    ClassSums,
+    answers,
+    compared,
+)
+from counterpoise.assessment.folds import fits_by_fold, usable_folds
+from counterpoise.assessment.intervals import (
+    GroupSums,
+    check_level,
+    intervals_of,
+    loss_intervals,
+)
+from counterpoise.assessment.record import RiskComparison
+from counterpoise.assessment.row_losses import row_losses
+from counterpoise.common.progress import stage
+from counterpoise.rows.classes import class_numbers
+from counterpoise.rows.groups import encode_groups
+from counterpoise.rows.sources import Chunks
+
+Array = np.ndarray
+
+PLAIN, OURS = "plain", "ours"
+
+
+class ClassFits(NamedTuple):
+    """Both models on the same rows: by the loss that is minimised, and by their classes."""
+
+    risks: RiskComparison
+    classes: ClassComparison
+
+
+def compare_classes_by_folds(
+    model: Any,
+    X: Any,
+    y: Array,
+    groups: Any,
+    weights: Array | None,
+    *,
+    folds: int,
+    level: float,
+    random_state: int,
+) -> ClassFits:
+    """Compare on held-out rows: both models are fitted again without each fold in turn.
+
+    A cross-validated model keeps the options that it has chosen.
+    """
+    chosen = model.chosen_estimator() if hasattr(model, "chosen_estimator") else model
+    models = {PLAIN: model.plain_twin(), OURS: chosen}
+    labels, codes = encode_groups(groups, len(y))
+    classes = model.classes_
+    numbers = class_numbers(y, classes).astype(np.int64)
+    made = {name: _unanswered(len(y), len(classes), model) for name in models}
+    losses = {name: np.full(len(y), np.nan) for name in models}
+    for name, fitted, X_test, test in fits_by_fold(
+        models, X, y, groups, weights, folds=folds, random_state=random_state, classes=numbers
+    ):
+        said = answers(fitted, X_test, classes)
+        losses[name][test] = row_losses(fitted, X_test, y[test])
+        made[name].codes[test] = said.codes
+        if said.proba is not None:
+            whole = made[name].proba
+            assert whole is not None
+            whole[test] = said.proba
+    how = f"rows held out in {usable_folds(folds, codes)} folds"
+    if chosen is not model:
+        how += ", with the options that were chosen on the same rows"
+    seen = np.flatnonzero(np.isfinite(losses[OURS]))
+    part = None if weights is None else weights[seen]
+    sides: dict[str, Any] = {}
+    for name in models:
+        own = losses[name][seen]
+        sides[name] = loss_intervals(own, labels, codes[seen], part, level=level)
+        sides[f"{name}_average"] = float(np.average(own, weights=part))
+    return ClassFits(
+        RiskComparison(how=how, held_out=True, **sides),
+        compared(
+            made, classes, numbers, labels, codes, weights, how=how, held_out=True, level=level
+        ),
+    )
+
+
+def _unanswered(n: int, C: int, model: Any) -> Answers:
+    proba = np.full((n, C), np.nan) if hasattr(model, "predict_proba") else None
+    return Answers(np.full(n, -1, dtype=np.int64), proba)
+
+
+def compare_classes_on_rows(
+    plain: Any, ours: Any, chunks: Iterable[Any], rows: int | None, level: float = 0.95
+) -> ClassFits:
+    """Compare on the rows of the fit, in one more pass; fair if there are very many.
+
+    Calibration needs the rows together, and so is not measured.
+    """
+    check_level(level)
+    labels, classes, read = ours.groups_, ours.classes_, 0
+    models = {PLAIN: plain, OURS: ours}
+    losses: dict[str, GroupSums] = {}
+    sums: dict[str, ClassSums] = {}
+    for X, y, *rest in chunks:
+        groups, weights = (*rest, None, None)[:2]
+        codes = np.zeros(len(y), int) if groups is None else np.searchsorted(labels, groups)
+        numbers = class_numbers(y, classes).astype(np.int64)
+        for name, model in models.items():
+            # As a chunk: rows of a source have no names to check.
+            chunk = Chunks([(X, y, groups, weights)])
+            risk = GroupSums.of(row_losses(model, chunk, y), codes, len(labels), weights)
+            said = answers(model, chunk, classes)
+            own = ClassSums.of(said, numbers, len(classes), codes, len(labels), weights)
+            losses[name] = losses[name].merge(risk) if name in losses else risk
+            sums[name] = sums[name].merge(own) if name in sums else own
+        read += len(y)
+        stage(f"risks by group, {read:,} rows", read / rows if rows else None)
+    stage(None)
+    how = "the rows of the fit, which favor it if they are few"
+    sides: dict[str, Any] = {}
+    for name, found in losses.items():
+        sides[name] = intervals_of(found.moments(), labels, level)
+        sides[f"{name}_average"] = float(found.mass @ found.mean / found.mass.sum())
+    return ClassFits(
+        RiskComparison(how=how, held_out=False, **sides),
+        ClassComparison(
+            how=how,
+            held_out=False,
+            baseline=PLAIN,
+            scores={name: found.scores(classes, labels, level) for name, found in sums.items()},
+            errors={},
+            losses={},
+        ),
+    )
