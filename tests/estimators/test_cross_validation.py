@@ -327,7 +327,7 @@ def test_families_far_off_are_named_not_drawn():
         (dict(nus=[-1.0]), "nu must be >= 0; got -1.0"),
         (dict(nus=0.1), "nus must be a list of numbers >= 0, or None; got 0.1"),
         (dict(nus="auto"), "nus must be a list of numbers >= 0, or None; got 'auto'"),
-        (dict(truncate=[[0.9]]), "must be flat lists"),
+        (dict(truncate=[[0.9]]), "truncate must be a flat list"),
         (dict(cv=[(np.arange(70), np.arange(70))] * 2), "make the two disjoint"),
         (dict(cv=KFold(3), repeats=2), "leave repeats at 1"),
         (dict(truncate=(1.5,)), r"truncate must list quantiles between 0 and 1, or None; got 1.5"),

@@ -8,7 +8,8 @@ from html import unescape
 
 import numpy as np
 
-from counterpoise import GroupDRONeuron, GroupDRONeuronCV, risk_intervals
+from counterpoise import GroupDROClassifier, GroupDRONeuron, GroupDRONeuronCV, risk_intervals
+from counterpoise.assessment.classes import compare_classifiers
 from counterpoise.assessment.record import (
     QUANTILES,
     DataFacts,
@@ -137,3 +138,39 @@ def blocks_of(data):
 def by_id(data, name):
     (found,) = [block for block in blocks_of(data) if block.get("id") == name]
     return found
+
+
+def class_rows(labels, classes, rows=120, seed=0):
+    """Classes by a linear score; in the first group, the first feature means the opposite."""
+    rng = np.random.default_rng(seed)
+    codes = np.repeat(np.arange(len(labels)), rows)
+    X = rng.normal(size=(len(codes), 3))
+    score = X @ [1.5, 0.5, -0.5] - 2.0 * X[:, 0] * (codes == 0) + rng.logistic(size=len(codes))
+    ends = np.quantile(score, np.linspace(0, 1, len(classes) + 1)[1:-1])
+    return X, np.array(classes)[np.digitize(score, ends)], np.array(labels)[codes]
+
+
+@functools.cache
+def class_fit(labels=("a", "b", "c"), classes=("no", "yes"), rows=120):
+    """A classifier for rows of these groups, and its record."""
+    X, y, groups = class_rows(labels, classes, rows)
+    model = GroupDROClassifier(nu=0.02).fit(X, y, groups=groups)
+    twin = model.plain_twin()
+    scores = compare_classifiers({"plain": twin, "ours": model}, X, y, groups, folds=3)
+    losses = {side: one.log_losses for side, one in scores.scores.items()}
+    means = {f"{side}_average": one.average_log_loss for side, one in scores.scores.items()}
+    record = FitRecord(
+        data=DataFacts(
+            path="rows.csv", format="csv", bytes=12_345, digest="sha256:0123", rows=len(y),
+            target="y", group=["g"], features=["a", "b", "c"], encoded=3,
+        ),
+        risks=model.group_risks_,
+        plain_risks=twin.fit(X, y, groups=groups).group_risks_,
+        options=model.get_params(),
+        command="counterpoise fit rows.csv --target y --group g",
+        made="2026-01-02T03:04:05+00:00",
+        comparison=RiskComparison(how=scores.how, held_out=True, **losses, **means),
+        classes=scores,
+        model=model,
+    )  # fmt: skip
+    return model, record

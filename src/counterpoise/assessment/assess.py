@@ -10,9 +10,12 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
+from sklearn.base import is_classifier
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
 from counterpoise.activations import get_activation
+from counterpoise.assessment.class_fits import compare_classes_by_folds, compare_classes_on_rows
+from counterpoise.assessment.classes import ClassComparison
 from counterpoise.assessment.comparison import (
     compare_by_folds,
     compare_on_rows,
@@ -57,14 +60,15 @@ def assess(
 ) -> FitRecord:
     """Assess a fitted model on the rows it was fitted to, group by group.
 
-    The model is compared with the plain average over rows (least squares, for a linear model) on
-    rows held out: both are fitted again without each fold in turn. A cross-validated model brings
-    the risks of its own folds. Rows in chunks are not fitted again; both models are compared on
-    the rows of the fit.
+    The model is compared with the plain average over rows (least squares for a linear model,
+    logistic regression for a classifier) on rows held out: both are fitted again without each fold
+    in turn. A cross-validated neuron brings the risks of its own folds; a cross-validated
+    classifier is fitted again with the options that it has chosen. Rows in chunks are not fitted
+    again; both models are compared on the rows of the fit.
 
     Parameters
     ----------
-    model : GroupDRONeuron, GroupDRONeuronCV or baseline, fitted
+    model : GroupDRONeuron, GroupDROClassifier, GroupDRORegressor, ...CV or baseline, fitted
         Or a pipeline that ends in one. Its earlier steps are used as they are.
     X, y, groups, sample_weight :
         The rows of the fit, as ``model.fit`` takes them: arrays, data frames, tensors or a
@@ -174,6 +178,7 @@ def assess_encoded(
         comparison=found.comparison,
         residuals=found.residuals,
         diagnosis=found.diagnosis,
+        classes=found.classes,
         model=model,
     )
 
@@ -195,6 +200,7 @@ class _Assessment:
     residuals: Residuals | None
     diagnosis: Diagnosis | None
     notes: list[str]
+    classes: ClassComparison | None = None
 
 
 def _in_memory(
@@ -218,8 +224,18 @@ def _in_memory(
     _check_groups(neuron, own.labels)
     plain, notes = _plain_fit(neuron, X, y, groups, sample_weight)
     notes = [*own.notes(), *notes]
-    comparison = residuals = found = None
-    if settings.folds is not None:
+    comparison = residuals = found = classes = None
+    if is_classifier(neuron):
+        if settings.folds is not None and int(own.sizes.max()) > 1:
+            with collecting_convergence() as missed:
+                comparison, classes = compare_classes_by_folds(
+                    neuron, X, y, groups, sample_weight,
+                    folds=settings.folds, level=settings.level or LEVEL,
+                    random_state=settings.random_state,
+                )  # fmt: skip
+            if missed:
+                notes.append(f"{len(missed)} fits to folds did not converge: {missed[0]}")
+    elif settings.folds is not None:
         comparison, ignored = _own_comparison(neuron, settings)
         notes += ignored
         if comparison is None and int(own.sizes.max()) < 2:
@@ -237,10 +253,10 @@ def _in_memory(
     risks = risks_with_given_labels(neuron, X, y, groups, sample_weight)
     brought = comparison is not None and neuron.held_out_comparison() is not None
     notes += _other_rows(neuron, risks, y, own=brought)
-    if settings.diagnosis:
+    if settings.diagnosis and _can_diagnose(neuron):
         found, missed = _diagnose(neuron, (X, y, groups, sample_weight), names)
         notes += missed
-    return _Assessment(plain, len(y), risks, comparison, residuals, found, notes)
+    return _Assessment(plain, len(y), risks, comparison, residuals, found, notes, classes)
 
 
 def _on_source(
@@ -248,9 +264,12 @@ def _on_source(
 ) -> _Assessment:
     plain, notes = _plain_fit(neuron, source)
     _check_groups(neuron, plain.groups_)
-    residuals = found = None
+    residuals = found = classes = None
     level = settings.level or LEVEL
-    comparison = compare_on_rows(plain, neuron, source, source.n_rows, level)
+    if is_classifier(neuron):
+        comparison, classes = compare_classes_on_rows(plain, neuron, source, source.n_rows, level)
+    else:
+        comparison = compare_on_rows(plain, neuron, source, source.n_rows, level)
     risks = comparison.ours.values
     sample = neuron.kept_sample()
     if sample is None:
@@ -259,17 +278,18 @@ def _on_source(
             intercept=bool(neuron.fit_intercept), centred=False,
         ).sample()  # fmt: skip
     notes = [*sample.notes, *notes, *_other_rows(neuron, risks, sample.y, own=False)]
-    if settings.folds is not None:
+    if settings.folds is not None and classes is None:
         chunk = Chunks([(sample.X, sample.y)])
         residuals = residuals_by_group(plain, neuron, chunk, sample.y, sample.labels[sample.codes])
-    if settings.diagnosis:
+    if settings.diagnosis and _can_diagnose(neuron):
         found, missed = _diagnose(neuron, (source, None, None, None), names)
         notes += missed
     rows, drawn = sample.n_rows, sample.n_drawn
     if drawn < rows and (settings.folds is not None or settings.diagnosis):
         notes.append(f"residuals and diagnosis are from {drawn:,} rows drawn at random")
-    kept = comparison if settings.folds is not None else None
-    return _Assessment(plain, rows, risks, kept, residuals, found, notes)
+    if settings.folds is None:
+        return _Assessment(plain, rows, risks, None, residuals, found, notes)
+    return _Assessment(plain, rows, risks, comparison, residuals, found, notes, classes)
 
 
 def _plain_fit(
@@ -311,8 +331,10 @@ def _other_rows(neuron: Any, risks: Array, y: Array, *, own: bool) -> list[str]:
         return []
     known = np.asarray(neuron.group_risks_)
     gap = np.abs(risks - known)
-    # Where a fit is nearly perfect, rounding errors are relative to the labels.
-    rounding = 1e-6 * np.var(y, dtype=float) + 1e-12 * np.mean(np.square(y, dtype=float))
+    rounding = 1e-9
+    if not is_classifier(neuron):
+        # Where a fit is nearly perfect, rounding errors are relative to the labels.
+        rounding = 1e-6 * np.var(y, dtype=float) + 1e-12 * np.mean(np.square(y, dtype=float))
     if (gap <= 1e-3 * known + rounding).all():
         return []
     k = int(np.argmax(gap))
@@ -340,12 +362,18 @@ def _diagnose(
     return found, [f"a fit of the diagnosis did not converge: {text}" for text in missed]
 
 
+def _can_diagnose(neuron: Any) -> bool:
+    """Whether the theory's assumptions, which are on neurons, apply."""
+    return hasattr(neuron, "activation")
+
+
 def _neuron(model: Any) -> Any:
     neuron = model.steps[-1][1] if hasattr(model, "steps") else model
     if not hasattr(neuron, "plain_twin"):
         raise TypeError(
-            f"model must be a fitted neuron of counterpoise, or a pipeline that ends in one; got "
-            f"{type(model).__name__}. For predictions of other models, see risk_intervals"
+            "model must be a fitted classifier or neuron of counterpoise, or a pipeline that ends "
+            f"in one; got {type(model).__name__}. For predictions of other models, see "
+            "risk_intervals and group_scores"
         )
     return neuron
 

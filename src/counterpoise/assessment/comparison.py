@@ -6,10 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, Self
 
 import numpy as np
-from sklearn.base import clone
-from sklearn.utils import _safe_indexing
 
-from counterpoise.assessment.held_out import folds_of
+from counterpoise.assessment.folds import fits_by_fold, usable_folds
 from counterpoise.assessment.intervals import (
     GroupSums,
     RiskIntervals,
@@ -18,8 +16,8 @@ from counterpoise.assessment.intervals import (
     group_sums,
     intervals_of,
 )
-from counterpoise.assessment.metrics import squared_errors
 from counterpoise.assessment.record import QUANTILES, Residuals, RiskComparison
+from counterpoise.assessment.row_losses import prediction_losses, row_losses
 from counterpoise.common.progress import stage
 from counterpoise.rows.memberships import RowGroups
 from counterpoise.rows.sources import Chunks
@@ -55,47 +53,30 @@ def cross_predict(
 
     The only row of a group is never held out; its predictions are NaN.
     """
-    found = RowGroups.of(groups, len(y))
-    rng = np.random.default_rng(random_state)
-    folds = usable_folds(folds, found)
-    fold = folds_of(found, folds, rng)
     out = {name: np.full(len(y), np.nan) for name in models}
-    for f in range(folds):
-        train, test = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
-        weights = None if sample_weight is None else sample_weight[train]
-        X_train, X_test = _safe_indexing(X, train), _safe_indexing(X, test)
-        own = found.take(train).given
-        for i, (name, model) in enumerate(models.items()):
-            done = (f + i / len(models)) / folds
-            stage(f"held-out rows, fold {f + 1} of {folds}, {name}", done)
-            fresh = clone(model)
-            if "checkpoint" in fresh.get_params(deep=False):  # it belongs to the fit to all rows
-                fresh.set_params(checkpoint=None)
-            fitted = fresh.fit(X_train, y[train], groups=own, sample_weight=weights)
-            out[name][test] = fitted.predict(X_test)
-    stage(None)
+    for name, fitted, X_test, test in fits_by_fold(
+        models, X, y, groups, sample_weight, folds=folds, random_state=random_state
+    ):
+        out[name][test] = fitted.predict(X_test)
     return out
 
 
-def usable_folds(folds: int, groups: RowGroups) -> int:
-    """Return the number of folds, limited by the rows of the largest group."""
-    largest = int(groups.sizes.max())
-    if largest < 2:
-        raise ValueError(
-            f"held-out risks need a group with at least two rows; got {groups.n_rows} row(s) in "
-            "groups of one. Use groups with more rows"
-        )
-    return min(folds, largest)
-
-
 def held_out_intervals(
-    y: Array, predicted: Array, groups: Any, sample_weight: Array | None, level: float = 0.95
+    y: Array,
+    predicted: Array,
+    groups: Any,
+    sample_weight: Array | None,
+    level: float = 0.95,
+    model: Any = None,
 ) -> tuple[RiskIntervals, float]:
-    """Compute risks by group and on average, over the rows that have a prediction."""
+    """Compute risks by group and on average, over the rows that have a prediction.
+
+    The losses are those of the ``model``; by default, squared errors.
+    """
     seen = np.flatnonzero(np.isfinite(predicted))
     own = RowGroups.of(groups, len(y)).take(seen)
     weights = None if sample_weight is None else sample_weight[seen]
-    losses = squared_errors(y[seen], predicted[seen])
+    losses = prediction_losses(model, y[seen], predicted[seen])
     found = group_intervals(losses, own, weights, level=level)
     return found, float(np.average(losses, weights=weights))
 
@@ -117,8 +98,9 @@ def compare_by_folds(
         folds=folds, random_state=random_state,
     )  # fmt: skip
     folds = usable_folds(folds, RowGroups.of(groups, len(y)))
-    plain, plain_average = held_out_intervals(y, made["plain"], groups, sample_weight, level)
-    ours, ours_average = held_out_intervals(y, made["ours"], groups, sample_weight, level)
+    given = (groups, sample_weight, level, model)
+    plain, plain_average = held_out_intervals(y, made["plain"], *given)
+    ours, ours_average = held_out_intervals(y, made["ours"], *given)
     return RiskComparison(
         how=f"rows held out in {folds} folds",
         held_out=True,
@@ -141,7 +123,7 @@ def compare_on_rows(
         own = RowGroups.of(groups, len(y)).among(labels)
         for i, model in enumerate(models):
             # As a chunk: rows of a source have no names to check.
-            losses = squared_errors(y, model.predict(Chunks([(X, y, groups, weights)])))
+            losses = row_losses(model, Chunks([(X, y, groups, weights)]), y)
             all_rows = GroupSums.of(losses, np.zeros(len(losses), int), 1, weights)
             parts, before = (group_sums(losses, own, weights), all_rows), sums[i]
             sums[i] = parts if before is None else (
@@ -165,8 +147,7 @@ def compare_on_rows(
 
 def risks_with_given_labels(model: Regressor, X: Any, y: Array, groups: Any, weights: Any) -> Array:
     """Compute risks of all groups for the original labels, even if the fit clipped them."""
-    found = RowGroups.of(groups, len(y))
-    return group_sums(squared_errors(y, model.predict(X)), found, weights).mean
+    return group_sums(row_losses(model, X, y), RowGroups.of(groups, len(y)), weights).mean
 
 
 def residuals_by_group(

@@ -18,10 +18,9 @@ import numpy as np
 from scipy.stats import t as student
 from sklearn.utils.validation import column_or_1d
 
-from counterpoise.assessment.metrics import check_totals, squared_errors
+from counterpoise.assessment.metrics import grouped_rows, squared_errors
 from counterpoise.common.text import text_table
-from counterpoise.rows.backends import to_host
-from counterpoise.rows.groups import check_sample_weight, label_list
+from counterpoise.rows.groups import label_list
 from counterpoise.rows.memberships import RowGroups
 
 Array = np.ndarray
@@ -75,6 +74,14 @@ class RiskIntervals:
             raise KeyError(label) from None
         return Interval(float(self.values[i]), float(self.low[i]), float(self.high[i]))
 
+    def complement(self) -> RiskIntervals:
+        """Return one minus these risks: accuracies, if they are errors; ``worst`` is the lowest."""
+        worst = Interval(1.0 - self.worst.value, 1.0 - self.worst.high, 1.0 - self.worst.low)
+        return RiskIntervals(
+            self.labels, self.sizes, 1.0 - self.values, 1.0 - self.high, 1.0 - self.low, worst,
+            self.level,
+        )  # fmt: skip
+
     def intervals(self) -> list[Interval]:
         """Return the intervals in the order of the labels."""
         return [
@@ -125,10 +132,7 @@ def risk_intervals(
     worst             1.243 [0.8434, 4.641]
     """
     losses = squared_errors(y_true, y_pred)
-    found = RowGroups.of(to_host(groups), len(losses))
-    weights = check_sample_weight(to_host(sample_weight), len(losses))
-    if weights is not None:
-        check_totals(found, weights)
+    found, weights = grouped_rows(groups, sample_weight, len(losses))
     return group_intervals(losses, found, weights, level=level)
 
 

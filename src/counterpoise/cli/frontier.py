@@ -9,11 +9,11 @@ from typing import Any
 import click
 import numpy as np
 
+from counterpoise.cli.models import ModelRequest, model_options
 from counterpoise.cli.options import (
     TableRequest,
     as_json,
     check_parent,
-    model_options,
     table_options,
 )
 from counterpoise.cli.printing import say, say_notes, show_json, wrapped
@@ -35,8 +35,7 @@ PLOTS = (".png", ".svg", ".pdf", ".jpg")
               help="Write a plot to this file (PNG, SVG).")  # fmt: skip
 @as_json
 def frontier(
-    as_json: bool, folds: int, repeats: int, plot: str | None, activation: str, divergence: str,
-    **options: Any,
+    as_json: bool, folds: int, repeats: int, plot: str | None, **options: Any
 ) -> None:  # fmt: skip
     """Show what robustness costs on average and gains on the worst group, on held-out rows.
 
@@ -47,14 +46,15 @@ def frontier(
     counterpoise frontier diamonds.csv -y price -g clarity --plot frontier.png
     """
     from counterpoise.assessment.convergence import collecting_convergence
-    from counterpoise.estimators.cross_validation import GroupDRONeuronCV
 
     if plot is not None:
         if Path(plot).suffix.lower() not in PLOTS:
             raise click.UsageError(f"--plot: {plot!r} must end with one of {', '.join(PLOTS)}")
         check_parent("--plot", plot)
-    rows, notes = TableRequest.of(options).rows_in_memory()
-    model = GroupDRONeuronCV(activation, divergence=divergence, cv=folds, repeats=repeats)
+    wanted = ModelRequest.of(options)
+    rows, learned = TableRequest.of(options).rows_in_memory()
+    notes = learned.remarks
+    model = wanted.estimator(learned.layout, cv=True, folds=folds, repeats=repeats)
     with collecting_convergence() as missed:
         model.fit(rows.X, rows.y, groups=rows.groups, sample_weight=rows.sample_weight)
     found = model.frontier_

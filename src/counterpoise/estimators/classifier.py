@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import ClassifierMixin
@@ -20,6 +20,9 @@ from counterpoise.rows.backends import backend_of
 from counterpoise.rows.classes import encode_classes
 from counterpoise.rows.frames import given
 from counterpoise.solver.solution import Outcome
+
+if TYPE_CHECKING:
+    from counterpoise.assessment.diagnosis.classes import ClassDiagnosis
 
 Array = np.ndarray
 
@@ -253,6 +256,16 @@ class GroupDROClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
             return self.classes_[:0]
         many = kind == "probabilities" or len(self.classes_) > 2
         return np.empty((0, len(self.classes_)) if many else 0)
+
+    def diagnosis(self, feature_names: Sequence[str] | None = None) -> ClassDiagnosis | None:
+        """Diagnose the sample that the fit keeps; None for a stored model."""
+        sample = self.kept_sample()
+        if sample is None:
+            return None
+        from counterpoise.assessment.diagnosis.classes import diagnose_class_sample
+
+        known = {name: getattr(self, name) for name in ("alpha", "fit_intercept", "precondition")}
+        return diagnose_class_sample(sample, self.classes_, {**known, "loss": self.loss_})
 
     def _coef_shape(self) -> tuple[int, ...]:
         count = len(self.classes_)

@@ -373,6 +373,16 @@ class RowGroups:
         shares = None if self.shares is None else m.data
         return RowGroups(self.labels, self.strata[rows], index, m.indices, shares, part)
 
+    def places(self, rows: Array) -> tuple[Array, Array]:
+        """Return the memberships of some rows, and for each the position of its row in ``rows``."""
+        if self.overlap is None:
+            return rows, np.arange(len(rows))
+        first = self.overlap.matrix.indptr
+        counts = np.diff(first)[rows]
+        position = np.repeat(np.arange(len(rows)), counts)
+        before = np.repeat(first[rows] - np.cumsum(counts) + counts, counts)
+        return before + np.arange(len(position)), position
+
     def among(self, labels: Array) -> RowGroups:
         """Return the same groups numbered by their positions in all sorted ``labels``."""
         place = np.minimum(np.searchsorted(labels, self.labels), len(labels) - 1)

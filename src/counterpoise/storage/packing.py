@@ -27,8 +27,14 @@ MARK = "!"
 # Dataclasses and named tuples that may be stored, and their modules.
 TYPES = {
     "AdaptiveSteps": "solver.schedules",
+    "Calibration": "assessment.calibration",
+    "CalibrationBin": "assessment.calibration",
+    "CalibrationByGroup": "assessment.calibration",
     "Certificate": "solver.certificate",
     "CertificateConstants": "solver.certificate",
+    "ClassComparison": "assessment.classes",
+    "ClassScores": "assessment.classes",
+    "ConvexCertificate": "solver.convex_certificate",
     "DataFacts": "assessment.record",
     "Diagnosis": "assessment.diagnosis.diagnose",
     "Feature": "tabular.layout",
@@ -36,6 +42,8 @@ TYPES = {
     "Frontier": "estimators.frontier",
     "GroupDiagnosis": "assessment.diagnosis.diagnose",
     "Interval": "assessment.intervals",
+    "PairedErrors": "assessment.proportions",
+    "PairedLosses": "assessment.classes",
     "PaperSteps": "solver.schedules",
     "Residuals": "assessment.record",
     "RiskComparison": "assessment.record",
@@ -49,8 +57,11 @@ ESTIMATORS = {
     "AverageNeuron": "baselines",
     "ExponentiatedGradientNeuron": "baselines",
     "GroupCVaRNeuron": "baselines",
+    "GroupDROClassifier": "estimators.classifier",
+    "GroupDROClassifierCV": "estimators.classifier_cv",
     "GroupDRONeuron": "estimators.neuron",
     "GroupDRONeuronCV": "estimators.cross_validation",
+    "GroupDRORegressor": "estimators.regressor",
     "PrimalExtrapolationNeuron": "baselines",
     "RowChiSquareNeuron": "baselines",
     "StochasticMirrorNeuron": "baselines",
@@ -58,7 +69,7 @@ ESTIMATORS = {
     "TiltedNeuron": "baselines",
 }
 # Classes with config() -> dict or None, and their modules, with from_config(dict) -> object.
-CONFIGURED = {"Activation": "activations", "Divergence": "dual.divergences"}
+CONFIGURED = {"Activation": "activations", "Divergence": "dual.divergences", "Loss": "losses"}
 
 
 class Packer:

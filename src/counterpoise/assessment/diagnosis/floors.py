@@ -1,9 +1,13 @@
-"""Noise floors: the loss of a neuron fitted to one group alone."""
+"""Noise floors: the loss of a model fitted to one group alone."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
+from counterpoise.losses import LogLoss, Loss, Multinomial, NeuronLoss, SquaredHinge
+from counterpoise.rows.engines.base import SumEngine
 from counterpoise.rows.engines.memory import MemoryEngine
 from counterpoise.rows.groups import GroupedData
 from counterpoise.solver.frame import quadratics
@@ -19,23 +23,28 @@ ROWS_PER_COEFFICIENT = 2.0
 MOST_FITS = 200
 # Floors are estimates, so rough fits suffice.
 FLOOR_TOL = 1e-3
+# A group whose own fit has a lower loss than this is separable, or nearly so.
+SEPARATED = 1e-3
 
 
 def noise_floors(solver: Solver) -> Array:
-    """Estimate the loss of a neuron fitted to each group alone, corrected for optimism.
+    """Estimate the loss of a model fitted to each group alone, corrected for optimism.
 
-    The estimate is ``loss n / (n - p)`` with ``p`` coefficients; NaN for groups that are too
-    small. Labels are clipped as in the fit. For the identity activation, it is exact if group
-    matrices fit in memory. Otherwise groups are fitted one by one, at most the largest
-    ``MOST_FITS`` and only if their rows are in memory.
+    With ``p`` coefficients and ``n`` rows, the estimate is ``loss n / (n - p)`` for a neuron, and
+    Akaike's ``loss + p / n`` for other losses, unless the group's classes can be separated; NaN for
+    groups that are too small. Labels are clipped as in the fit. For linear models with a squared
+    error it is exact if group matrices fit in memory. Otherwise groups are fitted one by one, at
+    most the largest ``MOST_FITS`` and only if their rows are in memory. A group of one class needs
+    no fit: a constant score has no loss there.
     """
     engine, frame = solver.engine, solver.frame
     if solver.options.truncate is not None:
         engine = engine.variant(truncate=solver.options.truncate)
-    sizes = solver.engine.effective_sizes()
-    known = np.flatnonzero(large_enough(sizes, engine.n_coef))
+    sizes, count = solver.engine.effective_sizes(), free_coefficients(engine)
+    known = np.flatnonzero(large_enough(sizes, count))
     floors = np.full(engine.n_groups, np.nan)
-    if engine.activation.is_identity and frame.matrices is not None:
+    is_neuron = isinstance(engine.loss, NeuronLoss)
+    if is_neuron and engine.loss.is_quadratic and frame.matrices is not None:
         model = quadratics(engine, frame)
         for k in known:
             gain = model.grad_KD[k] @ solve_semidefinite(model.hess[k], model.grad_KD[k])
@@ -45,8 +54,15 @@ def noise_floors(solver: Solver) -> Array:
         for k in largest:
             rows = engine.group_rows(int(k))
             if rows is not None:
-                floors[k] = _alone(solver, rows)
-    return floors * sizes / np.maximum(sizes - engine.n_coef, 1.0)
+                floors[k] = fit_alone(solver, rows).loss
+    if is_neuron:
+        return floors * sizes / np.maximum(sizes - count, 1.0)
+    return np.where(floors > SEPARATED, floors + count / sizes, floors)
+
+
+def free_coefficients(engine: SumEngine) -> int:
+    """Return the number of coefficients that are free: of several scores, all but one."""
+    return engine.n_coef if engine.loss.n_scores == 1 else engine.n_coef - engine.width
 
 
 def large_enough(sizes: Array, n_coef: int) -> Array:
@@ -66,8 +82,19 @@ def filled(floors: Array, losses: Array) -> Array | None:
     return np.where(np.isfinite(floors), floors, share * losses)
 
 
-def _alone(solver: Solver, rows: GroupedData) -> float:
-    engine = MemoryEngine(rows, solver.engine.loss, centred=solver.options.precondition is not None)
+class Alone(NamedTuple):
+    """The loss of a model fitted to one group alone, and its coefficients, intercept last."""
+
+    loss: float
+    coef: Array | None
+
+
+def fit_alone(solver: Solver, rows: GroupedData) -> Alone:
+    """Fit the rows of one group alone; without a fit, for a group of one class."""
+    loss = solver.engine.loss
+    if of_classes(loss) and np.ptp(rows.y) == 0:
+        return Alone(0.0, None)
+    engine = MemoryEngine(rows, loss, centred=solver.options.precondition is not None)
     alone = solver.variant(
         engine=engine,
         prior=np.ones(1),
@@ -75,4 +102,10 @@ def _alone(solver: Solver, rows: GroupedData) -> float:
         schedule=AdaptiveSteps(),
         tol=max(solver.options.tol, FLOOR_TOL),
     )
-    return float(alone.end(np.inf)[1].loss_K[0])
+    coef = alone.end(np.inf)[0].coef
+    return Alone(float(engine.evaluate(coef, surrogate=False).loss_K[0]), coef)
+
+
+def of_classes(loss: Loss) -> bool:
+    """Whether the labels of a loss are numbers of classes."""
+    return isinstance(loss, (LogLoss, SquaredHinge, Multinomial))

@@ -27,6 +27,9 @@ STATUSES = ("holds", "doubtful", "violated")
 def assumption_section(fit: FitView) -> Block:
     """Show advice and verdicts; without a diagnosis, say how to get one."""
     found = fit.record.diagnosis
+    if found is None and fit.words.classifies:
+        words = "The theory is on neurons with squared errors; it does not cover a classifier."
+        return b.section(NAME, TITLE, b.text(f"{words} The certificate below needs no assumption."))
     if found is None:
         remedy = "counterpoise diagnose" if fit.record.command else "counterpoise.diagnose"
         return b.section(NAME, TITLE, b.text(f"Not checked for this fit; {remedy} does it."))
