@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -59,10 +60,14 @@ class Loss:
     is_convex: ClassVar[bool] = True
     # Whether the loss is a quadratic function of the score, of second derivative two.
     is_quadratic: bool = False
+    # Whether labels are classes.
+    is_of_classes: ClassVar[bool] = False
     # Whether the slope jumps in a way that :meth:`rounded` can smooth.
     has_kink: bool = False
     # The largest second derivative; infinite if there is none.
     bend_bound: float = 1.0
+    # The largest absolute slope; infinite if there is none.
+    slope_bound: float = math.inf
     # Sums over rows are of slopes and second derivatives divided by this.
     unit: float = 1.0
     # Arguments of the kernels.
@@ -97,6 +102,10 @@ class Loss:
         """Return predictions: means, or probabilities of classes."""
         return z
 
+    def mistaken(self, z: Array, y: Array) -> Array:
+        """Mark rows that are put into a wrong class, for labels that are classes."""
+        raise TypeError(f"labels of the loss {self.name!r} are no classes")
+
     def on_tensor(self, z: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
         """Return values, slopes and bends on the tensors' device; None to compute on the host."""
         return None
@@ -118,6 +127,10 @@ class Loss:
     def pull(self, z: Array, y: Array, *, surrogate: bool) -> Array:
         """Return the coefficients of rows in the sums of a gradient."""
         return self.slope(z, y)
+
+    def value_and_pull(self, z: Array, y: Array, *, surrogate: bool) -> tuple[Array, Array]:
+        """Return losses and pulls."""
+        return self.value(z, y), self.pull(z, y, surrogate=surrogate)
 
     def gradient_unit(self, *, surrogate: bool) -> float:
         """Return the factor from sums of pulls to a gradient."""
@@ -150,6 +163,7 @@ class Loss:
             for t in (-0.3, -0.15, 0.0, 0.15, 0.3):
                 near = self.bend(z + t, y)
                 self._require("the bounds of least_bend()", least <= near + 1e-12, z)
+            self._require("slopes up to slope_bound", np.abs(slope) <= self.slope_bound, z)
             self._require("a bend up to bend_bound", bend <= self.bend_bound * (1 + 1e-12), z)
 
     def probe_labels(self) -> tuple[float, ...]:
