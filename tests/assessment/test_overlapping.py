@@ -3,14 +3,22 @@
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.metrics import balanced_accuracy_score, confusion_matrix, log_loss
 
 from counterpoise import (
     Chunks,
+    GroupDROClassifier,
+    GroupDROClassifierCV,
     GroupDRONeuron,
     Memberships,
     assess,
     diagnose,
+    error_intervals,
+    group_balanced_errors,
+    group_errors,
+    group_log_losses,
     group_risks,
+    group_scores,
     load,
     risk_intervals,
     side_by_side,
@@ -134,3 +142,64 @@ def test_a_diagnosis_is_that_of_copies(rows, groups):
         assert found[name].noise_floor == pytest.approx(copied[name].noise_floor, rel=1e-6)
         assert found[name].average_loss == pytest.approx(copied[name].average_loss, rel=1e-6)
     assert found.sampled == len(y)
+
+
+# ---------------------------------------------------------------- classes
+
+
+@pytest.fixture(scope="module")
+def classified(rows):
+    X, y, *_ = rows
+    return X, np.where(y + np.random.default_rng(1).normal(size=len(y)) > 0, "yes", "no")
+
+
+def test_errors_and_losses_by_group(classified, groups):
+    X, y = classified
+    model = GroupDROClassifier(nu=0.0).fit(X, y, groups=groups)
+    said, proba = model.predict(X), model.predict_proba(X)
+    wrong = said != y
+    found = group_errors(y, said, groups=groups)
+    assert found == pytest.approx({name: wrong[groups[name]].mean() for name in groups})
+    losses = group_log_losses(y, proba, groups=groups, classes=model.classes_)
+    assert losses == pytest.approx(dict(zip(model.groups_, model.group_risks_, strict=True)))
+    balanced = group_balanced_errors(y, said, groups=groups)
+    own = groups["women"].to_numpy()
+    expected = 1.0 - balanced_accuracy_score(y[own], said[own])
+    assert balanced["women"] == pytest.approx(expected)
+    intervals = error_intervals(y, said, groups=groups)
+    alone = error_intervals(y[own], said[own], groups=np.zeros(own.sum()))
+    assert intervals["women"] == pytest.approx(alone[0])
+    scores = group_scores(model, X, y, groups)
+    k = model.groups_.tolist().index("women")
+    np.testing.assert_allclose(scores.confusion[k], confusion_matrix(y[own], said[own]))
+    assert scores.average_error == pytest.approx(wrong.mean())
+    assert scores.average_log_loss == pytest.approx(log_loss(y, proba))
+    assert scores.balanced_errors[k] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_record_of_a_classifier(classified, groups, chunked):
+    X, y = classified
+    model = GroupDROClassifier(nu=0.0).fit(X, y, groups=groups)
+    wrong, proba = model.predict(X) != y, model.predict_proba(X)
+    if chunked:
+        source = Chunks([(X[i::2], y[i::2], groups.iloc[i::2]) for i in range(2)])
+        record = assess(model, source, diagnosis=False)
+        assert record.comparison.ours_average == pytest.approx(log_loss(y, proba))
+        assert record.classes.scores["ours"].average_error == pytest.approx(wrong.mean())
+    else:
+        record = assess(model, X, y, groups, folds=3)
+    assert record.comparison.ours.sizes.tolist() == [groups[n].sum() for n in model.groups_]
+    np.testing.assert_allclose(record.risks, model.group_risks_, rtol=1e-6)
+    assert any("lies within" in note for note in record.data.notes)
+
+
+def test_a_classifier_by_cross_validation(classified, groups):
+    X, y = classified
+    for scoring in ("log_loss", "balanced_error"):
+        model = GroupDROClassifierCV(nus=[np.inf, 0.0], scoring=scoring, cv=3)
+        model.fit(X, y, groups=groups)
+        assert model.groups_.tolist() == sorted(groups)
+        assert model.cv_results_["group_risks"].shape[1] == 3
+        assert np.isfinite(model.cv_results_["average_risk"]).all()
+        assert model.intervals_.labels.tolist() == sorted(groups)
