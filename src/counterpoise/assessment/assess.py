@@ -23,6 +23,7 @@ from counterpoise.assessment.comparison import (
     risks_with_given_labels,
 )
 from counterpoise.assessment.convergence import collecting_convergence
+from counterpoise.assessment.diagnosis.classes import ClassDiagnosis, diagnose_classes
 from counterpoise.assessment.diagnosis.diagnose import Diagnosis, diagnose
 from counterpoise.assessment.intervals import check_level
 from counterpoise.assessment.record import DataFacts, FitRecord, Residuals, RiskComparison
@@ -197,7 +198,7 @@ class _Assessment:
     risks: Array
     comparison: RiskComparison | None
     residuals: Residuals | None
-    diagnosis: Diagnosis | None
+    diagnosis: Diagnosis | ClassDiagnosis | None
     notes: list[str]
     classes: ClassComparison | None = None
 
@@ -252,7 +253,7 @@ def _in_memory(
     risks = risks_with_given_labels(neuron, X, y, groups, sample_weight)
     own = comparison is not None and neuron.held_out_comparison() is not None
     notes += _other_rows(neuron, risks, y, own=own)
-    if settings.diagnosis and _can_diagnose(neuron):
+    if settings.diagnosis:
         found, missed = _diagnose(neuron, (X, y, groups, sample_weight), names)
         notes += missed
     return _Assessment(plain, len(y), risks, comparison, residuals, found, notes, classes)
@@ -280,7 +281,7 @@ def _on_source(
     if settings.folds is not None and classes is None:
         chunk = Chunks([(sample.X, sample.y)])
         residuals = residuals_by_group(plain, neuron, chunk, sample.y, sample.labels[sample.codes])
-    if settings.diagnosis and _can_diagnose(neuron):
+    if settings.diagnosis:
         found, missed = _diagnose(neuron, (source, None, None, None), names)
         notes += missed
     rows, drawn = int(sample.counts.sum()), len(sample.y)
@@ -348,22 +349,26 @@ def _other_rows(neuron: Any, risks: Array, y: Array, *, own: bool) -> list[str]:
 
 def _diagnose(
     neuron: Any, rows: tuple[Any, ...], names: Sequence[str] | None
-) -> tuple[Diagnosis, list[str]]:
-    """The diagnosis of the sample that the fit kept, else of the rows; notes on convergence."""
+) -> tuple[Diagnosis | ClassDiagnosis | None, list[str]]:
+    """The diagnosis of the sample that the fit kept, else of the rows; notes on convergence.
+
+    Models of numbers with another loss than the squared error have none.
+    """
     stage("diagnosing")
     with collecting_convergence() as missed:
         found = neuron.diagnosis(names)
-        if found is None:
-            known = ("activation", "fit_intercept", "precondition")
-            options = {name: getattr(neuron, name) for name in known if hasattr(neuron, name)}
+        if found is None and is_classifier(neuron) and not isinstance(rows[0], Source):
+            options = _options_of(neuron, "fit_intercept", "precondition")
+            found = diagnose_classes(*rows, **options, loss=neuron.loss_)
+        elif found is None and hasattr(neuron, "activation"):
+            options = _options_of(neuron, "activation", "fit_intercept", "precondition")
             found = diagnose(*rows, **options, feature_names=names)
     stage(None)
     return found, [f"a fit of the diagnosis did not converge: {text}" for text in missed]
 
 
-def _can_diagnose(neuron: Any) -> bool:
-    """Whether the theory's assumptions, which are on neurons, apply."""
-    return hasattr(neuron, "activation")
+def _options_of(model: Any, *names: str) -> dict[str, Any]:
+    return {name: getattr(model, name) for name in names if hasattr(model, name)}
 
 
 def _neuron(model: Any) -> Any:
