@@ -166,9 +166,8 @@ def test_scores_are_those_of_the_rows(data, capsys):
         assert found["groups"][hair]["accuracy"]["value"] == pytest.approx(own.mean())
         assert found["groups"][hair]["rows"] == len(own)
     text = run(capsys, "predict", "fit", "other.csv", "--score").out
-    assert text.startswith(
-        f"Worst group's accuracy: {100 * min(right[columns['hair'] == h].mean() for h in ('dark', 'fair')):.1f}%"
-    )  # noqa: E501
+    worst = min(right[columns["hair"] == hair].mean() for hair in ("dark", "fair"))
+    assert text.startswith(f"Worst group's accuracy: {100 * worst:.1f}%")
     columns["y"] = np.where(columns["y"] == "yes", "maybe", columns["y"])
     pd.DataFrame(columns).to_csv("other.csv", index=False)
     refused = run(capsys, "predict", "fit", "other.csv", "--score", code=3).err
@@ -212,6 +211,8 @@ def test_cross_validated(data, capsys):
     found = json.loads(run(capsys, "frontier", *base, "--folds", "3", "--json").out)
     best = found["candidates"][found["chosen"]]
     assert best["worst"] <= found["candidates"][0]["worst"]
+    asked = run(capsys, "frontier", *base, "--folds", "3", "--scoring", "error").out
+    assert "held-out error" in " ".join(asked.split())
 
 
 @pytest.mark.slow
@@ -226,7 +227,7 @@ def test_compare_and_diagnose(data, capsys):
     assert (
         by_name["ours"]["log_loss"]["worst"]["value"]
         < by_name["logistic"]["log_loss"]["worst"]["value"]
-    )  # noqa: E501
+    )
     assert text.startswith(f"Best on the worst group: {rows[0]['method']}")
     refused = run(capsys, "compare", *base, "-m", "least-squares", code=2).err
     assert "--method least-squares does not fit classes" in refused
@@ -290,6 +291,7 @@ def test_losses_and_the_ridge(data, capsys):
         (["-a", "relu", "--alpha", "1"], "leave out --alpha or --activation", 2),
         (["--truncate", "1"], "--truncate is for squared errors, and classes", 2),
         (["--task", "regress"], "use --task classify", 3),
+        (["--scoring", "error"], "--scoring is for cross-validation; use --cv", 2),
         (["--alpha", "-1"], "Invalid value for '--alpha'", 2),
     ],
 )
