@@ -83,7 +83,9 @@ def assess(
     random_state : int, default=0
         How rows are assigned to folds.
     diagnosis : bool, default=True
-        Whether to check the assumptions of the theory; see :func:`diagnose`.
+        Whether to check the assumptions of the theory (:func:`diagnose`) or, for a classifier,
+        what can be done for every group (:func:`diagnose_classes`). Regressors with another loss
+        than squared errors have no diagnosis.
     data : DataFacts, optional
         Facts about the data, for the report. By default, those that the arguments show.
     command : str, optional
@@ -273,10 +275,13 @@ def _on_source(
     risks = comparison.ours.values
     sample = neuron.kept_sample()
     if sample is None:
+        rows_of = source
+        if is_classifier(neuron):
+            rows_of = backend_of(source).number_classes(source, None)[0]
+        loss = neuron.loss_ if hasattr(neuron, "loss_") else get_activation(neuron.activation)
         sample = open_engine(
-            source, None, None, None, get_activation(neuron.activation),
-            intercept=bool(neuron.fit_intercept), centred=False,
-        ).sample()  # fmt: skip
+            rows_of, None, None, None, loss, intercept=bool(neuron.fit_intercept), centred=False
+        ).sample()
     notes += _other_rows(neuron, risks, sample.y, own=False)
     if settings.folds is not None and classes is None:
         chunk = Chunks([(sample.X, sample.y)])
@@ -350,25 +355,33 @@ def _other_rows(neuron: Any, risks: Array, y: Array, *, own: bool) -> list[str]:
 def _diagnose(
     neuron: Any, rows: tuple[Any, ...], names: Sequence[str] | None
 ) -> tuple[Diagnosis | ClassDiagnosis | None, list[str]]:
-    """The diagnosis of the sample that the fit kept, else of the rows; notes on convergence.
-
-    Models of numbers with another loss than the squared error have none.
-    """
+    """The diagnosis of the sample that the fit kept, else of the rows; notes on convergence."""
     stage("diagnosing")
     with collecting_convergence() as missed:
         found = neuron.diagnosis(names)
-        if found is None and is_classifier(neuron) and not isinstance(rows[0], Source):
-            options = _options_of(neuron, "fit_intercept", "precondition")
-            found = diagnose_classes(*rows, **options, loss=neuron.loss_)
-        elif found is None and hasattr(neuron, "activation"):
-            options = _options_of(neuron, "activation", "fit_intercept", "precondition")
-            found = diagnose(*rows, **options, feature_names=names)
+        if found is None:
+            found = _diagnose_rows(neuron, rows, names)
     stage(None)
     return found, [f"a fit of the diagnosis did not converge: {text}" for text in missed]
 
 
-def _options_of(model: Any, *names: str) -> dict[str, Any]:
-    return {name: getattr(model, name) for name in names if hasattr(model, name)}
+def _diagnose_rows(
+    neuron: Any, rows: tuple[Any, ...], names: Sequence[str] | None
+) -> Diagnosis | ClassDiagnosis | None:
+    """Diagnose the rows of a model that keeps no sample; None if that is not possible."""
+    known = ("fit_intercept", "precondition")
+    options = {name: getattr(neuron, name) for name in known if hasattr(neuron, name)}
+    if is_classifier(neuron):
+        if isinstance(rows[0], Source):
+            return None
+        return diagnose_classes(*rows, **options, loss=neuron.loss_)
+    if hasattr(neuron, "activation"):
+        options["activation"] = neuron.activation
+    elif neuron.loss_.is_quadratic:
+        options["activation"] = "identity"
+    else:
+        return None
+    return diagnose(*rows, **options, feature_names=names)
 
 
 def _neuron(model: Any) -> Any:

@@ -11,6 +11,7 @@ from counterpoise.assessment.classes import (
     Answers,
     ClassComparison,
     ClassSums,
+    PairedLosses,
     answers,
     compared,
 )
@@ -21,6 +22,7 @@ from counterpoise.assessment.intervals import (
     intervals_of,
     loss_intervals,
 )
+from counterpoise.assessment.proportions import PairedErrors, PairSums
 from counterpoise.assessment.record import RiskComparison
 from counterpoise.assessment.row_losses import row_losses
 from counterpoise.common.progress import stage
@@ -105,36 +107,63 @@ def compare_classes_on_rows(
     check_level(level)
     labels, classes, read = ours.groups_, ours.classes_, 0
     models = {PLAIN: plain, OURS: ours}
-    losses: dict[str, GroupSums] = {}
-    sums: dict[str, ClassSums] = {}
+    sums: list[Any] | None = None
     for X, y, *rest in chunks:
         groups, weights = (*rest, None, None)[:2]
         codes = np.zeros(len(y), int) if groups is None else np.searchsorted(labels, groups)
-        numbers = class_numbers(y, classes).astype(np.int64)
-        for name, model in models.items():
-            # As a chunk: rows of a source have no names to check.
-            chunk = Chunks([(X, y, groups, weights)])
-            risk = GroupSums.of(row_losses(model, chunk, y), codes, len(labels), weights)
-            said = answers(model, chunk, classes)
-            own = ClassSums.of(said, numbers, len(classes), codes, len(labels), weights)
-            losses[name] = losses[name].merge(risk) if name in losses else risk
-            sums[name] = sums[name].merge(own) if name in sums else own
+        # As a chunk: rows of a source have no names to check.
+        chunk = Chunks([(X, y, groups, weights)])
+        parts = _chunk_sums(models.values(), chunk, y, classes, codes, len(labels), weights)
+        if sums is None:
+            sums = parts
+        else:
+            sums = [mine.merge(new) for mine, new in zip(sums, parts, strict=True)]
         read += len(y)
         stage(f"risks by group, {read:,} rows", read / rows if rows else None)
     stage(None)
+    if sums is None:
+        raise ValueError("the source gave no chunks; it must give at least one")
+    *both, gaps, pairs = sums
     how = "the rows of the fit, which favor it if they are few"
     sides: dict[str, Any] = {}
-    for name, found in losses.items():
+    for name, found in zip(models, both[2:], strict=True):
         sides[name] = intervals_of(found.moments(), labels, level)
         sides[f"{name}_average"] = float(found.mass @ found.mean / found.mass.sum())
+    scores = {
+        name: found.scores(classes, labels, level)
+        for name, found in zip(models, both[:2], strict=True)
+    }
+    has_log_loss = scores[OURS].log_losses is not None
     return ClassFits(
         RiskComparison(how=how, held_out=False, **sides),
         ClassComparison(
             how=how,
             held_out=False,
             baseline=PLAIN,
-            scores={name: found.scores(classes, labels, level) for name, found in sums.items()},
-            errors={},
-            losses={},
+            scores=scores,
+            errors={OURS: PairedErrors.of_sums(pairs, labels, level)},
+            losses={OURS: PairedLosses.of_sums(gaps, labels, level)} if has_log_loss else {},
         ),
     )
+
+
+def _chunk_sums(
+    models: Iterable[Any],
+    chunk: Chunks,
+    y: Any,
+    classes: Array,
+    codes: Array,
+    K: int,
+    weights: Array | None,
+) -> list[Any]:
+    """Sums over a chunk: scores and losses of both models, and differences between them."""
+    numbers = class_numbers(y, classes).astype(np.int64)
+    said = [answers(model, chunk, classes) for model in models]
+    losses = [row_losses(model, chunk, y) for model in models]
+    wrong = [(one.codes != numbers).astype(float) for one in said]
+    return [
+        *(ClassSums.of(one, numbers, len(classes), codes, K, weights) for one in said),
+        *(GroupSums.of(one, codes, K, weights) for one in losses),
+        GroupSums.of(losses[1] - losses[0], codes, K, weights),
+        PairSums.of(wrong[0], wrong[1], codes, K, weights),
+    ]

@@ -148,8 +148,12 @@ class PairedLosses:
         cls, gaps: Array, labels: Array, codes: Array, weights: Array | None, level: float = 0.95
     ) -> PairedLosses:
         """Summarise the differences ``gaps`` of rows by group."""
+        return cls.of_sums(GroupSums.of(gaps, codes, len(labels), weights), labels, level)
+
+    @classmethod
+    def of_sums(cls, sums: GroupSums, labels: Array, level: float = 0.95) -> PairedLosses:
+        """Summarise from sums over rows."""
         K = len(labels)
-        sums = GroupSums.of(gaps, codes, K, weights)
         mass = np.where(sums.mass > 0, sums.mass, 1.0)
         size = np.where(sums.mass > 0, mass**2 / np.where(sums.mass > 0, sums.squares, 1.0), 0.0)
         known = size > 1.0 + 1e-9

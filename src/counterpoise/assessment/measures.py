@@ -115,10 +115,16 @@ def classifier_measure(scoring: str, loss: RowLoss) -> Measure:
         return ErrorRate(loss)
     if scoring == "balanced_error":
         return BalancedErrorRate(loss)
-    is_log = loss.name in ("log", "multinomial")
-    if scoring == "log_loss" and not is_log:
+    if scoring == "log_loss" and loss_name(loss) != "log loss":
         raise ValueError(
             f"scoring='log_loss' needs probabilities, which a fit with loss {loss.name!r} does not "
             "have; use scoring='loss', 'error' or 'balanced_error', or loss='log'"
         )
-    return Measure(loss, "log loss" if is_log else f"{loss.name.replace('_', ' ')} loss")
+    return Measure(loss, loss_name(loss))
+
+
+def loss_name(loss: RowLoss) -> str:
+    """Return what a loss of classes is called in sentences."""
+    if loss.name in ("log", "multinomial"):
+        return "log loss"
+    return f"{loss.name.replace('_', ' ')} loss"

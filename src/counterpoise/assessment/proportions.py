@@ -135,6 +135,32 @@ def wrong_intervals(
     return ErrorSums.of(wrong, codes, len(labels), weights).intervals(labels, level)
 
 
+class PairSums(NamedTuple):
+    """Weights of every group's rows: in all, squared, won and lost by the second classifier.
+
+    ``number`` is the number of rows. Sums over chunks of rows can be merged.
+    """
+
+    number: Array
+    mass: Array
+    squares: Array
+    gained: Array
+    lost: Array
+
+    @classmethod
+    def of(
+        cls, before: Array, after: Array, codes: Array, K: int, weights: Array | None
+    ) -> PairSums:
+        """Sum rows that two classifiers have wrong (1.0) or right (0.0)."""
+        w = np.ones(len(codes)) if weights is None else weights
+        amounts = (w > 0, w, w * w, w * (before > after), w * (after > before))
+        return cls(*(np.bincount(codes, amount, K) for amount in amounts))
+
+    def merge(self, other: PairSums) -> PairSums:
+        """Return the sums over the rows of both."""
+        return PairSums(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
+
 @dataclass(frozen=True)
 class PairedErrors:
     """Errors of two classifiers on the same rows, group by group; prints as a table.
@@ -176,13 +202,15 @@ class PairedErrors:
         level: float = 0.95,
     ) -> PairedErrors:
         """Compare rows that two classifiers have wrong (1.0) or right (0.0)."""
+        return cls.of_sums(PairSums.of(before, after, codes, len(labels), weights), labels, level)
+
+    @classmethod
+    def of_sums(cls, sums: PairSums, labels: Array, level: float = 0.95) -> PairedErrors:
+        """Compare from sums over rows."""
         check_level(level)
-        K = len(labels)
-        w = np.ones(len(codes)) if weights is None else weights
-        mass, squares = (np.bincount(codes, values, K) for values in (w, w * w))
-        rows = np.nan_to_num(_divide(mass**2, squares))
-        gained = _divide(np.bincount(codes, w * (before > after), K), mass)
-        lost = _divide(np.bincount(codes, w * (after > before), K), mass)
+        K, mass = len(labels), sums.mass
+        rows = np.nan_to_num(_divide(mass**2, sums.squares))
+        gained, lost = _divide(sums.gained, mass), _divide(sums.lost, mass)
         z = float(norm.isf(0.5 * (1.0 - level) / K))
         known = rows > 0
         plus, minus = (
@@ -190,15 +218,12 @@ class PairedErrors:
         )
         middle = plus - minus
         half = z * np.sqrt((plus + minus - middle**2) / (rows + 2.0))
-        low, high = (
-            np.where(known, np.clip(bound, -1.0, 1.0), bound_without)
-            for bound, bound_without in ((middle - half, -1.0), (middle + half, 1.0))
-        )
-        p_value = np.full(K, np.nan)
-        if weights is None or np.ptp(weights) == 0:
-            p_value = mcnemar(
-                np.rint(np.nan_to_num(gained) * rows), np.rint(np.nan_to_num(lost) * rows)
-            )
+        low = np.where(known, np.clip(middle - half, -1.0, 1.0), -1.0)
+        high = np.where(known, np.clip(middle + half, -1.0, 1.0), 1.0)
+        # Rows of equal weight are worth as many as they are.
+        whole = np.abs(rows - sums.number) <= 1e-6 * np.maximum(sums.number, 1.0)
+        counts = (np.rint(np.where(whole, rows * share, 0.0)) for share in (gained, lost))
+        p_value = np.where(whole & known, mcnemar(*counts), np.nan)
         return cls(labels, rows, gained, lost, lost - gained, low, high, p_value, float(level))
 
     def verdict(self, k: int) -> str:

@@ -6,19 +6,17 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from counterpoise.assessment.classes import ClassComparison, ClassScores
 from counterpoise.assessment.diagnosis.classes import ClassDiagnosis
 from counterpoise.assessment.diagnosis.diagnose import Diagnosis
 from counterpoise.assessment.intervals import RiskIntervals
 from counterpoise.common.task_words import TaskWords, words_of
 from counterpoise.common.text import clipped, number, percent, text_table
 from counterpoise.rows.groups import label_list
-
-if TYPE_CHECKING:
-    from counterpoise.assessment.classes import ClassComparison, ClassScores
 
 Array = np.ndarray
 

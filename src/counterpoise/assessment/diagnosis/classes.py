@@ -96,6 +96,11 @@ class GroupClassDiagnosis:
     alike: AlikeRows
     verdicts: dict[str, Verdict]
 
+    @property
+    def noise_floor(self) -> float:
+        """The loss that a classifier fitted to this group alone would leave."""
+        return self.own_loss
+
 
 @dataclass(frozen=True)
 class ClassDiagnosis:

@@ -10,21 +10,13 @@ from counterpoise.report.blocks import Block
 from counterpoise.report.fit.view import FitView
 
 if TYPE_CHECKING:
-    from counterpoise.assessment.diagnosis.classes import ClassDiagnosis
-    from counterpoise.assessment.diagnosis.diagnose import Diagnosis
+    from counterpoise.assessment.diagnosis.classes import ClassDiagnosis, GroupClassDiagnosis
+    from counterpoise.assessment.diagnosis.diagnose import Diagnosis, GroupDiagnosis
 
     AnyDiagnosis = Diagnosis | ClassDiagnosis
 
 NAME, TITLE = "assumptions", "Do the theory's assumptions hold for this data?"
-CLASS_TITLE = "What can a linear classifier do for each group?"
-# The checks of a classifier; the theory's assumptions, below, are on neurons.
-CLASS_MEANINGS = {
-    "rows": "there are several rows for each coefficient",
-    "classes": "every class has rows in the group",
-    "linear": "a linear score fitted to the group alone beats its class shares",
-    "separable": "no linear score separates the classes, which would make it grow without end",
-    "noise": "rows that are alike have the same class",
-}
+CLASS_TITLE = "What can a linear score do for each group?"
 MEANINGS = {
     "tails": "no feature has tails heavier than exponential",
     "margin": "rows where the neuron is active vary in every direction",
@@ -32,28 +24,37 @@ MEANINGS = {
     "labels": "no group's loss is dominated by a few rows",
     "rows": "there are as many rows as the theorem asks for",
 }
+CLASS_MEANINGS = {
+    "rows": "there are rows enough of the rarest class",
+    "classes": "every class has rows",
+    "linear": "a linear score fitted to the group alone beats its class shares",
+    "separable": "no linear score separates the classes exactly",
+    "noise": "rows with equal or similar features have the same class",
+}
 HEADINGS = {"rows": "Enough rows"}
 STATUSES = ("holds", "doubtful", "violated")
 
 
 def assumption_section(fit: FitView) -> Block:
     """Show advice and verdicts; without a diagnosis, say how to get one."""
-    found, classes = fit.record.diagnosis, fit.words.classifies
-    title = CLASS_TITLE if classes else TITLE
+    found = fit.record.diagnosis
+    classifies = fit.words.classifies
+    title = CLASS_TITLE if classifies else TITLE
+    theory = "The theory is on neurons with squared errors; it does not cover a classifier. "
+    theory = f"{theory}The certificate below needs no assumption." if classifies else ""
+    if found is None and classifies:
+        return b.section(NAME, title, b.text(theory))
     if found is None:
-        remedy = "counterpoise diagnose"
-        if not fit.record.command:
-            remedy = "counterpoise.diagnose_classes" if classes else "counterpoise.diagnose"
-        return b.section(NAME, title, b.text(f"Not checked for this fit; {remedy} does it."))
+        remedy = "counterpoise diagnose" if fit.record.command else "counterpoise.diagnose"
+        return b.section(NAME, TITLE, b.text(f"Not checked for this fit; {remedy} does it."))
+    checked = f"Checked on a sample of {count(found.sampled, 'row')}. Advice, most pressing first:"
     return b.section(
         NAME,
         title,
-        b.text(
-            f"Checked on a sample of {count(found.sampled, 'row')}. Advice, most pressing first:"
-        ),
+        b.text(f"{theory} {checked}".strip()),
         b.bullets(advice[:1].upper() + advice[1:] for advice in found.advice),
-        b.facts(_tally(found, CLASS_MEANINGS if classes else MEANINGS)),
-        _table(found, classes=classes),
+        b.facts(_tally(found, CLASS_MEANINGS if classifies else MEANINGS)),
+        _table(found, "classifier" if classifies else "neuron"),
     )
 
 
@@ -77,7 +78,7 @@ def _tally(found: AnyDiagnosis, meanings: dict[str, str]) -> list[tuple[str, str
     return out
 
 
-def _table(found: AnyDiagnosis, *, classes: bool) -> Block:
+def _table(found: AnyDiagnosis, model: str) -> Block:
     columns = [("Group", "text"), ("Rows", "count")]
     columns += [(_heading(assumption), "verdict") for assumption in _assumptions(found)]
     columns += [("Own fit" if classes else "Noise floor", "number")]
@@ -89,16 +90,15 @@ def _table(found: AnyDiagnosis, *, classes: bool) -> Block:
             *(list(verdict) for verdict in group.verdicts.values()),
             group.own_loss if classes else group.noise_floor,
         ]
-        for group in sorted(groups, key=_trouble)
+        for group in sorted([*found.groups], key=_trouble)
     ]
-    caption = "Verdicts by group, most trouble first; open one to see the evidence. " + (
-        "The own fit is the loss that a classifier fitted to this group alone would leave."
-        if classes
-        else "The noise floor is the risk that a neuron fitted to this group alone would leave."
+    caption = (
+        "Verdicts by group, most trouble first; open one to see the evidence. The noise floor is "
+        f"the risk that a {model} fitted to this group alone would leave."
     )
     return b.table("verdict-table", caption, columns, rows, search=True)
 
 
-def _trouble(group: Any) -> tuple[int, int]:
+def _trouble(group: GroupDiagnosis | GroupClassDiagnosis) -> tuple[int, int]:
     said = [verdict.status for verdict in group.verdicts.values()]
     return -said.count("violated"), -said.count("doubtful")
