@@ -1,8 +1,8 @@
-"""The theory's assumptions, checked group by group."""
+"""The diagnosis, group by group: the theory's assumptions, or what a linear score can do."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from counterpoise.common.text import count
 from counterpoise.report import blocks as b
@@ -81,13 +81,14 @@ def _tally(found: AnyDiagnosis, meanings: dict[str, str]) -> list[tuple[str, str
 def _table(found: AnyDiagnosis, model: str) -> Block:
     columns = [("Group", "text"), ("Rows", "count")]
     columns += [(_heading(assumption), "verdict") for assumption in _assumptions(found)]
-    columns += [("Noise floor", "number")]
+    columns += [("Own fit" if classes else "Noise floor", "number")]
+    groups: Any = found.groups
     rows = [
         [
             str(group.label) or "(empty)",
             group.rows,
             *(list(verdict) for verdict in group.verdicts.values()),
-            group.noise_floor,
+            group.own_loss if classes else group.noise_floor,
         ]
         for group in sorted([*found.groups], key=_trouble)
     ]
