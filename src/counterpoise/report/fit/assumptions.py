@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from counterpoise.common.text import count
 from counterpoise.report import blocks as b
@@ -81,14 +81,13 @@ def _tally(found: AnyDiagnosis, meanings: dict[str, str]) -> list[tuple[str, str
 def _table(found: AnyDiagnosis, model: str) -> Block:
     columns = [("Group", "text"), ("Rows", "count")]
     columns += [(_heading(assumption), "verdict") for assumption in _assumptions(found)]
-    columns += [("Own fit" if classes else "Noise floor", "number")]
-    groups: Any = found.groups
+    columns += [("Noise floor", "number")]
     rows = [
         [
             str(group.label) or "(empty)",
             group.rows,
             *(list(verdict) for verdict in group.verdicts.values()),
-            group.own_loss if classes else group.noise_floor,
+            group.noise_floor,
         ]
         for group in sorted([*found.groups], key=_trouble)
     ]
