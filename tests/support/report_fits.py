@@ -8,8 +8,13 @@ from html import unescape
 
 import numpy as np
 
-from counterpoise import GroupDROClassifier, GroupDRONeuron, GroupDRONeuronCV, risk_intervals
-from counterpoise.assessment.classes import compare_classifiers
+from counterpoise import (
+    GroupDROClassifier,
+    GroupDRONeuron,
+    GroupDRONeuronCV,
+    assess,
+    risk_intervals,
+)
 from counterpoise.assessment.record import (
     QUANTILES,
     DataFacts,
@@ -151,26 +156,12 @@ def class_rows(labels, classes, rows=120, seed=0):
 
 
 @functools.cache
-def class_fit(labels=("a", "b", "c"), classes=("no", "yes"), rows=120):
+def class_fit(labels=("a", "b", "c"), classes=("no", "yes"), rows=120, crossed=False, **options):
     """A classifier for rows of these groups, and its record."""
     X, y, groups = class_rows(labels, classes, rows)
-    model = GroupDROClassifier(nu=0.02).fit(X, y, groups=groups)
-    twin = model.plain_twin()
-    scores = compare_classifiers({"plain": twin, "ours": model}, X, y, groups, folds=3)
-    losses = {side: one.log_losses for side, one in scores.scores.items()}
-    means = {f"{side}_average": one.average_log_loss for side, one in scores.scores.items()}
-    record = FitRecord(
-        data=DataFacts(
-            path="rows.csv", format="csv", bytes=12_345, digest="sha256:0123", rows=len(y),
-            target="y", group=["g"], features=["a", "b", "c"], encoded=3,
-        ),
-        risks=model.group_risks_,
-        plain_risks=twin.fit(X, y, groups=groups).group_risks_,
-        options=model.get_params(),
-        command="counterpoise fit rows.csv --target y --group g",
-        made="2026-01-02T03:04:05+00:00",
-        comparison=RiskComparison(how=scores.how, held_out=True, **losses, **means),
-        classes=scores,
-        model=model,
-    )  # fmt: skip
-    return model, record
+    if crossed:
+        groups = np.array([f"{g} | {c}" for g, c in zip(groups, y, strict=True)])
+    model = GroupDROClassifier(nu=0.02, **options).fit(X, y, groups=groups)
+    facts = DataFacts(rows=len(y), encoded=3, target="y", group=["g", "y"] if crossed else ["g"])
+    command = "counterpoise fit rows.csv --target y --group g"
+    return model, assess(model, X, y, groups, folds=3, data=facts, command=command)

@@ -23,6 +23,7 @@ from counterpoise.assessment.comparison import (
     risks_with_given_labels,
 )
 from counterpoise.assessment.convergence import collecting_convergence
+from counterpoise.assessment.diagnosis.classes import ClassDiagnosis, diagnose_classes
 from counterpoise.assessment.diagnosis.diagnose import Diagnosis, diagnose
 from counterpoise.assessment.intervals import check_level
 from counterpoise.assessment.record import DataFacts, FitRecord, Residuals, RiskComparison
@@ -83,7 +84,9 @@ def assess(
     random_state : int, default=0
         How rows are assigned to folds.
     diagnosis : bool, default=True
-        Whether to check the assumptions of the theory; see :func:`diagnose`.
+        Whether to check the assumptions of the theory (:func:`diagnose`) or, for a classifier,
+        what can be done for every group (:func:`diagnose_classes`). Regressors with another loss
+        than squared errors have no diagnosis.
     data : DataFacts, optional
         Facts about the data, for the report. By default, those that the arguments show.
     command : str, optional
@@ -198,7 +201,7 @@ class _Assessment:
     risks: Array
     comparison: RiskComparison | None
     residuals: Residuals | None
-    diagnosis: Diagnosis | None
+    diagnosis: Diagnosis | ClassDiagnosis | None
     notes: list[str]
     classes: ClassComparison | None = None
 
@@ -253,7 +256,7 @@ def _in_memory(
     risks = risks_with_given_labels(neuron, X, y, groups, sample_weight)
     brought = comparison is not None and neuron.held_out_comparison() is not None
     notes += _other_rows(neuron, risks, y, own=brought)
-    if settings.diagnosis and _can_diagnose(neuron):
+    if settings.diagnosis:
         found, missed = _diagnose(neuron, (X, y, groups, sample_weight), names)
         notes += missed
     return _Assessment(plain, len(y), risks, comparison, residuals, found, notes, classes)
@@ -273,15 +276,18 @@ def _on_source(
     risks = comparison.ours.values
     sample = neuron.kept_sample()
     if sample is None:
+        rows_of = source
+        if is_classifier(neuron):
+            rows_of = backend_of(source).number_classes(source, None)[0]
+        loss = neuron.loss_ if hasattr(neuron, "loss_") else get_activation(neuron.activation)
         sample = open_engine(
-            source, None, None, None, get_activation(neuron.activation),
-            intercept=bool(neuron.fit_intercept), centred=False,
-        ).sample()  # fmt: skip
+            rows_of, None, None, None, loss, intercept=bool(neuron.fit_intercept), centred=False
+        ).sample()
     notes = [*sample.notes, *notes, *_other_rows(neuron, risks, sample.y, own=False)]
     if settings.folds is not None and classes is None:
         chunk = Chunks([(sample.X, sample.y)])
         residuals = residuals_by_group(plain, neuron, chunk, sample.y, sample.labels[sample.codes])
-    if settings.diagnosis and _can_diagnose(neuron):
+    if settings.diagnosis:
         found, missed = _diagnose(neuron, (source, None, None, None), names)
         notes += missed
     rows, drawn = sample.n_rows, sample.n_drawn
@@ -349,22 +355,34 @@ def _other_rows(neuron: Any, risks: Array, y: Array, *, own: bool) -> list[str]:
 
 def _diagnose(
     neuron: Any, rows: tuple[Any, ...], names: Sequence[str] | None
-) -> tuple[Diagnosis, list[str]]:
+) -> tuple[Diagnosis | ClassDiagnosis | None, list[str]]:
     """The diagnosis of the sample that the fit kept, else of the rows; notes on convergence."""
     stage("diagnosing")
     with collecting_convergence() as missed:
         found = neuron.diagnosis(names)
         if found is None:
-            known = ("activation", "fit_intercept", "precondition")
-            options = {name: getattr(neuron, name) for name in known if hasattr(neuron, name)}
-            found = diagnose(*rows, **options, feature_names=names)
+            found = _diagnose_rows(neuron, rows, names)
     stage(None)
     return found, [f"a fit of the diagnosis did not converge: {text}" for text in missed]
 
 
-def _can_diagnose(neuron: Any) -> bool:
-    """Whether the theory's assumptions, which are on neurons, apply."""
-    return hasattr(neuron, "activation")
+def _diagnose_rows(
+    neuron: Any, rows: tuple[Any, ...], names: Sequence[str] | None
+) -> Diagnosis | ClassDiagnosis | None:
+    """Diagnose the rows of a model that keeps no sample; None if that is not possible."""
+    known = ("fit_intercept", "precondition")
+    options = {name: getattr(neuron, name) for name in known if hasattr(neuron, name)}
+    if is_classifier(neuron):
+        if isinstance(rows[0], Source):
+            return None
+        return diagnose_classes(*rows, **options, loss=neuron.loss_)
+    if hasattr(neuron, "activation"):
+        options["activation"] = neuron.activation
+    elif neuron.loss_.is_quadratic:
+        options["activation"] = "identity"
+    else:
+        return None
+    return diagnose(*rows, **options, feature_names=names)
 
 
 def _neuron(model: Any) -> Any:

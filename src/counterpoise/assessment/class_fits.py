@@ -12,17 +12,18 @@ from counterpoise.assessment.classes import (
     Answers,
     ClassComparison,
     ClassSums,
+    PairedLosses,
     answers,
     compared,
 )
 from counterpoise.assessment.folds import fits_by_fold, usable_folds
 from counterpoise.assessment.intervals import (
-    GroupSums,
     check_level,
     group_intervals,
     group_sums,
     intervals_of,
 )
+from counterpoise.assessment.proportions import PairedErrors, PairSums
 from counterpoise.assessment.record import RiskComparison
 from counterpoise.assessment.row_losses import row_losses
 from counterpoise.common.progress import stage
@@ -105,36 +106,35 @@ def compare_classes_on_rows(
     check_level(level)
     labels, classes, read = ours.groups_, ours.classes_, 0
     models = {PLAIN: plain, OURS: ours}
-    losses: dict[str, GroupSums] = {}
-    sums: dict[str, ClassSums] = {}
+    sums: list[Any] | None = None
     for X, y, *rest in chunks:
         groups, weights = (*rest, None, None)[:2]
-        own, one = RowGroups.of(groups, len(y)).among(labels), RowGroups.of(None, len(y))
-        numbers = class_numbers(y, classes).astype(np.int64)
-        for name, model in models.items():
-            # As a chunk: rows of a source have no names to check.
-            chunk = Chunks([(X, y, groups, weights)])
-            risk = row_losses(model, chunk, y)
-            said = answers(model, chunk, classes)
-            for key, of in ((name, own), (f"{name}_average", one)):
-                more = group_sums(risk, of, weights)
-                tally = ClassSums.of(said, numbers, len(classes), of, weights)
-                losses[key] = losses[key].merge(more) if key in losses else more
-                sums[key] = sums[key].merge(tally) if key in sums else tally
+        found = RowGroups.of(groups, len(y)).among(labels)
+        # As a chunk: rows of a source have no names to check.
+        chunk = Chunks([(X, y, groups, weights)])
+        parts = _chunk_sums(models.values(), chunk, y, classes, found, weights)
+        if sums is None:
+            sums = parts
+        else:
+            sums = [mine.merge(new) for mine, new in zip(sums, parts, strict=True)]
         read += len(y)
         stage(f"risks by group, {read:,} rows", read / rows if rows else None)
     stage(None)
+    if sums is None:
+        raise ValueError("the source gave no chunks; it must give at least one")
+    both, losses, (gaps, pairs) = sums[:4], sums[4:8], sums[8:]
     how = "the rows of the fit, which favor it if they are few"
     sides: dict[str, Any] = {}
     scores = {}
-    for name in models:
-        sides[name] = intervals_of(losses[name].moments(), labels, level)
-        sides[f"{name}_average"] = float(losses[f"{name}_average"].mean[0])
-        whole = sums[f"{name}_average"].scores(classes, np.zeros(1, int), level)
+    for i, name in enumerate(models):
+        sides[name] = intervals_of(losses[i].moments(), labels, level)
+        sides[f"{name}_average"] = float(losses[i + 2].mean[0])
+        whole = both[i + 2].scores(classes, np.zeros(1, int), level)
         scores[name] = replace(
-            sums[name].scores(classes, labels, level),
+            both[i].scores(classes, labels, level),
             average_error=whole.average_error, average_log_loss=whole.average_log_loss,
         )  # fmt: skip
+    has_log_loss = scores[OURS].log_losses is not None
     return ClassFits(
         RiskComparison(how=how, held_out=False, **sides),
         ClassComparison(
@@ -142,7 +142,33 @@ def compare_classes_on_rows(
             held_out=False,
             baseline=PLAIN,
             scores=scores,
-            errors={},
-            losses={},
+            errors={OURS: PairedErrors.of_sums(pairs, labels, level)},
+            losses={OURS: PairedLosses.of_sums(gaps, labels, level)} if has_log_loss else {},
         ),
     )
+
+
+def _chunk_sums(
+    models: Iterable[Any],
+    chunk: Chunks,
+    y: Any,
+    classes: Array,
+    groups: RowGroups,
+    weights: Array | None,
+) -> list[Any]:
+    """Sums over a chunk: scores and losses of both models, and differences between them.
+
+    Scores and losses come by group, and then for all rows as one group.
+    """
+    numbers = class_numbers(y, classes).astype(np.int64)
+    said = [answers(model, chunk, classes) for model in models]
+    losses = [row_losses(model, chunk, y) for model in models]
+    wrong = [(one.codes != numbers).astype(float) for one in said]
+    kinds = (groups, RowGroups.of(None, len(numbers)))
+    own, w = groups, groups.weights(weights)
+    return [
+        *(ClassSums.of(one, numbers, len(classes), of, weights) for of in kinds for one in said),
+        *(group_sums(one, of, weights) for of in kinds for one in losses),
+        group_sums(losses[1] - losses[0], own, weights),
+        PairSums.of(own.listed(wrong[0]), own.listed(wrong[1]), own.codes, own.n_groups, w),
+    ]

@@ -6,18 +6,17 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from counterpoise.assessment.classes import ClassComparison, ClassScores
+from counterpoise.assessment.diagnosis.classes import ClassDiagnosis
 from counterpoise.assessment.diagnosis.diagnose import Diagnosis
 from counterpoise.assessment.intervals import RiskIntervals
 from counterpoise.common.task_words import TaskWords, words_of
 from counterpoise.common.text import clipped, number, percent, text_table
 from counterpoise.rows.groups import label_list
-
-if TYPE_CHECKING:
-    from counterpoise.assessment.classes import ClassComparison, ClassScores
 
 Array = np.ndarray
 
@@ -119,7 +118,7 @@ class FitRecord:
     seconds : float or None, duration of the fit
     comparison : RiskComparison or None
     residuals : Residuals or None
-    diagnosis : Diagnosis or None
+    diagnosis : Diagnosis, ClassDiagnosis or None
     classes : ClassComparison or None
         For a classifier, accuracies, calibration and confusion of both models by group.
     model : the fitted model
@@ -136,7 +135,7 @@ class FitRecord:
     seconds: float | None = None
     comparison: RiskComparison | None = None
     residuals: Residuals | None = None
-    diagnosis: Diagnosis | None = None
+    diagnosis: Diagnosis | ClassDiagnosis | None = None
     classes: ClassComparison | None = None
     model: Any = field(default=None, repr=False, compare=False, metadata={"stored": False})
 

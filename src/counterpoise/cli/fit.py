@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from counterpoise.cli.models import ModelRequest, model_options
+from counterpoise.cli.models import ModelRequest, model_options, scoring_option
 from counterpoise.cli.options import (
     Amount,
     Strength,
@@ -34,6 +34,7 @@ NOT_CONVERGED = 5
 @click.option("--nu", type=Strength(), help="Strength of the pull toward the average: 0 is the "
               "worst group alone, inf the average.  [default: auto]")  # fmt: skip
 @click.option("--cv", is_flag=True, help="Choose nu, truncation and references on held-out rows.")
+@scoring_option
 @click.option("--out", type=click.Path(file_okay=False), help="Folder to store the model in.")
 @click.option("--folds", type=click.IntRange(2), default=5, show_default=True,
               help="Folds for held-out risks and --cv.")  # fmt: skip

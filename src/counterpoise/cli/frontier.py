@@ -9,7 +9,7 @@ from typing import Any
 import click
 import numpy as np
 
-from counterpoise.cli.models import ModelRequest, model_options
+from counterpoise.cli.models import ModelRequest, model_options, scoring_option
 from counterpoise.cli.options import (
     TableRequest,
     as_json,
@@ -31,11 +31,12 @@ PLOTS = (".png", ".svg", ".pdf", ".jpg")
               help="Folds of the cross-validation.")  # fmt: skip
 @click.option("--repeats", type=click.IntRange(1), default=1, show_default=True,
               help="Cross-validation repeats, each with new folds.")  # fmt: skip
+@scoring_option
 @click.option("--plot", type=click.Path(dir_okay=False),
               help="Write a plot to this file (PNG, SVG).")  # fmt: skip
 @as_json
 def frontier(
-    as_json: bool, folds: int, repeats: int, plot: str | None, **options: Any
+    as_json: bool, folds: int, repeats: int, scoring: str | None, plot: str | None, **options: Any
 ) -> None:  # fmt: skip
     """Show what robustness costs on average and gains on the worst group, on held-out rows.
 
@@ -54,7 +55,7 @@ def frontier(
     wanted = ModelRequest.of(options)
     rows, learned = TableRequest.of(options).rows_in_memory()
     notes = learned.remarks
-    model = wanted.estimator(learned.layout, cv=True, folds=folds, repeats=repeats)
+    model = wanted.estimator(learned.layout, cv=True, folds=folds, repeats=repeats, scoring=scoring)
     with collecting_convergence() as missed:
         model.fit(rows.X, rows.y, groups=rows.groups, sample_weight=rows.sample_weight)
     found = model.frontier_

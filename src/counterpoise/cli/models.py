@@ -39,6 +39,14 @@ model_options.add(
 )  # fmt: skip
 
 
+# How cross-validation judges held-out rows of classes.
+scoring_option = click.option(
+    "--scoring", type=click.Choice(["loss", "error", "balanced_error"]),
+    help="What cross-validation compares on held-out rows of classes: the loss, the share of wrong "
+    "classes, or its mean over classes.  [default: loss]",
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class ModelRequest:
     """The model that a command was asked for, before the table is known."""
@@ -93,6 +101,9 @@ class ModelRequest:
         given = {"divergence": self.divergence, **options}
         if "folds" in given:
             given["cv"] = given.pop("folds")
+        if given.get("scoring") and not (cv and layout.classes):
+            why = "classes, and the target is a number" if cv else "cross-validation; use --cv"
+            raise click.UsageError(f"--scoring is for {why}")
         if layout.classes:
             loss = self.loss or LOSSES[CLASSIFY][0]
             self._check_classes(loss, layout)

@@ -27,12 +27,14 @@ MARK = "!"
 # Dataclasses and named tuples that may be stored, and their modules.
 TYPES = {
     "AdaptiveSteps": "solver.schedules",
+    "AlikeRows": "assessment.diagnosis.neighbours",
     "Calibration": "assessment.calibration",
     "CalibrationBin": "assessment.calibration",
     "CalibrationByGroup": "assessment.calibration",
     "Certificate": "solver.certificate",
     "CertificateConstants": "solver.certificate",
     "ClassComparison": "assessment.classes",
+    "ClassDiagnosis": "assessment.diagnosis.classes",
     "ClassScores": "assessment.classes",
     "ConvexCertificate": "solver.convex_certificate",
     "DataFacts": "assessment.record",
@@ -40,6 +42,7 @@ TYPES = {
     "Feature": "tabular.layout",
     "FitRecord": "assessment.record",
     "Frontier": "estimators.frontier",
+    "GroupClassDiagnosis": "assessment.diagnosis.classes",
     "GroupDiagnosis": "assessment.diagnosis.diagnose",
     "Interval": "assessment.intervals",
     "PairedErrors": "assessment.proportions",

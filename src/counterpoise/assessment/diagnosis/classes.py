@@ -96,6 +96,11 @@ class GroupClassDiagnosis:
     alike: AlikeRows
     verdicts: dict[str, Verdict]
 
+    @property
+    def noise_floor(self) -> float:
+        """The loss that a classifier fitted to this group alone would leave."""
+        return self.own_loss
+
 
 @dataclass(frozen=True)
 class ClassDiagnosis:
@@ -231,7 +236,7 @@ def diagnose_classes(
         sample = _drawn(X, numbers, groups, sample_weight, random_state)
     if loss is None:
         loss = LogLoss() if len(classes) == 2 else Multinomial(len(classes))
-    options = dict(loss=loss, alpha=alpha, fit_intercept=fit_intercept, precondition=precondition)
+    options = dict(loss=loss, ridge=alpha, fit_intercept=fit_intercept, precondition=precondition)
     return diagnose_class_sample(sample, classes, options)
 
 
