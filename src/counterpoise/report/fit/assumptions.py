@@ -1,8 +1,8 @@
-"""The diagnosis, group by group: the theory's assumptions, or what a linear score can do."""
+"""The theory's assumptions, checked group by group."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from counterpoise.common.text import count
 from counterpoise.report import blocks as b
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     AnyDiagnosis = Diagnosis | ClassDiagnosis
 
 NAME, TITLE = "assumptions", "Do the theory's assumptions hold for this data?"
-CLASS_TITLE = "What can a linear score do for each group?"
+CLASS_TITLE = "What can a linear classifier do for each group?"
 MEANINGS = {
     "tails": "no feature has tails heavier than exponential",
     "margin": "rows where the neuron is active vary in every direction",
@@ -81,14 +81,13 @@ def _tally(found: AnyDiagnosis, meanings: dict[str, str]) -> list[tuple[str, str
 def _table(found: AnyDiagnosis, model: str) -> Block:
     columns = [("Group", "text"), ("Rows", "count")]
     columns += [(_heading(assumption), "verdict") for assumption in _assumptions(found)]
-    columns += [("Own fit" if classes else "Noise floor", "number")]
-    groups: Any = found.groups
+    columns += [("Noise floor", "number")]
     rows = [
         [
             str(group.label) or "(empty)",
             group.rows,
             *(list(verdict) for verdict in group.verdicts.values()),
-            group.own_loss if classes else group.noise_floor,
+            group.noise_floor,
         ]
         for group in sorted([*found.groups], key=_trouble)
     ]
