@@ -26,7 +26,12 @@ from counterpoise.assessment.measures import SCORINGS
 
 
 @pytest.mark.slow
-@parametrize_with_checks([GroupDROClassifierCV(cv=2), GroupDROClassifierCV(cv=2, scoring="error")])
+@parametrize_with_checks(
+    [
+        GroupDROClassifierCV(cv=2, nus=[0.3, 0.0]),
+        GroupDROClassifierCV(cv=2, nus=[0.1], reference=False, scoring="balanced_error"),
+    ]
+)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_scikit_learn_conformance(estimator, check):
     check(estimator)

@@ -267,8 +267,9 @@ class GroupDROClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
             return None
         from counterpoise.assessment.diagnosis.classes import diagnose_class_sample
 
-        known = {name: getattr(self, name) for name in ("alpha", "fit_intercept", "precondition")}
-        return diagnose_class_sample(sample, self.classes_, {**known, "loss": self.loss_})
+        known = {name: getattr(self, name) for name in ("fit_intercept", "precondition")}
+        options = {**known, "loss": self.loss_, "ridge": self.alpha}
+        return diagnose_class_sample(sample, self.classes_, options)
 
     def _coef_shape(self) -> tuple[int, ...]:
         count = len(self.classes_)

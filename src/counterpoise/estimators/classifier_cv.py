@@ -154,7 +154,7 @@ class GroupDROClassifierCV(Chosen, GroupDROClassifier):
 
     def _fit_options(self) -> FitOptions:
         options = {**self._options(), "loss": row_loss(self.loss, len(self.classes_))}
-        return FitOptions(**options, alpha=float(distinct(self.alphas, "alphas")[0]))
+        return FitOptions(**options, ridge=float(distinct(self.alphas, "alphas")[0]))
 
     def _measure(self, y: Array, weights: Array | None) -> Measure:
         return classifier_measure(self.scoring, row_loss(self.loss, len(self.classes_)))

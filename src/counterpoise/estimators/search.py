@@ -160,7 +160,7 @@ class Search:
 
     @staticmethod
     def _with_ridge(solver: Solver, alpha: float | None) -> Solver:
-        return solver if alpha in (None, solver.options.alpha) else solver.variant(alpha=alpha)
+        return solver if alpha in (None, solver.options.ridge) else solver.variant(ridge=alpha)
 
     def strength(self, candidate: Candidate) -> float:
         """Return the ``nu`` of a candidate on all rows, once :meth:`parameters` is known."""

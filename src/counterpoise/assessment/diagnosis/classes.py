@@ -235,7 +235,7 @@ def diagnose_classes(
     )  # fmt: skip
     if loss is None:
         loss = LogLoss() if len(classes) == 2 else Multinomial(len(classes))
-    options = dict(loss=loss, alpha=alpha, fit_intercept=fit_intercept, precondition=precondition)
+    options = dict(loss=loss, ridge=alpha, fit_intercept=fit_intercept, precondition=precondition)
     return diagnose_class_sample(sample, classes, options)
 
 
