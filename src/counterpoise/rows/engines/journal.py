@@ -32,7 +32,7 @@ from counterpoise.activations import Activation
 from counterpoise.losses import Loss, NeuronLoss
 from counterpoise.rows.engines.base import SumEngine
 from counterpoise.rows.engines.questions import Question
-from counterpoise.rows.groups import label_list
+from counterpoise.rows.groups import GroupedData, label_list
 from counterpoise.rows.sample import RowSample
 from counterpoise.storage.files import open_regular, unwritten, write_bytes
 
@@ -225,6 +225,19 @@ class JournaledEngine(SumEngine):
         return self.engine.sample()
 
     @property
+    def even(self) -> bool:
+        return self.engine.even
+
+    def pooled(self) -> SumEngine:
+        return JournaledEngine(self.engine.pooled(), self.journal).like(self)
+
+    def group_rows(self, k: int) -> GroupedData | None:
+        return self.engine.group_rows(k)
+
+    def effective_sizes(self) -> Array:
+        return self.engine.effective_sizes()
+
+    @property
     def rounding(self) -> float:
         return self.engine.rounding
 
@@ -253,7 +266,11 @@ def digest_question(question: Question) -> str:
         if isinstance(value, NeuronLoss):
             value = value.activation  # as in journals of version 0.1
         if isinstance(value, Loss):
-            value = _digest([type(value).__name__, value.name, value.n_scores, *value.parameters])
+            known = [type(value).__name__, value.name, value.n_scores, *value.parameters]
+            ones = np.ones_like(PROBES)
+            if value.n_scores == 1:
+                known += [value.value(PROBES, ones), value.slope(PROBES, ones)]
+            value = _digest(known)
         elif isinstance(value, Activation):
             code = CODES.get(type(value).__name__, 0)
             known = [value.name, code, *value.parameters, value.alpha, value.beta]
