@@ -51,6 +51,8 @@ from .estimators.regressor import GroupDRORegressor as GroupDRORegressor
 from .losses import Loss as Loss
 from .reweight.reweighter import Reweighter as Reweighter
 from .reweight.reweighter import ReweightWarning as ReweightWarning
+from .rows.memberships import Memberships as Memberships
+from .rows.memberships import side_by_side as side_by_side
 from .rows.sources import Chunks as Chunks
 from .rows.sources import Npy as Npy
 from .rows.sources import Parquet as Parquet

@@ -20,6 +20,7 @@ from sklearn.svm import LinearSVC
 from counterpoise import compare_classifiers, group_scores
 from counterpoise.assessment.classes import Answers, ClassSums, PairedLosses, answers, scores_of
 from counterpoise.assessment.folds import fits_by_fold
+from counterpoise.rows.memberships import RowGroups
 
 
 def rows(n=600, classes=2, seed=0):
@@ -125,16 +126,16 @@ def test_chunks_have_the_same_scores():
     X, y, g = rows(classes=3)
     model = LogisticRegression().fit(X, y)
     w = np.random.default_rng(1).random(len(y))
-    labels, codes = np.unique(g, return_inverse=True)
+    groups = RowGroups.of(g, len(y))
     classes, true = np.unique(y, return_inverse=True)
     said = answers(model, X, classes)
-    whole = scores_of(said, true, classes, labels, codes, w, 0.95)
+    whole = scores_of(said, true, classes, groups, w, 0.95)
     sums = None
     for part in np.array_split(np.random.default_rng(0).permutation(len(y)), 3):
         some = Answers(said.codes[part], said.proba[part])
-        new = ClassSums.of(some, true[part], 3, codes[part], 2, w[part])
+        new = ClassSums.of(some, true[part], 3, groups.take(part), w[part])
         sums = new if sums is None else sums.merge(new)
-    found = sums.scores(classes, labels, 0.95)
+    found = sums.scores(classes, groups.labels, 0.95)
     np.testing.assert_allclose(found.errors.low, whole.errors.low)
     np.testing.assert_allclose(found.log_losses.high, whole.log_losses.high)
     np.testing.assert_allclose(found.balanced_errors, whole.balanced_errors)

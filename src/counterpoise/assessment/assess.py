@@ -32,7 +32,8 @@ from counterpoise.common.progress import stage
 from counterpoise.common.text import figure
 from counterpoise.rows.backends import backend_of, open_engine, to_host
 from counterpoise.rows.frames import given
-from counterpoise.rows.groups import encode_groups, label_list
+from counterpoise.rows.groups import label_list
+from counterpoise.rows.memberships import RowGroups
 from counterpoise.rows.sources import Chunks, Source
 
 Array = np.ndarray
@@ -220,15 +221,15 @@ def _in_memory(
     groups, sample_weight = given(groups, "groups"), given(sample_weight, "sample_weight")
     check_consistent_length(X, y, groups, sample_weight)
     y = column_or_1d(y)
-    groups, sample_weight = (
-        None if values is None else np.asarray(values) for values in (groups, sample_weight)
-    )
-    labels, codes = encode_groups(groups, len(y))
-    _check_groups(neuron, labels)
+    sample_weight = None if sample_weight is None else np.asarray(sample_weight)
+    own = RowGroups.of(groups, len(y))
+    groups = None if groups is None else own.given
+    _check_groups(neuron, own.labels)
     plain, notes = _plain_fit(neuron, X, y, groups, sample_weight)
+    notes = [*own.notes(), *notes]
     comparison = residuals = found = classes = None
     if is_classifier(neuron):
-        if settings.folds is not None and int(np.bincount(codes).max()) > 1:
+        if settings.folds is not None and int(own.sizes.max()) > 1:
             with collecting_convergence() as missed:
                 comparison, classes = compare_classes_by_folds(
                     neuron, X, y, groups, sample_weight,
@@ -240,7 +241,7 @@ def _in_memory(
     elif settings.folds is not None:
         comparison, ignored = _own_comparison(neuron, settings)
         notes += ignored
-        if comparison is None and int(np.bincount(codes).max()) < 2:
+        if comparison is None and int(own.sizes.max()) < 2:
             notes.append("no group has two rows, so no risk could be measured on held-out rows")
         elif comparison is None:
             with collecting_convergence() as missed:
@@ -253,8 +254,8 @@ def _in_memory(
                 notes.append(f"{len(missed)} fits to folds did not converge: {missed[0]}")
         residuals = residuals_by_group(plain, neuron, X, y, groups)
     risks = risks_with_given_labels(neuron, X, y, groups, sample_weight)
-    own = comparison is not None and neuron.held_out_comparison() is not None
-    notes += _other_rows(neuron, risks, y, own=own)
+    brought = comparison is not None and neuron.held_out_comparison() is not None
+    notes += _other_rows(neuron, risks, y, own=brought)
     if settings.diagnosis:
         found, missed = _diagnose(neuron, (X, y, groups, sample_weight), names)
         notes += missed
@@ -282,14 +283,14 @@ def _on_source(
         sample = open_engine(
             rows_of, None, None, None, loss, intercept=bool(neuron.fit_intercept), centred=False
         ).sample()
-    notes += _other_rows(neuron, risks, sample.y, own=False)
+    notes = [*sample.notes, *notes, *_other_rows(neuron, risks, sample.y, own=False)]
     if settings.folds is not None and classes is None:
         chunk = Chunks([(sample.X, sample.y)])
         residuals = residuals_by_group(plain, neuron, chunk, sample.y, sample.labels[sample.codes])
     if settings.diagnosis:
         found, missed = _diagnose(neuron, (source, None, None, None), names)
         notes += missed
-    rows, drawn = int(sample.counts.sum()), len(sample.y)
+    rows, drawn = sample.n_rows, sample.n_drawn
     if drawn < rows and (settings.folds is not None or settings.diagnosis):
         notes.append(f"residuals and diagnosis are from {drawn:,} rows drawn at random")
     if settings.folds is None:

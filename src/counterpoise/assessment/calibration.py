@@ -179,8 +179,11 @@ def calibration_by_group(
     y_true, y_proba = given(to_host(y_true), "y_true"), given(to_host(y_proba), "y_proba")
     known, codes_of_class = encode_classes(y_true, classes)
     proba = class_probabilities(y_proba, len(known), "classes" if classes is None else "")
-    labels, codes, weights = grouped_rows(groups, sample_weight, len(codes_of_class))
-    return calibrate_groups(proba, codes_of_class, known, labels, codes, weights, level)
+    found, weights = grouped_rows(groups, sample_weight, len(codes_of_class))
+    return calibrate_groups(
+        found.listed(proba), found.listed(codes_of_class), known, found.labels, found.codes,
+        found.weights(weights), level,
+    )  # fmt: skip
 
 
 def calibrate_groups(

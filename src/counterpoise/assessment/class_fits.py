@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,17 +18,17 @@ from counterpoise.assessment.classes import (
 )
 from counterpoise.assessment.folds import fits_by_fold, usable_folds
 from counterpoise.assessment.intervals import (
-    GroupSums,
     check_level,
+    group_intervals,
+    group_sums,
     intervals_of,
-    loss_intervals,
 )
 from counterpoise.assessment.proportions import PairedErrors, PairSums
 from counterpoise.assessment.record import RiskComparison
 from counterpoise.assessment.row_losses import row_losses
 from counterpoise.common.progress import stage
 from counterpoise.rows.classes import class_numbers
-from counterpoise.rows.groups import encode_groups
+from counterpoise.rows.memberships import RowGroups
 from counterpoise.rows.sources import Chunks
 
 Array = np.ndarray
@@ -59,7 +60,7 @@ def compare_classes_by_folds(
     """
     chosen = model.chosen_estimator() if hasattr(model, "chosen_estimator") else model
     models = {PLAIN: model.plain_twin(), OURS: chosen}
-    labels, codes = encode_groups(groups, len(y))
+    found = RowGroups.of(groups, len(y))
     classes = model.classes_
     numbers = class_numbers(y, classes).astype(np.int64)
     made = {name: _unanswered(len(y), len(classes), model) for name in models}
@@ -74,21 +75,19 @@ def compare_classes_by_folds(
             whole = made[name].proba
             assert whole is not None
             whole[test] = said.proba
-    how = f"rows held out in {usable_folds(folds, codes)} folds"
+    how = f"rows held out in {usable_folds(folds, found)} folds"
     if chosen is not model:
         how += ", with the options that were chosen on the same rows"
     seen = np.flatnonzero(np.isfinite(losses[OURS]))
-    part = None if weights is None else weights[seen]
+    part, seen_groups = None if weights is None else weights[seen], found.take(seen)
     sides: dict[str, Any] = {}
     for name in models:
         own = losses[name][seen]
-        sides[name] = loss_intervals(own, labels, codes[seen], part, level=level)
+        sides[name] = group_intervals(own, seen_groups, part, level=level)
         sides[f"{name}_average"] = float(np.average(own, weights=part))
     return ClassFits(
         RiskComparison(how=how, held_out=True, **sides),
-        compared(
-            made, classes, numbers, labels, codes, weights, how=how, held_out=True, level=level
-        ),
+        compared(made, classes, numbers, found, weights, how=how, held_out=True, level=level),
     )
 
 
@@ -110,10 +109,10 @@ def compare_classes_on_rows(
     sums: list[Any] | None = None
     for X, y, *rest in chunks:
         groups, weights = (*rest, None, None)[:2]
-        codes = np.zeros(len(y), int) if groups is None else np.searchsorted(labels, groups)
+        own = RowGroups.of(groups, len(y)).among(labels)
         # As a chunk: rows of a source have no names to check.
         chunk = Chunks([(X, y, groups, weights)])
-        parts = _chunk_sums(models.values(), chunk, y, classes, codes, len(labels), weights)
+        parts = _chunk_sums(models.values(), chunk, y, classes, own, weights)
         if sums is None:
             sums = parts
         else:
@@ -123,16 +122,20 @@ def compare_classes_on_rows(
     stage(None)
     if sums is None:
         raise ValueError("the source gave no chunks; it must give at least one")
-    *both, gaps, pairs = sums
+    *each, gaps, pairs = sums
+    # Scores by group and over all rows, then losses likewise, each of both models.
+    both = [each[i : i + 2] for i in range(0, 8, 2)]
     how = "the rows of the fit, which favor it if they are few"
     sides: dict[str, Any] = {}
-    for name, found in zip(models, both[2:], strict=True):
-        sides[name] = intervals_of(found.moments(), labels, level)
-        sides[f"{name}_average"] = float(found.mass @ found.mean / found.mass.sum())
-    scores = {
-        name: found.scores(classes, labels, level)
-        for name, found in zip(models, both[:2], strict=True)
-    }
+    scores = {}
+    for name, by_group, of_all, losses, of_all_losses in zip(models, *both, strict=True):
+        sides[name] = intervals_of(losses.moments(), labels, level)
+        sides[f"{name}_average"] = float(of_all_losses.mean[0])
+        whole = of_all.scores(classes, np.zeros(1, int), level)
+        scores[name] = replace(
+            by_group.scores(classes, labels, level),
+            average_error=whole.average_error, average_log_loss=whole.average_log_loss,
+        )  # fmt: skip
     has_log_loss = scores[OURS].log_losses is not None
     return ClassFits(
         RiskComparison(how=how, held_out=False, **sides),
@@ -152,18 +155,19 @@ def _chunk_sums(
     chunk: Chunks,
     y: Any,
     classes: Array,
-    codes: Array,
-    K: int,
+    groups: RowGroups,
     weights: Array | None,
 ) -> list[Any]:
-    """Sums over a chunk: scores and losses of both models, and differences between them."""
-    numbers = class_numbers(y, classes).astype(np.int64)
+    """Sums over a chunk: of both models by group and over all rows, and of their differences."""
+    numbers, C = class_numbers(y, classes).astype(np.int64), len(classes)
     said = [answers(model, chunk, classes) for model in models]
     losses = [row_losses(model, chunk, y) for model in models]
-    wrong = [(one.codes != numbers).astype(float) for one in said]
+    wrong = [groups.listed((one.codes != numbers).astype(float)) for one in said]
+    everyone = RowGroups.of(None, len(numbers))
+    K, parts = groups.n_groups, groups.weights(weights)
     return [
-        *(ClassSums.of(one, numbers, len(classes), codes, K, weights) for one in said),
-        *(GroupSums.of(one, codes, K, weights) for one in losses),
-        GroupSums.of(losses[1] - losses[0], codes, K, weights),
-        PairSums.of(wrong[0], wrong[1], codes, K, weights),
+        *(ClassSums.of(one, numbers, C, of, weights) for of in (groups, everyone) for one in said),
+        *(group_sums(one, of, weights) for of in (groups, everyone) for one in losses),
+        group_sums(losses[1] - losses[0], groups, weights),
+        PairSums.of(wrong[0], wrong[1], groups.codes, K, parts),
     ]

@@ -32,6 +32,7 @@ from counterpoise.common.text import change, clipped, figure, listed, number, pe
 from counterpoise.rows.backends import to_host
 from counterpoise.rows.frames import given
 from counterpoise.rows.groups import label_list
+from counterpoise.rows.memberships import RowGroups
 
 Array = np.ndarray
 
@@ -287,9 +288,9 @@ def group_scores(
     )
     check_consistent_length(X, y, groups)
     classes, codes = encode_classes(y, _classes(model))
-    labels, group_codes, weights = grouped_rows(groups, sample_weight, len(codes))
+    found, weights = grouped_rows(groups, sample_weight, len(codes))
     said = answers(model, X, classes)
-    return scores_of(said, codes, classes, labels, group_codes, weights, level)
+    return scores_of(said, codes, classes, found, weights, level)
 
 
 def compare_classifiers(
@@ -340,13 +341,13 @@ def compare_classifiers(
     X = given(to_host(X), "X")
     y = column_or_1d(given(to_host(y), "y"))
     check_consistent_length(X, y, groups, sample_weight)
-    labels, codes, weights = grouped_rows(given(to_host(groups), "groups"), sample_weight, len(y))
+    found, weights = grouped_rows(given(to_host(groups), "groups"), sample_weight, len(y))
     made = cross_classify(
-        models, X, y, labels[codes], weights, folds=folds, random_state=random_state
+        models, X, y, found.given, weights, folds=folds, random_state=random_state
     )
     return compared(
-        made, *encode_classes(y), labels, codes, weights, level=level, held_out=True,
-        how=f"rows held out in {usable_folds(folds, codes)} folds",
+        made, *encode_classes(y), found, weights, level=level, held_out=True,
+        how=f"rows held out in {usable_folds(folds, found)} folds",
     )  # fmt: skip
 
 
@@ -354,7 +355,7 @@ def cross_classify(
     models: Mapping[str, Any],
     X: Any,
     y: Array,
-    groups: Array,
+    groups: Any,
     weights: Array | None,
     *,
     folds: int = 5,
@@ -381,8 +382,7 @@ def compared(
     made: Mapping[str, Answers],
     classes: Array,
     rows_class: Array,
-    labels: Array,
-    codes: Array,
+    groups: RowGroups,
     weights: Array | None,
     *,
     how: str,
@@ -392,13 +392,14 @@ def compared(
     """Compare what classifiers said about the same rows; the first is the baseline."""
     baseline, *others = made
     seen = np.flatnonzero(made[baseline].codes >= 0)
-    part = None if weights is None else weights[seen]
+    own = groups.take(seen)
+    part = own.weights(None if weights is None else weights[seen])
 
     def wrong(name: str) -> Array:
-        return (made[name].codes[seen] != rows_class[seen]).astype(float)
+        return own.listed((made[name].codes[seen] != rows_class[seen]).astype(float))
 
     losses = {
-        name: losses_of_classes(said.proba[seen], rows_class[seen])
+        name: own.listed(losses_of_classes(said.proba[seen], rows_class[seen]))
         for name, said in made.items()
         if said.proba is not None
     }
@@ -407,15 +408,17 @@ def compared(
         held_out=held_out,
         baseline=baseline,
         scores={
-            name: scores_of(said, rows_class, classes, labels, codes, weights, level)
+            name: scores_of(said, rows_class, classes, groups, weights, level)
             for name, said in made.items()
         },
         errors={
-            name: PairedErrors.of(wrong(baseline), wrong(name), labels, codes[seen], part, level)
+            name: PairedErrors.of(wrong(baseline), wrong(name), own.labels, own.codes, part, level)
             for name in others
         },
         losses={
-            name: PairedLosses.of(losses[name] - losses[baseline], labels, codes[seen], part, level)
+            name: PairedLosses.of(
+                losses[name] - losses[baseline], own.labels, own.codes, part, level
+            )
             for name in others
             if name in losses and baseline in losses
         },
@@ -441,16 +444,18 @@ def scores_of(
     said: Answers,
     rows_class: Array,
     classes: Array,
-    labels: Array,
-    codes: Array,
+    groups: RowGroups,
     weights: Array | None,
     level: float,
 ) -> ClassScores:
     """Summarise what a classifier said about rows, without those it did not answer (-1)."""
-    seen = np.flatnonzero(said.codes >= 0)
-    true, group, told = rows_class[seen], codes[seen], said.codes[seen]
-    w = np.ones(len(seen)) if weights is None else weights[seen]
-    part = None if weights is None else w
+    answered = np.flatnonzero(said.codes >= 0)
+    row_weights = None if weights is None else weights[answered]
+    own = groups.take(answered)
+    # One entry for each membership of a row from here on.
+    labels, group, seen = own.labels, own.codes, own.listed(answered)
+    true, told, part = rows_class[seen], said.codes[seen], own.weights(row_weights)
+    w = np.ones(len(seen)) if part is None else part
     K, C = len(labels), len(classes)
     wrong = (told != true).astype(float)
     even = balanced_weights(true, group, w)
@@ -463,7 +468,8 @@ def scores_of(
     if said.proba is not None:
         losses = losses_of_classes(said.proba[seen], true)
         log_losses = loss_intervals(losses, labels, group, part, level=level)
-        average = float(np.average(losses, weights=w))
+        each = losses_of_classes(said.proba[answered], rows_class[answered])
+        average = float(np.average(each, weights=row_weights))
         calibration = calibrate_groups(said.proba[seen], true, classes, labels, group, part, level)
     return ClassScores(
         labels=labels,
@@ -473,7 +479,9 @@ def scores_of(
         log_losses=log_losses,
         calibration=calibration,
         confusion=np.bincount((group * C + true) * C + told, w, K * C * C).reshape(K, C, C),
-        average_error=sums.average,
+        average_error=float(
+            np.average(said.codes[answered] != rows_class[answered], weights=row_weights)
+        ),
         average_log_loss=average,
     )
 
@@ -487,9 +495,12 @@ class ClassSums(NamedTuple):
 
     @classmethod
     def of(
-        cls, said: Answers, true: Array, C: int, codes: Array, K: int, weights: Array | None
+        cls, said: Answers, true: Array, C: int, groups: RowGroups, weights: Array | None
     ) -> ClassSums:
-        """Sum a chunk whose rows have the classes ``true`` and the groups ``codes``."""
+        """Sum a chunk whose rows have the classes ``true``."""
+        codes, K, weights = groups.codes, groups.n_groups, groups.weights(weights)
+        true, proba = groups.listed(true), said.proba
+        said = Answers(groups.listed(said.codes), None if proba is None else groups.listed(proba))
         w = np.ones(len(codes)) if weights is None else weights
         wrong = (said.codes != true).astype(float)
         losses = None

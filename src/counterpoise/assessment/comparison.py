@@ -12,13 +12,14 @@ from counterpoise.assessment.intervals import (
     GroupSums,
     RiskIntervals,
     check_level,
+    group_intervals,
+    group_sums,
     intervals_of,
-    loss_intervals,
 )
 from counterpoise.assessment.record import QUANTILES, Residuals, RiskComparison
 from counterpoise.assessment.row_losses import prediction_losses, row_losses
 from counterpoise.common.progress import stage
-from counterpoise.rows.groups import encode_groups
+from counterpoise.rows.memberships import RowGroups
 from counterpoise.rows.sources import Chunks
 
 Array = np.ndarray
@@ -72,11 +73,11 @@ def held_out_intervals(
 
     The losses are those of the ``model``; by default, squared errors.
     """
-    labels, codes = encode_groups(groups, len(y))
     seen = np.flatnonzero(np.isfinite(predicted))
+    own = RowGroups.of(groups, len(y)).take(seen)
     weights = None if sample_weight is None else sample_weight[seen]
     losses = prediction_losses(model, y[seen], predicted[seen])
-    found = loss_intervals(losses, labels, codes[seen], weights, level=level)
+    found = group_intervals(losses, own, weights, level=level)
     return found, float(np.average(losses, weights=weights))
 
 
@@ -96,7 +97,7 @@ def compare_by_folds(
         {"plain": model.plain_twin(), "ours": model}, X, y, groups, sample_weight,
         folds=folds, random_state=random_state,
     )  # fmt: skip
-    folds = usable_folds(folds, encode_groups(groups, len(y))[1])
+    folds = usable_folds(folds, RowGroups.of(groups, len(y)))
     given = (groups, sample_weight, level, model)
     plain, plain_average = held_out_intervals(y, made["plain"], *given)
     ours, ours_average = held_out_intervals(y, made["ours"], *given)
@@ -116,21 +117,24 @@ def compare_on_rows(
     """Compare on the rows of the fit, in one more pass; fair if there are very many."""
     check_level(level)
     labels, models, read = ours.groups_, (plain, ours), 0
-    sums: list[GroupSums | None] = [None, None]
+    sums: list[tuple[GroupSums, GroupSums] | None] = [None, None]
     for X, y, *rest in chunks:
         groups, weights = (*rest, None, None)[:2]
-        codes = np.zeros(len(y), int) if groups is None else np.searchsorted(labels, groups)
+        own = RowGroups.of(groups, len(y)).among(labels)
         for i, model in enumerate(models):
             # As a chunk: rows of a source have no names to check.
             losses = row_losses(model, Chunks([(X, y, groups, weights)]), y)
-            part, before = GroupSums.of(losses, codes, len(labels), weights), sums[i]
-            sums[i] = part if before is None else before.merge(part)
+            all_rows = GroupSums.of(losses, np.zeros(len(losses), int), 1, weights)
+            parts, before = (group_sums(losses, own, weights), all_rows), sums[i]
+            sums[i] = parts if before is None else (
+                before[0].merge(parts[0]), before[1].merge(parts[1])
+            )  # fmt: skip
         read += len(y)
         stage(f"risks by group, {read:,} rows", read / rows if rows else None)
     stage(None)
     found = [part for part in sums if part is not None]
-    averages = [float(part.mass @ part.mean / part.mass.sum()) for part in found]
-    intervals = [intervals_of(part.moments(), labels, level) for part in found]
+    averages = [float(everything.mean[0]) for _, everything in found]
+    intervals = [intervals_of(by_group.moments(), labels, level) for by_group, _ in found]
     return RiskComparison(
         how="the rows of the fit, which favor it if they are few",
         held_out=False,
@@ -143,20 +147,19 @@ def compare_on_rows(
 
 def risks_with_given_labels(model: Regressor, X: Any, y: Array, groups: Any, weights: Any) -> Array:
     """Compute risks of all groups for the original labels, even if the fit clipped them."""
-    labels, codes = encode_groups(groups, len(y))
-    return GroupSums.of(row_losses(model, X, y), codes, len(labels), weights).mean
+    return group_sums(row_losses(model, X, y), RowGroups.of(groups, len(y)), weights).mean
 
 
 def residuals_by_group(
     plain: Regressor, ours: Regressor, X: Any, y: Array, groups: Any
 ) -> Residuals:
     """Compute quantiles of the residuals of both fits by group."""
-    labels, codes = encode_groups(groups, len(y))
-    order = np.argsort(codes, kind="stable")
-    ends = np.cumsum(np.bincount(codes, minlength=len(labels)))[:-1]
+    found = RowGroups.of(groups, len(y))
+    order = np.argsort(found.codes, kind="stable")
+    labels, ends = found.labels, np.cumsum(found.sizes)[:-1]
     tables = []
     for model in (plain, ours):
-        left = np.asarray(y, dtype=float) - model.predict(X)
+        left = found.listed(np.asarray(y, dtype=float) - model.predict(X))
         tables.append([np.quantile(part, QUANTILES) for part in np.split(left[order], ends)])
     return Residuals(
         labels=labels, levels=QUANTILES, plain=np.array(tables[0]), ours=np.array(tables[1])

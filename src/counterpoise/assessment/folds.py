@@ -10,9 +10,9 @@ from sklearn.base import clone
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import has_fit_parameter
 
-from counterpoise.assessment.held_out import stratified_folds
+from counterpoise.assessment.held_out import folds_of
 from counterpoise.common.progress import stage
-from counterpoise.rows.groups import encode_groups
+from counterpoise.rows.memberships import RowGroups
 
 Array = np.ndarray
 
@@ -43,23 +43,24 @@ def fits_by_fold(
     of a group is never held out. A model gets ``groups`` and ``sample_weight`` if its ``fit`` takes
     them.
     """
-    labels, codes = encode_groups(groups, len(y))
+    found = RowGroups.of(groups, len(y))
     rng = np.random.default_rng(random_state)
-    folds = usable_folds(folds, codes)
-    fold = stratified_folds(codes, len(labels), folds, rng, classes)
+    folds = usable_folds(folds, found)
+    fold = folds_of(found, folds, rng, classes)
     for f in range(folds):
         train, test = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
         if not len(test):
             continue
         weights = None if sample_weight is None else sample_weight[train]
         X_train, X_test = _safe_indexing(X, train), _safe_indexing(X, test)
+        own = found.take(train).given
         for i, (name, model) in enumerate(models.items()):
             done = (f + i / len(models)) / folds
             stage(f"held-out rows, fold {f + 1} of {folds}, {name}", done)
             fresh = clone(model)
             if "checkpoint" in fresh.get_params(deep=False):  # it belongs to the fit to all rows
                 fresh.set_params(checkpoint=None)
-            said = fit_arguments(fresh, groups=labels[codes[train]], sample_weight=weights)
+            said = fit_arguments(fresh, groups=own, sample_weight=weights)
             yield FoldFit(name, fresh.fit(X_train, y[train], **said), X_test, test)
     stage(None)
 
@@ -77,15 +78,12 @@ def fit_arguments(model: Any, **given: Any) -> dict[str, Any]:
     }
 
 
-def usable_folds(folds: int, codes: Array) -> int:
-    """Return the number of folds, limited by the rows of the largest group.
-
-    ``codes`` number the groups of the rows.
-    """
-    largest = int(np.bincount(codes).max())
+def usable_folds(folds: int, groups: RowGroups) -> int:
+    """Return the number of folds, limited by the rows of the largest group."""
+    largest = int(groups.sizes.max())
     if largest < 2:
         raise ValueError(
-            f"held-out risks need a group with at least two rows; got {len(codes)} row(s) in "
+            f"held-out risks need a group with at least two rows; got {groups.n_rows} row(s) in "
             "groups of one. Use groups with more rows"
         )
     return min(folds, largest)

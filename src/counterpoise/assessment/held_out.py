@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from counterpoise.rows.memberships import RowGroups
+
 Array = np.ndarray
 
 # A candidate replaces the plain average only if it is better on this share of the folds, and by
@@ -43,11 +45,35 @@ def stratified_folds(
         dealt = (np.arange(size) + rng.integers(n_folds)) % n_folds
         fold[rows] = dealt if size > 1 else -1
         start += size
+    return fold if classes is None else _keeping_classes(fold, classes)
+
+
+def folds_of(
+    groups: RowGroups, n_folds: int, rng: np.random.Generator, classes: Array | None = None
+) -> Array:
+    """The fold that holds out each row, as `stratified_folds`; groups may overlap.
+
+    If they do, rows of the same pattern of memberships are spread evenly.
+    """
+    if groups.overlap is None:
+        return stratified_folds(groups.strata, groups.n_groups, n_folds, rng, classes)
+    # Patterns may have one row each, so folds are dealt across them.
+    rows = rng.permutation(groups.n_rows)
     if classes is not None:
-        for c in np.unique(classes):
-            own = classes == c
-            if len(np.unique(fold[own])) == 1:
-                fold[own] = -1
+        rows = rows[np.argsort(classes[rows], kind="stable")]
+    rows = rows[np.argsort(groups.strata[rows], kind="stable")]
+    fold = np.empty(groups.n_rows, dtype=np.int64)
+    fold[rows] = (np.arange(groups.n_rows) + rng.integers(n_folds)) % n_folds
+    fold[groups.index[groups.sizes[groups.codes] == 1]] = -1
+    return fold if classes is None else _keeping_classes(fold, classes)
+
+
+def _keeping_classes(fold: Array, classes: Array) -> Array:
+    """Hold out no row (-1) of a class that would be missing without one fold."""
+    for c in np.unique(classes):
+        own = classes == c
+        if len(np.unique(fold[own])) == 1:
+            fold[own] = -1
     return fold
 
 
@@ -68,6 +94,8 @@ class HeldOut:
     bounded : bool
         Whether a loss is at most one, as errors are. Then means over folds are plain ones, since
         no row can dominate a fold and risks may be zero. Otherwise they are geometric.
+    rows : array of shape (C,), optional
+        Mean loss of each candidate over all held-out rows, if groups overlap.
     """
 
     sums: Array
@@ -75,6 +103,7 @@ class HeldOut:
     repeats: int = 1
     floor: float = 0.0
     bounded: bool = False
+    rows: Array | None = None
 
     @property
     def n_folds(self) -> int:
@@ -133,6 +162,8 @@ class HeldOut:
     @property
     def average(self) -> Array:
         """Mean held-out loss of every candidate over all rows: (C,)."""
+        if self.rows is not None:
+            return self.rows
         return self.sums.sum(axis=(0, 2)) / self.totals.sum()
 
     def wins(self, candidate: int, other: int) -> int:

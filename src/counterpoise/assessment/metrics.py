@@ -16,7 +16,8 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d
 from counterpoise.dual.divergences import Divergence, risk
 from counterpoise.rows.backends import to_host
 from counterpoise.rows.frames import given
-from counterpoise.rows.groups import check_sample_weight, encode_groups, label_list
+from counterpoise.rows.groups import check_sample_weight, label_list
+from counterpoise.rows.memberships import RowGroups
 
 Array = np.ndarray
 
@@ -28,6 +29,8 @@ def group_risks(
     y_true: Array, y_pred: Array, *, groups: Any, sample_weight: Array | None = None
 ) -> dict[Any, float]:
     """Compute the mean squared error of every group, as a mapping label -> error.
+
+    ``groups`` are labels or memberships, as in :meth:`counterpoise.GroupDRONeuron.fit`.
 
     >>> group_risks([0.0, 1.0, 1.0], [0.0, 0.0, 1.0], groups=["a", "a", "b"])
     {'a': 0.5, 'b': 0.0}
@@ -159,31 +162,31 @@ def _balanced(
     y_true: Any, y_pred: Any, groups: Any, sample_weight: Any
 ) -> tuple[Array, Array]:  # fmt: skip
     wrong = wrong_classes(y_true, y_pred)
-    labels, codes, weights = grouped_rows(groups, sample_weight, len(wrong))
+    found, weights = grouped_rows(groups, sample_weight, len(wrong))
+    labels, codes = found.labels, found.codes
     classes = encode_classes(given(to_host(y_true), "y_true"))[1]
-    weights = balanced_weights(classes, codes, weights)
+    weights = balanced_weights(found.listed(classes), codes, found.weights(weights))
     totals = np.bincount(codes, weights, len(labels))
-    return labels, np.bincount(codes, weights * wrong, len(labels)) / totals
+    return labels, np.bincount(codes, weights * found.listed(wrong), len(labels)) / totals
 
 
 def _means(amounts: Array, groups: Any, sample_weight: Any) -> tuple[Array, Array]:
     """Return the group labels, and the weighted mean of the rows' amounts in each group."""
-    labels, codes, weights = grouped_rows(groups, sample_weight, len(amounts))
+    found, weights = grouped_rows(groups, sample_weight, len(amounts))
     weights = np.ones(len(amounts)) if weights is None else weights
-    totals = np.bincount(codes, weights, len(labels))
-    return labels, np.bincount(codes, weights * amounts, len(labels)) / totals
+    return found.labels, found.sums(amounts, weights) / found.sums(weights)
 
 
-def grouped_rows(groups: Any, sample_weight: Any, n: int) -> tuple[Array, Array, Array | None]:
-    """Return group labels, the group number of every row, and weights; every group has weight."""
-    labels, codes = encode_groups(to_host(groups), n)
+def grouped_rows(groups: Any, sample_weight: Any, n: int) -> tuple[RowGroups, Array | None]:
+    """Return the groups, which may overlap, and the weights of rows; every group has weight."""
+    found = RowGroups.of(to_host(groups), n)
     weights = check_sample_weight(to_host(sample_weight), n)
     if weights is not None:
-        totals = np.bincount(codes, weights, len(labels))
+        totals = found.sums(weights)
         if (totals <= 0).any():
-            empty = label_list(labels)[int(np.argmin(totals))]
+            empty = label_list(found.labels)[int(np.argmin(totals))]
             raise ValueError(f"sample_weight is zero on all rows of group {empty!r}; leave it out")
-    return labels, codes, weights
+    return found, weights
 
 
 def _by_label(found: tuple[Array, Array]) -> dict[Any, float]:

@@ -118,8 +118,10 @@ def error_intervals(
     worst             0.2 [0.07118, 0.5098]
     """
     wrong = wrong_classes(y_true, y_pred)
-    labels, codes, weights = grouped_rows(groups, sample_weight, len(wrong))
-    return wrong_intervals(wrong, labels, codes, weights, level=level)
+    found, weights = grouped_rows(groups, sample_weight, len(wrong))
+    return wrong_intervals(
+        found.listed(wrong), found.labels, found.codes, found.weights(weights), level=level
+    )
 
 
 def wrong_intervals(

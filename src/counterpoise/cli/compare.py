@@ -119,7 +119,7 @@ def compare(
     counterpoise compare adult.csv -y income -g sex --with-label --missing drop
     """
     from counterpoise.assessment.folds import usable_folds
-    from counterpoise.rows.groups import encode_groups
+    from counterpoise.rows.memberships import RowGroups
     from counterpoise.storage.files import write_text
 
     if out is not None:
@@ -141,7 +141,7 @@ def compare(
         return
     words = words_of(next(iter(models.values())))
     say(wrapped(f"Best on the worst group: {found[0].headline(words, layout.target)}"))
-    used = usable_folds(folds, encode_groups(rows.groups, len(rows))[1])
+    used = usable_folds(folds, RowGroups.of(rows.groups, len(rows)))
     what = "Accuracy and log loss" if layout.classes else words.title
     say(f"\n{what} on rows held out in {used} folds, default settings:\n")
     say(text_table(found[0].head(), [row.cells() for row in found]))

@@ -159,15 +159,14 @@ def _score_numbers(
     model: Any, X: Any, y: Any, groups: Any, weights: Any, target: str
 ) -> tuple[dict[str, Any], str]:
     """Risks by group, as JSON and as text."""
-    from counterpoise.assessment.intervals import loss_intervals
+    from counterpoise.assessment.intervals import group_intervals
     from counterpoise.assessment.row_losses import prediction_losses
     from counterpoise.common.task_words import words_of
     from counterpoise.common.text import number
-    from counterpoise.rows.groups import encode_groups
+    from counterpoise.rows.memberships import RowGroups
 
     words, losses = words_of(model), prediction_losses(model, y, model.predict(X))
-    labels, codes = encode_groups(groups, len(y))
-    risks = loss_intervals(losses, labels, codes, weights)
+    risks = group_intervals(losses, RowGroups.of(groups, len(y)), weights)
     average = float(np.average(losses, weights=weights))
     found = {
         "average": average,

@@ -17,9 +17,10 @@ from counterpoise.assessment.measures import Measure
 from counterpoise.assessment.record import RiskComparison
 from counterpoise.dual.divergences import check_nu, check_prior
 from counterpoise.estimators.frontier import Frontier
-from counterpoise.estimators.search import Candidate, Search, given_splits, make_splits
+from counterpoise.estimators.search import Candidate, Search, given_splits, make_splits, sorted_rows
 from counterpoise.rows.backends import backend_of
 from counterpoise.rows.groups import GroupedData, label_list
+from counterpoise.rows.memberships import RowGroups
 from counterpoise.rows.sample import RowSample
 from counterpoise.solver.options import FitOptions, named_prior, per_group
 from counterpoise.solver.solve import PATH
@@ -88,7 +89,9 @@ class Chosen:
         ----------
         X : array, CSR matrix or data frame of shape (n, d), in memory
         y : array of shape (n,)
-        groups : array of shape (n,), optional
+        groups : array of shape (n,), or memberships of shape (n, K), optional
+            As in :class:`GroupDRONeuron`. If groups overlap, folds are stratified by the set of
+            groups that rows belong to.
         sample_weight : array of shape (n,), optional
         """
         if not backend_of(X).is_memory:
@@ -119,7 +122,7 @@ class Chosen:
         self.plain_intervals_ = search.intervals(plain, self.level)
         self.cv_results_ = _results(search, heldout)
         self.frontier_ = Frontier.of(self.cv_results_, choice.chosen, plain, search.measure.words)
-        words = _sentences(self.cv_results_, choice, plain, search.data, search.measure.words)
+        words = _sentences(self.cv_results_, choice, plain, search.groups, search.measure.words)
         self.verdict_ = " ".join(words)
         return self
 
@@ -159,16 +162,16 @@ class Chosen:
         self, candidates: list[Candidate], X: Any, y: Array, groups: Any, weights: Array | None
     ) -> Search:
         numbers, classes = self._numbers(y)
-        data = GroupedData.build(X, numbers, groups, weights, intercept=bool(self.fit_intercept))
-        check_storable(data.labels)
+        data, own = sorted_rows(X, numbers, groups, weights, intercept=bool(self.fit_intercept))
+        check_storable(own.labels)
         prior = self.prior
         if isinstance(prior, str):
-            prior = named_prior(prior, data.totals)
-        prior_K = check_prior(per_group(prior, data.labels, "prior"), data.n_groups)
+            prior = named_prior(prior, own.sums(data.weights_of(0, len(data.y))))
+        prior_K = check_prior(per_group(prior, own.labels, "prior"), own.n_groups)
         repeats = 1
         if isinstance(self.cv, Integral) and not isinstance(self.cv, bool):
             strata = None if classes is None else data.y.astype(np.int64)
-            splits = make_splits(data, int(self.cv), self.repeats, self.random_state, strata)
+            splits = make_splits(own, int(self.cv), self.repeats, self.random_state, strata)
             repeats = int(self.repeats)
         else:
             if self.repeats != 1:
@@ -176,10 +179,10 @@ class Chosen:
                     f"repeats={self.repeats!r} needs a number of folds, but cv={self.cv!r} gives "
                     "the splits; leave repeats at 1"
                 )
-            splits = given_splits(self.cv, data, X, y, groups, weights)
+            splits = given_splits(self.cv, X, y, groups, weights)
             check_classes(splits, data, classes)
         search = Search(
-            data, candidates, splits, prior_K, self._fit_options(),
+            data, own, candidates, splits, prior_K, self._fit_options(),
             self._measure(data.y, data.row_weights if data.row_weights.size else None), repeats,
         )  # fmt: skip
         if not search.knows_floors():  # every group is too small for a noise floor
@@ -273,7 +276,7 @@ def _results(search: Search, heldout: HeldOut) -> dict[str, Any]:
 
 
 def _sentences(
-    results: dict[str, Any], choice: Choice, plain: int, data: GroupedData, words: str
+    results: dict[str, Any], choice: Choice, plain: int, groups: RowGroups, words: str
 ) -> list[str]:
     """Say what was chosen and why."""
     worst, error, average = (
@@ -313,7 +316,7 @@ def _sentences(
             "far higher than on the others: a few rows dominate it. Check these rows before "
             "trusting any fit."
         )
-    single = [label_list(data.labels)[k] for k in np.flatnonzero(np.diff(data.offsets) == 1)]
+    single = [label_list(groups.labels)[k] for k in np.flatnonzero(groups.sizes == 1)]
     if single:
         out.append(f"Groups with one row cannot be judged: {', '.join(map(str, single[:5]))}.")
     return out

@@ -163,8 +163,9 @@ class GroupDROClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
             As in :meth:`GroupDRONeuron.fit`.
         y : array of shape (n,)
             Labels of any sortable type.
-        groups : array of shape (n,), optional
-            A sortable label per row; None means a single group.
+        groups : array of shape (n,), or memberships of shape (n, K), optional
+            A sortable label per row, or groups that overlap; see :meth:`GroupDRONeuron.fit`. None
+            means a single group.
         sample_weight : array of shape (n,), optional
             Weights of the rows within their group.
         """

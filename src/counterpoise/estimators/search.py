@@ -13,11 +13,13 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from counterpoise.assessment.diagnosis.floors import filled, large_enough, noise_floors
-from counterpoise.assessment.held_out import HeldOut, stratified_folds
+from counterpoise.assessment.held_out import HeldOut, folds_of
 from counterpoise.assessment.intervals import RiskIntervals
 from counterpoise.assessment.measures import Measure
 from counterpoise.common.progress import stage
+from counterpoise.rows.backends import has_memberships
 from counterpoise.rows.groups import GroupedData, label_list
+from counterpoise.rows.memberships import RowGroups
 from counterpoise.rows.sorting import take_rows
 from counterpoise.rows.threads import single_threaded_blas
 from counterpoise.solver.options import FitOptions
@@ -85,10 +87,12 @@ class Measured(NamedTuple):
 class Search:
     """Fits of every candidate to the training rows of every split, judged on the other rows.
 
-    ``splits`` index the rows of ``data``; ``options`` are shared by all fits.
+    ``splits`` index the rows of ``data``, whose ``groups`` may overlap; ``options`` are shared by
+    all fits.
     """
 
     data: GroupedData
+    groups: RowGroups
     candidates: Sequence[Candidate]
     splits: Sequence[tuple[Array, Array]]
     prior: Array
@@ -98,28 +102,40 @@ class Search:
     coefs: list[Array] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.codes = self.data.codes
-        self.weights = self.data.weights_of(0, len(self.codes))
-        self.judged = self.measure.weights(self.data.y, self.codes, self.weights)
+        self.weights = self.data.weights_of(0, len(self.data.y))
+        weights = self.groups.weights(self.weights)
+        assert weights is not None
+        # One weight for every membership of a row.
+        y = self.groups.listed(self.data.y)
+        self.judged = self.measure.weights(y, self.groups.codes, weights)
         self.units: dict[float | None, float] = {}
 
     def run(self) -> HeldOut:
         """Fit and judge all candidates, keeping their coefficients in ``coefs``."""
-        sums, totals, K = [], [], self.data.n_groups
+        sums, totals, every, K = [], [], [], self.groups.n_groups
         for fold, (train, test) in enumerate(self.splits):
             stage(f"cross-validation, fold {fold + 1} of {len(self.splits)}",
                   fold / len(self.splits))  # fmt: skip
             self.coefs.append(self._fits(train))
-            codes, weights = self.codes[test], self.judged[test]
             added = np.zeros((len(self.candidates), K))
+            whole = np.zeros(len(self.candidates))
             for losses, part in self._losses(test, self.coefs[-1]):
+                places, rows = self.groups.places(test[part])
+                codes, weights = self.groups.codes[places], self.judged[places]
                 for c, column in enumerate(losses.T):
-                    added[c] += np.bincount(codes[part], weights[part] * column, K)
+                    added[c] += np.bincount(codes, weights * column[rows], K)
+                whole += self.weights[test[part]] @ losses
             sums.append(added)
-            totals.append(np.bincount(codes, weights, K))
+            every.append(whole)
+            places, _ = self.groups.places(test)
+            totals.append(np.bincount(self.groups.codes[places], self.judged[places], K))
         stage(None)
+        average = None
+        if self.groups.overlap is not None:
+            seen = sum(float(self.weights[test].sum()) for _, test in self.splits)
+            average = np.sum(every, axis=0) / seen
         floor, bounded = self.measure.floor, self.measure.bounded
-        return HeldOut(np.array(sums), np.array(totals), self.repeats, floor, bounded)
+        return HeldOut(np.array(sums), np.array(totals), self.repeats, floor, bounded, average)
 
     @property
     def pooled(self) -> list[int]:
@@ -132,13 +148,12 @@ class Search:
 
     def average(self, solver: Solver) -> Measured:
         """Fit the plain average to a solver's rows, as the reference for the candidates."""
-        totals = solver.engine.census.totals
-        end, found = solver.variant(prior=totals / totals.sum()).end(math.inf)
-        return Measured(end.coef, float(solver.prior @ found.loss_K))
+        coef, found = solver.average()
+        return Measured(coef, float(solver.prior @ found.loss_K))
 
     def parameters(self, candidate: Candidate) -> dict[str, Any]:
         """Return the options of the estimator for a candidate, except the prior."""
-        whole = self._solver(np.arange(len(self.codes)))
+        whole = self._solver(np.arange(len(self.data.y)))
         with running(whole):
             whole.frame  # noqa: B018  measured once, for all variants
             for alpha in dict.fromkeys(other.alpha for other in self.candidates):
@@ -152,7 +167,7 @@ class Search:
                     floors = references(solver.variant(truncate=level), measured.average)
         reference = None
         if floors is not None:
-            reference = dict(zip(label_list(self.data.labels), floors.tolist(), strict=True))
+            reference = dict(zip(label_list(self.groups.labels), floors.tolist(), strict=True))
         out = dict(nu=self.strength(candidate), reference=reference)
         if candidate.alpha is None:
             return {**out, "truncate": level}
@@ -171,37 +186,43 @@ class Search:
 
         A group of one class has none: a constant score serves it.
         """
-        K, scores = self.data.n_groups, self.measure.loss.n_scores
+        K, scores = self.groups.n_groups, self.measure.loss.n_scores
         count = self.data.n_coef * max(1, scores - 1)
         mixed = np.ones(K, dtype=bool)
         if self.options.loss is not None:
-            mixed = np.array([np.ptp(self.data.y[self.codes == k]) > 0 for k in range(K)])
+            y, codes = self.groups.listed(self.data.y), self.groups.codes
+            mixed = np.array([np.ptp(y[codes == k]) > 0 for k in range(K)])
         return all(
-            (large_enough(np.bincount(self.codes[train], minlength=K), count) & mixed).any()
+            (large_enough(self.groups.take(train).sizes, count) & mixed).any()
             for train, _ in self.splits
         )
 
     def intervals(self, candidate: int, level: float) -> RiskIntervals:
         """Return intervals from held-out losses; each row counts once, even with repeats."""
-        losses, times = np.zeros(len(self.codes)), np.zeros(len(self.codes))
+        losses, times = np.zeros(len(self.data.y)), np.zeros(len(self.data.y))
         for (_, test), coefs in zip(self.splits, self.coefs, strict=True):
             for block, part in self._losses(test, coefs[[candidate]]):
                 losses[test[part]] += block[:, 0]
                 times[test[part]] += 1
         seen = np.flatnonzero(times)
-        judged = self.judged[seen]
+        places, rows = self.groups.places(seen)
+        judged = self.judged[places]
         weights = None if np.ptp(judged) == 0 else judged
-        means = losses[seen] / times[seen]
-        return self.measure.intervals(means, self.data.labels, self.codes[seen], weights, level)
+        means, codes = (losses[seen] / times[seen])[rows], self.groups.codes[places]
+        return self.measure.intervals(means, self.groups.labels, codes, weights, level)
 
     def _solver(self, rows: Array) -> Solver:
         """Open a solver for some rows, which may lack some groups."""
-        present, codes = np.unique(self.codes[rows], return_inverse=True)
+        own = self.groups.take(rows)
+        present = np.flatnonzero(own.sizes)
         X = self.data.X[rows] if self.data.is_sparse else take_rows(self.data.X, rows)
         weights = self.weights[rows] if self.data.row_weights.size else None
         prior = self.prior[present] / self.prior[present].sum()
         options = replace(self.options, prior=prior)
-        return open_solver(X, self.data.y[rows], codes, weights, options=options, check_input=False)
+        groups = own.strata if own.overlap is None else own.overlap
+        return open_solver(
+            X, self.data.y[rows], groups, weights, options=options, check_input=False
+        )
 
     def _fits(self, rows: Array) -> Array:
         """Return the coefficients of every candidate: (C, scores, d + 1), intercepts last."""
@@ -267,7 +288,7 @@ def references(solver: Solver, average: Array) -> Array | None:
 
 
 def make_splits(
-    data: GroupedData,
+    groups: RowGroups,
     n_folds: int,
     repeats: Any,
     random_state: Any,
@@ -281,40 +302,58 @@ def make_splits(
         raise ValueError(f"cv must be at least 2 folds; got {n_folds!r}")
     if isinstance(repeats, bool) or not isinstance(repeats, Integral) or repeats < 1:
         raise ValueError(f"repeats must be a positive integer; got {repeats!r}")
-    codes = data.codes
-    largest = int(np.diff(data.offsets).max())
+    largest = int(groups.sizes.max())
     if largest < 2:
         raise ValueError(
-            f"cross-validation needs a group with two rows or more; got n_samples = {len(codes)} "
-            f"in {data.n_groups} group(s) of 1 sample. Merge groups, or fit without "
-            "cross-validation"
+            "cross-validation needs a group with two rows or more; got n_samples = "
+            f"{groups.n_rows} in {groups.n_groups} group(s) of 1 sample. Merge groups, or fit "
+            "without cross-validation"
         )
     state = check_random_state(random_state)
     rng = np.random.default_rng(state.randint(np.iinfo(np.int32).max))
     n_folds = min(n_folds, largest)
     splits = []
     for _ in range(int(repeats)):
-        fold = stratified_folds(codes, data.n_groups, n_folds, rng, classes)
+        fold = folds_of(groups, n_folds, rng, classes)
         pairs = [(np.flatnonzero(fold != f), np.flatnonzero(fold == f)) for f in range(n_folds)]
         if not all(len(test) for _, test in pairs):  # classes of few rows are never held out
             raise ValueError(
                 f"cross-validation needs rows to hold out in each of {n_folds} folds without "
-                f"losing a class; got n_samples = {len(codes)}. Use fewer folds, or fit without "
+                f"losing a class; got n_samples = {groups.n_rows}. Use fewer folds, or fit without "
                 "cross-validation"
             )
         splits += pairs
     return splits
 
 
-def given_splits(
-    cv: Any, data: GroupedData, X: Any, y: Array, groups: Any, weights: Any
-) -> list[tuple[Array, Array]]:
-    """Translate splits of the user's rows into splits of the sorted ``data``."""
+def sorted_rows(
+    X: Any, y: Array, groups: Any, weights: Array | None, *, intercept: bool
+) -> tuple[GroupedData, RowGroups]:
+    """Sort rows by group, or by pattern if groups overlap; return them and their groups."""
+    found = RowGroups.of(groups, len(y))
+    if found.overlap is None:
+        data = GroupedData.build(X, y, groups, weights, intercept=intercept)
+        return data, RowGroups.of_codes(data.labels, data.codes)
+    data = GroupedData.build(X, y, found.strata, weights, intercept=intercept)
+    rows = sorted_numbers(len(y), found.strata, weights)
+    return data, RowGroups.of(found.overlap[rows], len(rows))
+
+
+def sorted_numbers(n: int, codes: Array, weights: Any) -> Array:
+    """Return the numbers of the user's rows in the order in which they are sorted."""
+    column = np.arange(n, dtype=float)[:, None]
+    built = GroupedData.build(column, np.zeros(n), codes, weights, intercept=False)
+    return built.X[:, 0].astype(np.int64)
+
+
+def given_splits(cv: Any, X: Any, y: Array, groups: Any, weights: Any) -> list[tuple[Array, Array]]:
+    """Translate splits of the user's rows into splits of the sorted rows."""
     numbers = np.arange(len(y))
     if hasattr(cv, "split") and not isinstance(cv, str):
         with warnings.catch_warnings():  # splitters that ignore groups warn about them
             warnings.filterwarnings("ignore", "The groups parameter is ignored", UserWarning)
-            pairs = list(cv.split(X, y, groups))
+            strata = RowGroups.of(groups, len(y)).strata if has_memberships(groups, X) else groups
+            pairs = list(cv.split(X, y, strata))
     else:
         try:
             pairs = list(cv)
@@ -331,10 +370,7 @@ def given_splits(
         ) from None
     if len(pairs) < 2:
         raise ValueError(f"cv must give at least two splits; got {len(pairs)}")
-    # Sort the row numbers as the rows were sorted.
-    column = numbers[:, None].astype(float)
-    built = GroupedData.build(column, np.zeros(len(y)), groups, weights, intercept=False)
-    came = built.X[:, 0].astype(np.int64)
+    came = sorted_numbers(len(y), RowGroups.of(groups, len(y)).strata, weights)
     place = np.full(len(y), -1)
     place[came] = np.arange(len(came))
     splits = []

@@ -115,7 +115,7 @@ class Solved(GroupEstimator):
 
     def _start(self) -> Start | None:
         """Return the last fit, if any, as a start for the next."""
-        if not hasattr(self, "coef_"):
+        if not hasattr(self, "coef_") or np.isnan(self.group_weights_).any():
             return None
         coef = self.coef_
         if self.fit_intercept:

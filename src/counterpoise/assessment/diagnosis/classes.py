@@ -33,8 +33,8 @@ from counterpoise.assessment.diagnosis.verdicts import (
 )
 from counterpoise.assessment.measures import ErrorRate
 from counterpoise.common.text import clipped, listed, number, percent, text_table
-from counterpoise.losses import LogLoss, Loss, Multinomial
-from counterpoise.rows.backends import backend_of
+from counterpoise.losses import LogLoss, Loss, Multinomial, NeuronLoss
+from counterpoise.rows.backends import backend_of, has_memberships, open_engine
 from counterpoise.rows.classes import encode_classes
 from counterpoise.rows.engines.memory import MemoryEngine
 from counterpoise.rows.frames import given
@@ -228,15 +228,24 @@ def diagnose_classes(
         dtype=(np.float64, np.float32),
         estimator="diagnose_classes",
     )
-    data = GroupedData.build(X, numbers, groups, sample_weight, intercept=False)
-    sample = RowSample.draw(
-        data.X, data.y, data.codes, data.labels,
-        data.row_weights if data.row_weights.size else None, seed=random_state, budget=BUDGET,
-    )  # fmt: skip
+    if has_memberships(groups, X):
+        engine = open_engine(X, numbers, groups, sample_weight, NeuronLoss(),
+                             intercept=False, centred=False)  # fmt: skip
+        sample = engine.sample()
+    else:
+        sample = _drawn(X, numbers, groups, sample_weight, random_state)
     if loss is None:
         loss = LogLoss() if len(classes) == 2 else Multinomial(len(classes))
     options = dict(loss=loss, ridge=alpha, fit_intercept=fit_intercept, precondition=precondition)
     return diagnose_class_sample(sample, classes, options)
+
+
+def _drawn(X: Any, numbers: Array, groups: Any, weights: Any, seed: int) -> RowSample:
+    data = GroupedData.build(X, numbers, groups, weights, intercept=False)
+    return RowSample.draw(
+        data.X, data.y, data.codes, data.labels,
+        data.row_weights if data.row_weights.size else None, seed=seed, budget=BUDGET,
+    )  # fmt: skip
 
 
 def diagnose_class_sample(
@@ -257,7 +266,8 @@ def diagnose_class_sample(
         losses = engine.evaluate(average, surrogate=False).loss_K
         fitted = set(np.argsort(-drawn, kind="stable")[:MOST_FITS].tolist())
         alone = [
-            fit_alone(solver, data, k) if k in fitted else Alone(math.nan, None) for k in range(K)
+            fit_alone(solver, engine.group_rows(k)) if k in fitted else Alone(math.nan, None)
+            for k in range(K)
         ]
     count, scaled = free_coefficients(engine), _scaled(data)
     groups = []
@@ -291,7 +301,7 @@ def diagnose_class_sample(
         advice=advise_classes(groups),
         classes=classes,
         loss=loss.name,
-        sampled=len(sample.y),
+        sampled=sample.n_drawn,
     )
 
 

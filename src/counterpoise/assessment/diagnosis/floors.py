@@ -40,7 +40,7 @@ def noise_floors(solver: Solver) -> Array:
     engine, frame = solver.engine, solver.frame
     if solver.options.truncate is not None:
         engine = engine.variant(truncate=solver.options.truncate)
-    sizes, count = effective_sizes(solver), free_coefficients(engine)
+    sizes, count = solver.engine.effective_sizes(), free_coefficients(engine)
     known = np.flatnonzero(large_enough(sizes, count))
     floors = np.full(engine.n_groups, np.nan)
     is_neuron = isinstance(engine.loss, NeuronLoss)
@@ -49,10 +49,12 @@ def noise_floors(solver: Solver) -> Array:
         for k in known:
             gain = model.grad_KD[k] @ solve_semidefinite(model.hess[k], model.grad_KD[k])
             floors[k] = max(float(model.loss_K[k] - 0.5 * gain), 0.0)
-    elif isinstance(engine, MemoryEngine):
+    else:
         largest = known[np.argsort(-sizes[known], kind="stable")[:MOST_FITS]]
         for k in largest:
-            floors[k] = fit_alone(solver, engine.data, int(k)).loss
+            rows = engine.group_rows(int(k))
+            if rows is not None:
+                floors[k] = fit_alone(solver, rows).loss
     if is_neuron:
         return floors * sizes / np.maximum(sizes - count, 1.0)
     return np.where(floors > SEPARATED, floors + count / sizes, floors)
@@ -80,17 +82,6 @@ def filled(floors: Array, losses: Array) -> Array | None:
     return np.where(np.isfinite(floors), floors, share * losses)
 
 
-def effective_sizes(solver: Solver) -> Array:
-    """Return the number of rows in every group; with unequal weights, the effective size."""
-    engine = solver.engine
-    if isinstance(engine, MemoryEngine):
-        data = engine.data
-        if data.row_weights.size:
-            return data.totals**2 / np.add.reduceat(data.row_weights**2, data.offsets[:-1])
-        return np.diff(data.offsets).astype(float)
-    return np.asarray(engine.census.totals, dtype=float)
-
-
 class Alone(NamedTuple):
     """The loss of a model fitted to one group alone, and its coefficients, intercept last."""
 
@@ -98,21 +89,12 @@ class Alone(NamedTuple):
     coef: Array | None
 
 
-def fit_alone(solver: Solver, data: GroupedData, k: int) -> Alone:
-    """Fit group ``k`` of some rows alone; without a fit, for a group of one class."""
-    lo, hi = int(data.offsets[k]), int(data.offsets[k + 1])
+def fit_alone(solver: Solver, rows: GroupedData) -> Alone:
+    """Fit the rows of one group alone; without a fit, for a group of one class."""
     loss = solver.engine.loss
-    if of_classes(loss) and np.ptp(data.y[lo:hi]) == 0:
+    if of_classes(loss) and np.ptp(rows.y) == 0:
         return Alone(0.0, None)
-    own = GroupedData(
-        X=data.X[lo:hi],
-        y=data.y[lo:hi],
-        labels=data.labels[k : k + 1],
-        offsets=np.array([0, hi - lo]),
-        row_weights=data.row_weights[lo:hi],
-        intercept=data.intercept,
-    )
-    engine = MemoryEngine(own, loss, centred=solver.options.precondition is not None)
+    engine = MemoryEngine(rows, loss, centred=solver.options.precondition is not None)
     alone = solver.variant(
         engine=engine,
         prior=np.ones(1),

@@ -29,6 +29,8 @@ class EvaluateScores(Question):
     ``c_s`` is the slope by the score. The answer has shape (K, scores * width + 1).
     """
 
+    alike = True
+
     w: Array
     loss: Loss
     intercept: bool
@@ -51,6 +53,8 @@ class GramScores(Question):
     ``reach``, ``B`` is multiplied by the factor that bounds it at all scores within
     ``reach ||r||``.
     """
+
+    alike = True
 
     w: Array
     loss: Loss
@@ -90,6 +94,8 @@ class LeastGram(Question):
     of the one at ``w``.
     """
 
+    alike = True
+
     w: Array
     loss: Loss
     share_K: Array
@@ -113,6 +119,8 @@ class LeastGram(Question):
 @dataclass(frozen=True, eq=False)
 class SlopeSquares(Question):
     """Sums of squared slopes at ``w``: (K, 1)."""
+
+    alike = True
 
     w: Array
     loss: Loss
