@@ -109,10 +109,10 @@ def compare_classes_on_rows(
     sums: list[Any] | None = None
     for X, y, *rest in chunks:
         groups, weights = (*rest, None, None)[:2]
-        found = RowGroups.of(groups, len(y)).among(labels)
+        own = RowGroups.of(groups, len(y)).among(labels)
         # As a chunk: rows of a source have no names to check.
         chunk = Chunks([(X, y, groups, weights)])
-        parts = _chunk_sums(models.values(), chunk, y, classes, found, weights)
+        parts = _chunk_sums(models.values(), chunk, y, classes, own, weights)
         if sums is None:
             sums = parts
         else:
@@ -122,16 +122,18 @@ def compare_classes_on_rows(
     stage(None)
     if sums is None:
         raise ValueError("the source gave no chunks; it must give at least one")
-    both, losses, (gaps, pairs) = sums[:4], sums[4:8], sums[8:]
+    *each, gaps, pairs = sums
+    # Scores by group and over all rows, then losses likewise, each of both models.
+    both = [each[i : i + 2] for i in range(0, 8, 2)]
     how = "the rows of the fit, which favor it if they are few"
     sides: dict[str, Any] = {}
     scores = {}
-    for i, name in enumerate(models):
-        sides[name] = intervals_of(losses[i].moments(), labels, level)
-        sides[f"{name}_average"] = float(losses[i + 2].mean[0])
-        whole = both[i + 2].scores(classes, np.zeros(1, int), level)
+    for name, by_group, of_all, losses, of_all_losses in zip(models, *both, strict=True):
+        sides[name] = intervals_of(losses.moments(), labels, level)
+        sides[f"{name}_average"] = float(of_all_losses.mean[0])
+        whole = of_all.scores(classes, np.zeros(1, int), level)
         scores[name] = replace(
-            both[i].scores(classes, labels, level),
+            by_group.scores(classes, labels, level),
             average_error=whole.average_error, average_log_loss=whole.average_log_loss,
         )  # fmt: skip
     has_log_loss = scores[OURS].log_losses is not None
@@ -156,19 +158,16 @@ def _chunk_sums(
     groups: RowGroups,
     weights: Array | None,
 ) -> list[Any]:
-    """Sums over a chunk: scores and losses of both models, and differences between them.
-
-    Scores and losses come by group, and then for all rows as one group.
-    """
-    numbers = class_numbers(y, classes).astype(np.int64)
+    """Sums over a chunk: of both models by group and over all rows, and of their differences."""
+    numbers, C = class_numbers(y, classes).astype(np.int64), len(classes)
     said = [answers(model, chunk, classes) for model in models]
     losses = [row_losses(model, chunk, y) for model in models]
-    wrong = [(one.codes != numbers).astype(float) for one in said]
-    kinds = (groups, RowGroups.of(None, len(numbers)))
-    own, w = groups, groups.weights(weights)
+    wrong = [groups.listed((one.codes != numbers).astype(float)) for one in said]
+    everyone = RowGroups.of(None, len(numbers))
+    K, parts = groups.n_groups, groups.weights(weights)
     return [
-        *(ClassSums.of(one, numbers, len(classes), of, weights) for of in kinds for one in said),
-        *(group_sums(one, of, weights) for of in kinds for one in losses),
-        group_sums(losses[1] - losses[0], own, weights),
-        PairSums.of(own.listed(wrong[0]), own.listed(wrong[1]), own.codes, own.n_groups, w),
+        *(ClassSums.of(one, numbers, C, of, weights) for of in (groups, everyone) for one in said),
+        *(group_sums(one, of, weights) for of in (groups, everyone) for one in losses),
+        group_sums(losses[1] - losses[0], groups, weights),
+        PairSums.of(wrong[0], wrong[1], groups.codes, K, parts),
     ]

@@ -1,4 +1,4 @@
-"""The diagnosis, group by group: the theory's assumptions, or what a linear score can do."""
+"""The theory's assumptions, checked group by group."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     AnyDiagnosis = Diagnosis | ClassDiagnosis
 
 NAME, TITLE = "assumptions", "Do the theory's assumptions hold for this data?"
-CLASS_TITLE = "What can a linear score do for each group?"
+CLASS_TITLE = "What can a linear classifier do for each group?"
 MEANINGS = {
     "tails": "no feature has tails heavier than exponential",
     "margin": "rows where the neuron is active vary in every direction",
