@@ -89,7 +89,7 @@ def our_head(nu):
 
 
 FITS = dict(
-    zip(HEADS, [(dfr, DFR_STRENGTHS), (our_head(np.inf), PENALTIES), (our_head(0.0), PENALTIES)],
+    zip(HEADS, [(dfr, DFR_STRENGTHS), (our_head(np.inf), PENALTIES), (our_head("auto"), PENALTIES)],
         strict=True)
 )  # fmt: skip
 
@@ -225,7 +225,7 @@ def images(folder, seed, *, rows=12_000, epochs=6):
         right = (test_X @ coef + b > 0) == test_y
         found[name] = by_group(right, test_g), f"penalty {penalty:g}, {seconds:.1f} s"
     # The same head, written back into the net.
-    result = robust_head(net, [held], estimator=GroupDROClassifier(alpha=penalty, nu=0.0))
+    result = robust_head(net, [held], estimator=GroupDROClassifier(alpha=penalty))
     written = by_group(in_parts(net, test_x).argmax(1) == test_y, test_g)
     assert np.abs(written - found[HEADS[-1]][0]).max() < 0.01
     return found, result
@@ -284,22 +284,25 @@ class Embedded:
         tokens = [tokenizer(text)["input_ids"][:LONGEST] for text in texts]
         order = np.argsort([len(ids) for ids in tokens], kind="stable")  # little padding
         self.y, self.groups = y[order], groups[order]
-        self.hidden = []  # the input of the last blocks, for every sentence
-        loader = [
-            (tokenizer.pad({"input_ids": [tokens[i] for i in part]}, return_tensors="pt"), y[part])
-            for part in np.array_split(order, len(order) // 64)
-        ]
-        mask = iter([x["attention_mask"].bool() for x, _ in loader[:1] + loader])
+        self.hidden = [None] * len(order)  # the input of the last blocks, for every sentence
+        now = {}
+
+        def loader():
+            for rows in np.array_split(np.arange(len(order)), len(order) // 64):
+                ids = {"input_ids": [tokens[i] for i in order[rows]]}
+                x = tokenizer.pad(ids, return_tensors="pt")
+                now.update(rows=rows, real=x["attention_mask"].bool())
+                yield x, self.y[rows]
 
         def keep(_, args, kwargs):
             h = args[0] if args else kwargs["hidden_states"]
-            self.hidden.append([row[real] for row, real in zip(h, next(mask), strict=True)])
+            for i, row, real in zip(now["rows"], h, now["real"], strict=True):
+                self.hidden[i] = row[real]
 
         hook = self.model.model.layers[-BLOCKS].register_forward_pre_hook(keep, with_kwargs=True)
         kept = work / "embeddings"
-        robust_head(self.model, loader, self.groups, folder=kept, write=False)
+        robust_head(self.model, loader(), self.groups, folder=kept, write=False)
         hook.remove()
-        self.hidden = [row for batch in self.hidden[1:] for row in batch]  # the first is a look
         self.X = np.load(kept / "embeddings.npy")
 
     def tail(self):
@@ -367,7 +370,7 @@ def text(embedded, seed, *, epochs=2):
     for name, (coef, b), penalty, seconds in fitted_heads(X[rows], y[rows], codes[rows], seed):
         right = (X[test] @ coef + b > 0) == y[test]
         found[name] = by_group(right, codes[test]), f"penalty {penalty:g}, {seconds:.1f} s"
-    ours = GroupDROClassifier(alpha=penalty, nu=0.0)
+    ours = GroupDROClassifier(alpha=penalty)
     return found, fit_head(X[rows], y[rows], embedded.groups[rows], estimator=ours)
 
 
@@ -397,7 +400,7 @@ def main(arguments=None) -> None:
         found = [images(given.folder, seed) for seed in range(given.seeds or 5)]
     else:
         embedded = Embedded(given.folder, given.work or given.folder)
-        print(f"embedded after {time.perf_counter() - start:.0f} s")
+        print(f"embedded after {time.perf_counter() - start:.0f} s", flush=True)
         found = [text(embedded, seed) for seed in range(given.seeds or 3)]
     show([runs for runs, _ in found])
     print(f"\n{found[-1][1]}\n\n{time.perf_counter() - start:.0f} s.")

@@ -60,8 +60,6 @@ class Body:
         hook = self.layer.register_forward_hook(lambda _, args, __: args[0])
         try:
             output = call(self.model, inputs, device)
-        except Exception as error:
-            raise ValueError(_unpooled(self.name)) from error
         finally:
             hook.remove()
         found = tensors(output).get(self.path)
@@ -100,18 +98,20 @@ def open_body(model: torch.nn.Module, name: str | None, inputs: Any) -> Body:
 def _pooled(body: Body, inputs: Any, output: Any) -> Body:
     """Find where the output has its scores, and check that they come from one row per example."""
     classes = body.layer.out_features
+    cause: Exception | None = None
     for path, leaf in tensors(output).items():
         if leaf.shape[-1:] != (classes,) and not (classes == 1 and leaf.ndim == 1):
             continue
         found = Body(body.model, body.name, body.layer, path)
         try:
             rows = found.rows(inputs)
-        except ValueError:
+        except (ValueError, RuntimeError, IndexError) as error:  # scores of another width
+            cause = error
             continue
         z = torch.nn.functional.linear(rows, body.layer.weight, body.layer.bias)
         if z.numel() == leaf.numel() and close(z, leaf.reshape(z.shape)) and leaf.ndim < 3:
             return found
-    raise ValueError(_unpooled(body.name))
+    raise ValueError(_unpooled(body.name)) from cause
 
 
 def _unpooled(name: str) -> str:

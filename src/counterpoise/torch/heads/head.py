@@ -93,7 +93,7 @@ def robust_head(
     >>> x, groups = torch.randn(200, 5), torch.arange(200) % 2
     >>> y = (x[:, 0] + groups * x[:, 1] + 0.5 * torch.randn(200) > 0).long()
     >>> result = robust_head(net, [(x, y, groups)])
-    >>> result.layer, result.certificate.duality_gap < 1e-4
+    >>> result.layer, bool(result.certificate.duality_gap < 1e-4)
     ('2', True)
     >>> result.after.worst_loss < result.before.worst_loss
     True

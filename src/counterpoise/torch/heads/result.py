@@ -11,7 +11,7 @@ import torch
 
 from counterpoise.common.text import clipped, count, number, text_table
 from counterpoise.rows.groups import label_list
-from counterpoise.torch.heads.tasks import Task
+from counterpoise.torch.heads.tasks import Task, loss_of
 
 if TYPE_CHECKING:
     from counterpoise.solver.certificate import Certificate
@@ -150,7 +150,7 @@ def measure(
 ) -> list[HeadScores]:
     """Measure heads on rows that come in chunks, by the estimator's loss and groups."""
     labels = np.asarray(estimator.groups_)
-    loss = task.loss(estimator)
+    loss = loss_of(estimator)
     sums = np.zeros((len(heads), 3, len(labels)))
     for X, y, groups, *_ in rows:
         codes = np.searchsorted(labels, groups)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from counterpoise.losses import Loss, Multinomial, NeuronLoss, get_loss
+from counterpoise.losses import Loss, NeuronLoss
 
 Array = np.ndarray
 
@@ -75,14 +75,13 @@ class Task:
             coef, intercept = np.vstack([-coef, coef]) / 2, np.append(-intercept, intercept) / 2
         return coef, intercept
 
-    def loss(self, estimator: Any) -> Loss:
-        """Return the loss that an estimator minimises."""
-        loss = getattr(estimator, "loss", None)
-        if loss is None:
-            return NeuronLoss(estimator.activation_)
-        if self.classifies and loss == "log" and self.classes > 2:
-            return Multinomial(self.classes)
-        return get_loss(loss)
+
+def loss_of(estimator: Any) -> Loss:
+    """Return the loss that a fitted estimator minimises."""
+    if hasattr(estimator, "activation_"):
+        return NeuronLoss(estimator.activation_)
+    found: Loss = estimator.loss_
+    return found
 
 
 def task_of(task: str, y: Array, outputs: int | None) -> Task:
