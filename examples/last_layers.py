@@ -190,14 +190,14 @@ def in_parts(call, x):
     return torch.cat([call(part) for part in x.split(1000)]).numpy()
 
 
-def images(folder, seed, *, rows=12_000, epochs=6):
+def images(folder, seed, *, rows=12_000, epochs=6, agreement=0.98):
     """Test accuracies of every method, by group and over all rows."""
     (train_images, train_digits), (test_images, test_digits) = read_digits(folder)
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(train_digits))
     fit, head = order[:rows], order[rows : rows + rows // 3]
-    x, y, g = coloured(train_images[fit], train_digits[fit], 0.98, rng)
-    held = coloured(train_images[head], train_digits[head], 0.98, rng)
+    x, y, g = coloured(train_images[fit], train_digits[fit], agreement, rng)
+    held = coloured(train_images[head], train_digits[head], agreement, rng)
     test_x, test_y, test_g = (t for t in coloured(test_images, test_digits, 0.5, rng))
     test_y, test_g = test_y.numpy(), test_g.numpy()
 

@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from counterpoise import GroupDROClassifier, GroupDRONeuron, GroupDRORegressor
 from counterpoise.torch import fit_head, robust_head
+from counterpoise.torch.heads.head import RIDGE
 from counterpoise.torch.heads.rows import EMBEDDINGS, GROUPS, LABELS
 
 CLASSES = 3
@@ -252,7 +253,7 @@ def test_saved_embeddings_alone():
     x, y, g = data(CLASSES)
     X = x.numpy()
     result = fit_head(x, y.tolist(), g)
-    alone = GroupDROClassifier().fit(X, y.numpy(), groups=g.numpy())
+    alone = GroupDROClassifier(alpha=RIDGE).fit(X, y.numpy(), groups=g.numpy())
     with torch.no_grad():
         z = result.linear()(x).numpy()
     np.testing.assert_allclose(z, alone.decision_function(X), atol=1e-3)

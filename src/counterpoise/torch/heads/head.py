@@ -25,6 +25,9 @@ Array = np.ndarray
 PathLike = str | os.PathLike[str]
 
 MEMORY = 1 << 30
+# Ridge of a head by default: embeddings often separate the classes, and the loss then has no
+# minimum of its own.
+RIDGE = 1e-3
 
 
 def robust_head(
@@ -70,7 +73,9 @@ def robust_head(
         output ``i`` is class ``i``; a single output is the score of class 1.
     estimator : estimator, optional
         An unfitted ``GroupDROClassifier(...)``, or ``GroupDRORegressor(...)``, with options of
-        your own. With ``nu=np.inf`` it fits the average over groups, as in DFR.
+        your own. By default it has a ridge of ``alpha=1e-3``, because embeddings often separate
+        the classes; choose ``alpha`` on rows that you keep apart. With ``nu=np.inf`` it fits the
+        average over groups, as in DFR.
     write : bool, default=True
         Whether to replace the layer's weights. If False, ``result.write(model.fc)`` does it later.
     folder : path, optional
@@ -260,7 +265,8 @@ def _estimator(estimator: Any, task: Task, bias: bool) -> Any:
     if estimator is None:
         from counterpoise import GroupDROClassifier, GroupDRORegressor
 
-        estimator = GroupDROClassifier() if task.classifies else GroupDRORegressor()
+        usual = GroupDROClassifier if task.classifies else GroupDRORegressor
+        estimator = usual(alpha=RIDGE)
     elif is_classifier(estimator) != task.classifies:
         kind = "classifier" if task.classifies else "regressor"
         raise ValueError(
