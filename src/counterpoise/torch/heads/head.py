@@ -13,12 +13,19 @@ import torch
 from sklearn.base import clone, is_classifier
 
 from counterpoise.rows.frames import given
-from counterpoise.rows.sources import Npy
 from counterpoise.torch.heads.batches import as_array, check_order, read_batches
 from counterpoise.torch.heads.embedding import Body, embed, first_and_all, open_body
 from counterpoise.torch.heads.layers import frozen
 from counterpoise.torch.heads.result import RobustHead, measure
-from counterpoise.torch.heads.rows import EMBEDDINGS, GROUPS, LABELS, EmbeddingRows, new_folder
+from counterpoise.torch.heads.rows import (
+    EMBEDDINGS,
+    GROUPS,
+    LABELS,
+    EmbeddingRows,
+    HeadRows,
+    new_folder,
+    plain_groups,
+)
 from counterpoise.torch.heads.tasks import Task, task_of
 
 Array = np.ndarray
@@ -64,7 +71,7 @@ def robust_head(
         moved to the model's device.
     groups : array of shape (n,), optional
         A group for each row, in the order of the loader, which then must not shuffle. By default
-        they come with the batches.
+        they come with the batches. Groups that overlap are memberships of shape (n, K).
     layer : str, optional
         Name of the last linear layer, as in ``model.named_modules()``. By default the one whose
         output is the model's.
@@ -114,7 +121,7 @@ def robust_head(
             X = store.finish()
         if inside is not None:
             np.save(inside / LABELS, y, allow_pickle=False)
-            np.save(inside / GROUPS, groups, allow_pickle=False)
+            np.save(inside / GROUPS, plain_groups(groups), allow_pickle=False)
         result = _fitted(
             X, y, groups, task_of(task, y, body.layer.out_features), estimator,
             bias=body.layer.bias is not None, body=body,
@@ -195,7 +202,7 @@ def _collect(
     return body, np.concatenate(labels), np.concatenate(groups) if groups else None
 
 
-def _groups(found: Array | None, groups: Any, rows: int) -> Array:
+def _groups(found: Array | None, groups: Any, rows: int) -> Any:
     """Return the groups of all rows: those given, or those of the batches."""
     if groups is None:
         if found is None:
@@ -204,7 +211,7 @@ def _groups(found: Array | None, groups: Any, rows: int) -> Array:
                 "the loader, or yield (x, y, groups)"
             )
         return found
-    array = as_array(given(groups, "groups"), "groups")
+    array = _group_array(groups)
     if len(array) != rows:
         raise ValueError(
             f"groups has {len(array)} entries but the loader yields {rows} rows; with "
@@ -213,20 +220,25 @@ def _groups(found: Array | None, groups: Any, rows: int) -> Array:
     return array
 
 
-def _loaded(values: Any, name: str) -> Array:
+def _group_array(groups: Any) -> Any:
+    """Return groups as an array; memberships, which have a matrix, stay as they are."""
+    return groups if hasattr(groups, "matrix") else as_array(given(groups, "groups"), "groups")
+
+
+def _loaded(values: Any, name: str) -> Any:
     if values is None:
         raise ValueError(f"{name} is None; pass {name}=, one per embedding")
     if isinstance(values, (str, os.PathLike)):
         if not Path(values).is_file():
             raise FileNotFoundError(f"{name}: there is no file {str(values)!r}")
         return np.load(values, allow_pickle=False)
-    return as_array(given(values, name), name)
+    return _group_array(values) if name == "groups" else as_array(given(values, name), name)
 
 
 def _fitted(
     X: Array | PathLike,
     y: Array,
-    groups: Array,
+    groups: Any,
     task: Task,
     estimator: Any,
     *,
@@ -235,12 +247,11 @@ def _fitted(
 ) -> RobustHead:
     y = task.check_labels(y)
     estimator = _estimator(estimator, task, bias)
-    if isinstance(X, (str, os.PathLike)):
-        rows: Iterable[tuple[Any, ...]] = Npy(X, y, groups)
-        estimator.fit(rows)
-    else:
+    rows = HeadRows(X, y, groups)
+    if isinstance(X, Array):
         estimator.fit(X, y, groups=groups)
-        rows = Npy(X, y, groups)
+    else:
+        estimator.fit(rows)
     weight, offset = task.weights(estimator)
     dtype = torch.float32 if body is None else body.layer.weight.dtype
     weight = _rounded(weight, dtype)

@@ -11,6 +11,7 @@ import torch
 
 from counterpoise.common.text import clipped, count, number, text_table
 from counterpoise.rows.groups import label_list
+from counterpoise.torch.heads.rows import plain_groups
 from counterpoise.torch.heads.tasks import Task, loss_of
 
 if TYPE_CHECKING:
@@ -142,6 +143,13 @@ class RobustHead:
         return text_table(head, zip(names, sizes, *columns, strict=True))
 
 
+def _totals(groups: Array, labels: Array, values: Array | None) -> Array:
+    """Sum values over the rows of each group; without values, count the rows."""
+    if groups.ndim == 2:
+        return groups.sum(0) if values is None else groups.T @ values
+    return np.bincount(np.searchsorted(labels, groups), values, len(labels))
+
+
 def measure(
     rows: Iterable[tuple[Any, ...]],
     heads: Sequence[tuple[Array, Array | None]],
@@ -153,12 +161,12 @@ def measure(
     loss = loss_of(estimator)
     sums = np.zeros((len(heads), 3, len(labels)))
     for X, y, groups, *_ in rows:
-        codes = np.searchsorted(labels, groups)
+        groups = plain_groups(groups)
         for head, sum_3K in zip(heads, sums, strict=True):
             z = task.scores(X, *head)
             right = task.right(z, y)
             for row, values in zip(sum_3K, (None, loss.value(z, y), right), strict=True):
-                row += np.bincount(codes, values, len(labels))
+                row += _totals(groups, labels, values)
     return [
         HeadScores(sizes, losses / sizes, right / sizes if task.classifies else None)
         for sizes, losses, right in sums

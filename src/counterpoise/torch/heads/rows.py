@@ -3,15 +3,42 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
 import numpy as np
 
+from counterpoise.rows.sources import Chunk, Npy, Source
+
 Array = np.ndarray
 
 EMBEDDINGS, LABELS, GROUPS = "embeddings.npy", "labels.npy", "groups.npy"
+
+
+class HeadRows(Source):
+    """Embeddings in memory or in a .npy file, with labels and groups, in chunks."""
+
+    def __init__(self, X: Array | str | os.PathLike[str], y: Array, groups: Any) -> None:
+        self._rows, self._groups = Npy(X, y), groups
+        if len(groups) != len(y):
+            raise ValueError(f"y has {len(y)} entries but groups has {len(groups)}")
+
+    def __iter__(self) -> Iterator[Chunk]:
+        start = 0
+        for X, y, *_ in self._rows:
+            yield X, y, self._groups[start : start + len(y)]
+            start += len(y)
+
+    @property
+    def n_rows(self) -> int:
+        return self._rows.n_rows
+
+
+def plain_groups(groups: Any) -> Array:
+    """Return groups as an array: labels, or the matrix of memberships."""
+    return groups.matrix.toarray() if hasattr(groups, "matrix") else groups
 
 
 class EmbeddingRows:
