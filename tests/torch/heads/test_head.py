@@ -335,6 +335,27 @@ def test_labels_must_be_the_outputs():
         robust_head(net(3), batches(x, y, g), estimator=GroupDRONeuron())
 
 
+def test_wrappers_are_taken_off():
+    x, y, g = data()
+    twin = robust_head(net(), batches(x, y, g))
+    model = net()
+    result = robust_head(torch.compile(nn.DataParallel(model), backend="eager"), batches(x, y, g))
+    assert result.layer == "fc"
+    np.testing.assert_array_equal(result.weight, twin.weight)
+    torch.testing.assert_close(model.fc.weight.detach().double().numpy(), result.weight)
+
+
+def test_what_is_no_model_or_not_finite():
+    x, y, g = data()
+    with pytest.raises(TypeError, match=r"model must be a torch\.nn\.Module; got function"):
+        robust_head(embedded, batches(x, y, g))
+    with pytest.raises(ValueError, match="model has no parameters"):
+        robust_head(nn.ReLU(), batches(x, y, g))
+    x[70, 0] = np.nan
+    with pytest.raises(ValueError, match="inputs of layer 'fc' are not finite in batch 2"):
+        robust_head(net(), batches(x, y, g))
+
+
 def test_a_layer_that_is_not_last_is_told():
     x, y, g = data()
     model = nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 2), nn.Linear(2, 2))

@@ -127,9 +127,14 @@ def embed(body: Body, batches: Iterable[Batch]) -> Iterator[tuple[Array, Array, 
 
     Called with the model `frozen`.
     """
-    for batch in batches:
+    for number, batch in enumerate(batches, 1):
         rows = body.rows(batch.inputs).detach().cpu()
         X = (rows if rows.dtype in (torch.float32, torch.float64) else rows.float()).numpy()
+        if not np.isfinite(X).all():
+            raise ValueError(
+                f"the inputs of layer {body.name!r} are not finite in batch {number}; look for NaN "
+                "in the batch, or run the model in float32 or bfloat16 if float16 overflows"
+            )
         y = as_array(batch.labels, "labels")
         y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
         if y.ndim != 1 or len(y) != len(X):
@@ -179,4 +184,7 @@ def once(calls: dict[str, list[Any]], name: str) -> Any:
 
 def device_of(model: torch.nn.Module) -> torch.device:
     """Return the device that a model's inputs go to: that of its first parameter."""
-    return next(model.parameters()).device
+    first = next(model.parameters(), None)
+    if first is None:
+        raise ValueError(f"model has no parameters, so there is no layer to fit: {model!r}")
+    return first.device

@@ -15,7 +15,7 @@ from sklearn.base import clone, is_classifier
 from counterpoise.rows.frames import given
 from counterpoise.torch.heads.batches import as_array, check_order, read_batches
 from counterpoise.torch.heads.embedding import Body, embed, first_and_all, open_body
-from counterpoise.torch.heads.layers import frozen
+from counterpoise.torch.heads.layers import frozen, unwrapped
 from counterpoise.torch.heads.result import RobustHead, measure
 from counterpoise.torch.heads.rows import (
     EMBEDDINGS,
@@ -110,6 +110,7 @@ def robust_head(
     >>> result.after.worst_loss < result.before.worst_loss
     True
     """
+    model = unwrapped(model)
     if groups is not None:
         check_order(loader)
     inside = None if folder is None else new_folder(folder)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.nn.utils import parametrize
 
 Path = tuple[Any, ...]
@@ -32,6 +33,19 @@ def frozen(model: torch.nn.Module) -> Iterator[None]:
     finally:
         for module, training in modes:
             module.training = training
+
+
+def unwrapped(model: Any) -> torch.nn.Module:
+    """Return the module inside wrappers that compile a model or run it on several devices."""
+    while True:
+        if not isinstance(model, torch.nn.Module):
+            raise TypeError(f"model must be a torch.nn.Module; got {type(model).__name__}")
+        inner = getattr(model, "_orig_mod", None)  # torch.compile
+        if isinstance(model, (DataParallel, DistributedDataParallel)):
+            inner = model.module
+        if inner is None:
+            return model
+        model = inner
 
 
 def linear_layers(model: torch.nn.Module) -> dict[str, torch.nn.Linear]:
