@@ -340,8 +340,9 @@ class Tail(torch.nn.Module):
         self.body, self.score = net.model, net.score
 
     def forward(self, x):
-        kept = self.body(inputs_embeds=x[0], attention_mask=x[1], use_cache=False)
-        return self.score(kept.last_hidden_state[:, -1])
+        with torch.autocast("cpu", torch.bfloat16):
+            kept = self.body(inputs_embeds=x[0], attention_mask=x[1], use_cache=False)
+        return self.score(kept.last_hidden_state[:, -1].float())
 
 
 def text(embedded, seed, *, epochs=2):
