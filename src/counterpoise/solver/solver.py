@@ -203,7 +203,7 @@ class Solver:
         gap: DualityGap | ConvexGap | None
         certificate: Certificate | ConvexCertificate
         if engine.loss.is_convex:
-            gap = convex_gap(problem, end.u, end.eval, end.point, frame)
+            gap = convex_gap(problem, end.u, end.eval, end.point, frame, end.hess)
             certificate = ConvexCertificate(
                 risk=risk, duality_gap=gap.value, rounding=gap.rounding,
                 returned_bound=gap.distance, metric=METRICS[frame.kind], loss=engine.loss.name,
