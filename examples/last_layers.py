@@ -126,19 +126,16 @@ def train(net, *, batches, criterion, rate, epochs, seed):
     return net.eval()
 
 
-def trained_nets(make, groups, worst, **options):
+def trained_nets(make, groups, worst, steps=STEPS, **options):
     """A net trained by the average loss, and the best of those trained by GroupDRO.
 
     ``worst`` is the worst group's accuracy of a net, on rows that are not for training.
     """
-    yield (
-        "average training",
-        train(make(), criterion=lambda losses, _: losses.mean(), **options),
-        "",
-    )
+    plain = train(make(), criterion=lambda losses, _: losses.mean(), **options)
+    yield "average training", plain, ""
     shares = np.bincount(groups) / len(groups)
     nets = {}
-    for step in STEPS:
+    for step in steps:
         rule = Reweighter(range(len(shares)), "group-dro", step=step)
         nets[step] = train(make(), criterion=GroupDROLoss(rule, shares=shares), **options)
     step = max(nets, key=lambda step: worst(nets[step]))
@@ -190,7 +187,7 @@ def in_parts(call, x):
     return torch.cat([call(part) for part in x.split(1000)]).numpy()
 
 
-def images(folder, seed, *, rows=12_000, epochs=6, agreement=0.98):
+def images(folder, seed, *, rows=12_000, epochs=6, agreement=0.98, steps=STEPS):
     """Test accuracies of every method, by group and over all rows."""
     (train_images, train_digits), (test_images, test_digits) = read_digits(folder)
     rng = np.random.default_rng(seed)
@@ -213,7 +210,7 @@ def images(folder, seed, *, rows=12_000, epochs=6, agreement=0.98):
         return by_group(in_parts(net, x).argmax(1) == np.asarray(y), np.asarray(g))
 
     found, nets = {}, {}
-    options = {"batches": batches, "rate": 1e-3, "epochs": epochs, "seed": seed}
+    options = {"batches": batches, "rate": 1e-3, "epochs": epochs, "seed": seed, "steps": steps}
     for name, net, chosen in trained_nets(
         make, g.numpy(), lambda net: scores(net, *held)[:-1].min(), **options
     ):
@@ -345,7 +342,7 @@ class Tail(torch.nn.Module):
         return self.score(kept.last_hidden_state[:, -1].float())
 
 
-def text(embedded, seed, *, epochs=2):
+def text(embedded, seed, *, epochs=1):
     """Test accuracies of every method, by group and over all rows."""
     X, y = embedded.X, embedded.y
     codes = np.unique(embedded.groups, return_inverse=True)[1]
@@ -368,7 +365,8 @@ def text(embedded, seed, *, epochs=2):
         return by_group(z.argmax(1) == y[rows], codes[rows])
 
     found = {}
-    options = {"batches": batches, "rate": 1e-4, "epochs": epochs, "seed": seed}
+    options = {"rate": 3e-4, "epochs": epochs, "seed": seed, "steps": STEPS[::2]}
+    options["batches"] = batches
     for name, net, chosen in trained_nets(
         embedded.tail, codes[fit], lambda net: scores(net, held)[:-1].min(), **options
     ):

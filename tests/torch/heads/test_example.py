@@ -37,10 +37,9 @@ def test_images(example, tmp_path, monkeypatch):
             add(package, f"{inside}-images-idx3-ubyte", bytes(16) + images[rows].tobytes())
             labels = digits.target[rows].astype(np.uint8).tobytes()
             add(package, f"{inside}-labels-idx1-ubyte", bytes(8) + labels)
-    example.STEPS = (0.1,)
     monkeypatch.setitem(example.FITS, example.HEADS[1], (example.our_head(np.inf), (0.01, 0.1)))
     monkeypatch.setitem(example.FITS, example.HEADS[2], (example.our_head("auto"), (0.01, 0.1)))
-    found, result = example.images(tmp_path, 0, rows=900, epochs=6, agreement=0.9)
+    found, result = example.images(tmp_path, 0, rows=900, epochs=6, agreement=0.9, steps=(0.1,))
     assert list(found) == ["average training", "GroupDRO training", *example.HEADS]
     accuracy = {name: table for name, (table, _) in found.items()}
     assert all(table.shape == (5,) for table in accuracy.values())
