@@ -118,7 +118,7 @@ LABELS = {
 }
 # What run.py times; classification.py crosses all tables with all their attributes.
 TIMED = [
-    ("adult", "race", False),
+    ("adult", "sex and race", False),
     ("adult", "sex", True),
     ("celeba", "sex", True),
     ("credit", "sex", True),
@@ -139,7 +139,7 @@ def title(table: str, attribute: str, with_label: bool) -> str:
 
 SOURCES = [
     Source(
-        name="-".join([table, "label"] if with_label else [table]) + f"-{attribute}",
+        name="-".join([table, *(["label"] if with_label else []), *attribute.split()]),
         title=title(table, attribute, with_label),
         load=partial(load, table=table, attribute=attribute, with_label=with_label),
         models=("logistic",),
