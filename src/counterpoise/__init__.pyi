@@ -1,6 +1,7 @@
 from . import baselines as baselines
 from . import dual as dual
 from . import lm as lm
+from . import losses as losses
 from . import report as report
 from . import reweight as reweight
 from . import tabular as tabular
@@ -25,10 +26,13 @@ from .dual.divergences import ChiSquare as ChiSquare
 from .dual.divergences import CVaR as CVaR
 from .dual.divergences import Divergence as Divergence
 from .dual.divergences import risk as risk
+from .estimators.classifier import GroupDROClassifier as GroupDROClassifier
 from .estimators.cross_validation import GroupDRONeuronCV as GroupDRONeuronCV
 from .estimators.cross_validation import frontier as frontier
 from .estimators.frontier import Frontier as Frontier
 from .estimators.neuron import GroupDRONeuron as GroupDRONeuron
+from .estimators.regressor import GroupDRORegressor as GroupDRORegressor
+from .losses import Loss as Loss
 from .reweight.reweighter import Reweighter as Reweighter
 from .reweight.reweighter import ReweightWarning as ReweightWarning
 from .rows.sources import Chunks as Chunks
@@ -36,6 +40,7 @@ from .rows.sources import Npy as Npy
 from .rows.sources import Parquet as Parquet
 from .rows.sources import Source as Source
 from .solver.certificate import Certificate as Certificate
+from .solver.convex_certificate import ConvexCertificate as ConvexCertificate
 from .solver.schedules import AdaptiveSteps as AdaptiveSteps
 from .solver.schedules import PaperSteps as PaperSteps
 from .solver.solution import Solution as Solution

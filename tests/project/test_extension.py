@@ -256,21 +256,21 @@ class Box:
 class BoxEngine(SumEngine):
     """Opens the box for every question."""
 
-    def __init__(self, box, y, groups, weights, activation, *, intercept, centred):
+    def __init__(self, box, y, groups, weights, loss, *, intercept, centred):
         self.given = box, y, groups, weights, intercept, centred
-        super().__init__(self._inside(activation).census, activation)
+        super().__init__(self._inside(loss).census, loss)
 
-    def _inside(self, activation):
+    def _inside(self, loss):
         box, y, groups, weights, intercept, centred = self.given
         data = GroupedData.build(box.open(), y, groups, weights, intercept=intercept)
-        return MemoryEngine(data, activation, centred=centred)
+        return MemoryEngine(data, loss, centred=centred)
 
     def ask(self, question):
         self.counter.count += 1
-        return self._inside(self.activation).ask(question)
+        return self._inside(self.loss).ask(question)
 
     def sample(self):
-        return self._inside(self.activation).sample()
+        return self._inside(self.loss).sample()
 
 
 class BoxBackend(Backend):
@@ -281,11 +281,11 @@ class BoxBackend(Backend):
     def matches(self, X):
         return isinstance(X, Box)
 
-    def open(self, X, y, groups, weights, activation, *, intercept, centred, progress=None):
-        return BoxEngine(X, y, groups, weights, activation, intercept=intercept, centred=centred)
+    def open(self, X, y, groups, weights, loss, *, intercept, centred, progress=None):
+        return BoxEngine(X, y, groups, weights, loss, intercept=intercept, centred=centred)
 
-    def predict(self, X, model):
-        return model.scores(model.check_width(X.open()))
+    def predict(self, X, model, kind="predict"):
+        return model.outputs(model.check_width(X.open()), kind)
 
 
 def test_an_engine(rows):

@@ -21,6 +21,7 @@ from counterpoise.solver.problem import Problem
 from counterpoise.solver.solution import Outcome
 from counterpoise.solver.solve import open_solver
 from counterpoise.solver.solver import Solver
+from counterpoise.solver.stacked import Stacked
 from counterpoise.solver.units import check_units, mean_squares
 
 Array = np.ndarray
@@ -111,12 +112,13 @@ def true_evaluate(problem: Problem, u: Array) -> GroupEval:
 
 
 def first_point(
-    start: Any, coordinates: coords.Coordinates, n_coef: int, size: float, rng: Any
+    start: Any, coordinates: coords.Coordinates | Stacked, n_coef: int, size: float, rng: Any
 ) -> Array:
     """Return the first iterate: zero, a random point, or the user's coefficients.
 
     The scores of a random point have about the given ``size``.
     """
+    assert isinstance(coordinates, coords.Coordinates)
     if isinstance(start, str) and start == "zero":
         return np.zeros(coordinates.size)
     if isinstance(start, str):

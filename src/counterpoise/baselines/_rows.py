@@ -22,6 +22,7 @@ from counterpoise.solver.problem import Problem
 from counterpoise.solver.setup import RISK_FLOOR
 from counterpoise.solver.solution import Outcome
 from counterpoise.solver.solver import Solver
+from counterpoise.solver.stacked import Stacked
 
 Array = np.ndarray
 
@@ -32,7 +33,7 @@ class RowProblem:
 
     data: GroupedData
     activation: Activation
-    coordinates: Coordinates
+    coordinates: Coordinates | Stacked
     objective: Objective
 
     def losses(self, u: Array) -> tuple[Array, Array]:

@@ -1,4 +1,4 @@
-"""Neuron: the base of all estimators, with input checks, prediction and scores by group."""
+"""The base of all estimators, and of neurons: input checks, prediction and scores by group."""
 
 from __future__ import annotations
 
@@ -24,19 +24,18 @@ if TYPE_CHECKING:
     from counterpoise.assessment.record import RiskComparison
     from counterpoise.rows.sample import RowSample
     from counterpoise.solver.certificate import Certificate
+    from counterpoise.solver.convex_certificate import ConvexCertificate
 
 Array = np.ndarray
 
 FLOATS = (np.float64, np.float32)
 
 
-class Neuron(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """A neuron ``sigma(w.x + b)`` for rows of any kind; subclasses fit it."""
+class GroupEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """A linear score, and what is made of it, for rows of any kind; subclasses fit it."""
 
-    activation: str | Activation
-    activation_: Activation
     coef_: Array
-    intercept_: float
+    intercept_: Any
     groups_: Array
     group_weights_: Array
     group_risks_: Array
@@ -48,11 +47,32 @@ class Neuron(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
     converged_: bool
     history_: dict[str, Array]
     nu_: float
-    certificate_: Certificate
+    certificate_: Certificate | ConvexCertificate
 
     def fit(self, X: Any, y: Any = None, groups: Any = None, sample_weight: Any = None) -> Self:
-        """Fit the neuron; see the subclass."""
+        """Fit the model; see the subclass."""
         raise NotImplementedError(type(self).__name__)
+
+    def outputs(self, X: Any, kind: str = "predict") -> Array:
+        """Predict rows in memory without checking them."""
+        raise NotImplementedError(type(self).__name__)
+
+    def outputs_of_tensor(self, scores: Any, kind: str) -> Any:
+        """Turn a tensor of linear scores into outputs."""
+        raise NotImplementedError(type(self).__name__)
+
+    def empty_output(self, kind: str) -> Array:
+        """Return the outputs of no rows."""
+        return np.empty(0)
+
+    def _output(self, X: Any, kind: str) -> Any:
+        """Check rows and predict them where they are."""
+        check_is_fitted(self)
+        backend = backend_of(X)
+        if not backend.is_memory:
+            return backend.predict(X, self, kind)
+        X = validate_data(self, given(X, "X"), accept_sparse="csr", dtype=FLOATS, reset=False)
+        return self.outputs(X, kind)
 
     def _check_flags(self, *names: str) -> None:
         for name in names:
@@ -84,8 +104,7 @@ class Neuron(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
 
     def _keep(self, X: Any, others: tuple[Any, ...], found: Outcome) -> None:
         """Set the fitted attributes; warn if the fit did not converge."""
-        self._note_features(X, others, len(found.coef))
-        self.activation_ = get_activation(self.activation)
+        self._note_features(X, others, found.coef.shape[-1])
         self.coef_ = found.coef
         self.intercept_ = found.intercept
         self.groups_ = found.labels
@@ -103,19 +122,6 @@ class Neuron(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         if not found.converged:
             warnings.warn(found.status, ConvergenceWarning, stacklevel=3)
 
-    def predict(self, X: Any) -> Any:
-        """Predict ``sigma(X @ coef_ + intercept_)``.
-
-        Returns an array. A Dask collection gives a lazy Dask array, and a tensor gives a tensor on
-        its device.
-        """
-        check_is_fitted(self)
-        backend = backend_of(X)
-        if not backend.is_memory:
-            return backend.predict(X, self)
-        X = validate_data(self, given(X, "X"), accept_sparse="csr", dtype=FLOATS, reset=False)
-        return self.scores(X)
-
     def check_width(self, X: Any) -> Any:
         """Return ``X`` after checking its number of features."""
         shape = np.shape(X)
@@ -128,10 +134,6 @@ class Neuron(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
             )
         return X
 
-    def scores(self, X: Any) -> Array:
-        """Predict rows in memory without checking them."""
-        return self.activation_.value(X @ self.coef_ + self.intercept_)
-
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Store the fitted model in a folder, for :func:`counterpoise.load` to read.
 
@@ -141,12 +143,8 @@ class Neuron(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
 
         return save(self, folder)
 
-    def worst_group_risk(self, X: Any, y: Any, groups: Any, sample_weight: Any = None) -> float:
-        """Return the mean squared error of the worst group among the given rows."""
-        return worst_group_risk(y, self.predict(X), groups=groups, sample_weight=sample_weight)
-
-    def plain_twin(self) -> Neuron:
-        """Return the same neuron, unfitted, for the plain average over rows."""
+    def plain_twin(self) -> GroupEstimator:
+        """Return the same model, unfitted, for the plain average over rows."""
         raise NotImplementedError(type(self).__name__)
 
     def held_out_comparison(self) -> RiskComparison | None:
@@ -163,28 +161,80 @@ class Neuron(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
 
     def __check_loaded__(self) -> None:
         """Raise ValueError unless a loaded model is complete and consistent."""
-        for name in ("coef_", "intercept_", "activation_", "groups_", "n_features_in_", "status_"):
+        for name in ("coef_", "intercept_", "groups_", "n_features_in_", "status_"):
             if not hasattr(self, name):
                 raise ValueError(f"{name} is missing")
-        width = (self.n_features_in_,)
+        shape = self._coef_shape()
         coef: Any = self.coef_
-        if not isinstance(coef, Array) or coef.dtype.kind != "f" or coef.shape != width:
-            raise ValueError(f"coef_ does not hold {width[0]} numbers")
-        if not isinstance(self.intercept_, (int, float)):
-            raise ValueError("intercept_ is not a number")
-        if not np.isfinite(coef).all() or not np.isfinite(self.intercept_):
+        if not isinstance(coef, Array) or coef.dtype.kind != "f" or coef.shape != shape:
+            raise ValueError(f"coef_ does not hold {' x '.join(map(str, shape))} numbers")
+        if np.shape(self.intercept_) != shape[:-1] or np.asarray(self.intercept_).dtype.kind != "f":
+            raise ValueError("intercept_ is not a number" if len(shape) == 1 else
+                             f"intercept_ does not hold {shape[0]} numbers")  # fmt: skip
+        if not np.isfinite(coef).all() or not np.isfinite(self.intercept_).all():
             raise ValueError("coef_ or intercept_ is not finite")
-        if not isinstance(self.activation_, Activation) or not isinstance(self.status_, str):
-            raise ValueError("activation_ or status_ has the wrong type")
+        if not isinstance(self.status_, str):
+            raise ValueError("status_ has the wrong type")
         shapes = {np.shape(v) for v in (self.groups_, self.group_weights_, self.group_risks_)}
         if len(shapes) != 1 or len(next(iter(shapes))) != 1:
             raise ValueError("groups_, group_weights_ and group_risks_ differ in length")
-        if np.shape(getattr(self, "feature_names_in_", coef)) != width:
+        if np.shape(getattr(self, "feature_names_in_", coef)) not in (shape[-1:], shape):
             raise ValueError("feature_names_in_ has the wrong length")
+
+    def _coef_shape(self) -> tuple[int, ...]:
+        """Return the shape that ``coef_`` should have."""
+        return (self.n_features_in_,)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        return tags
+
+
+class Neuron(RegressorMixin, GroupEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """A neuron ``sigma(w.x + b)`` for rows of any kind; subclasses fit it."""
+
+    activation: str | Activation
+    activation_: Activation
+    intercept_: float
+    certificate_: Certificate
+
+    def _keep(self, X: Any, others: tuple[Any, ...], found: Outcome) -> None:
+        """Set the fitted attributes; warn if the fit did not converge."""
+        self.activation_ = get_activation(self.activation)
+        super()._keep(X, others, found)
+
+    def predict(self, X: Any) -> Any:
+        """Predict ``sigma(X @ coef_ + intercept_)``.
+
+        Returns an array. A Dask collection gives a lazy Dask array, and a tensor gives a tensor on
+        its device.
+        """
+        return self._output(X, "predict")
+
+    def outputs(self, X: Any, kind: str = "predict") -> Array:
+        return self.activation_.value(X @ self.coef_ + self.intercept_)
+
+    def outputs_of_tensor(self, scores: Any, kind: str) -> Any:
+        from counterpoise.rows.engines.torch import activate
+
+        return activate(self.activation_, scores)[0]
+
+    def worst_group_risk(self, X: Any, y: Any, groups: Any, sample_weight: Any = None) -> float:
+        """Return the mean squared error of the worst group among the given rows."""
+        return worst_group_risk(y, self.predict(X), groups=groups, sample_weight=sample_weight)
+
+    def plain_twin(self) -> Neuron:
+        """Return the same neuron, unfitted, for the plain average over rows."""
+        raise NotImplementedError(type(self).__name__)
+
+    def __check_loaded__(self) -> None:
+        super().__check_loaded__()
+        if not isinstance(getattr(self, "activation_", None), Activation):
+            raise ValueError("activation_ is missing, or has the wrong type")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
         # Most activations are bounded below, so labels of both signs fit poorly.
         tags.regressor_tags.poor_score = self.activation != "identity"
         return tags

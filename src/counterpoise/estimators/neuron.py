@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from numbers import Integral
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from counterpoise.activations import Activation
-from counterpoise.common.progress import PassBar
 from counterpoise.dual.divergences import Divergence
 from counterpoise.estimators.base import Neuron
+from counterpoise.estimators.solved import Solved
 from counterpoise.solver.options import FitOptions
 from counterpoise.solver.schedules import Schedule
-from counterpoise.solver.solution import Solution, Start
-from counterpoise.solver.solve import solve
-
-if TYPE_CHECKING:
-    from counterpoise.assessment.diagnosis.diagnose import Diagnosis
-    from counterpoise.rows.sample import RowSample
 
 Array = np.ndarray
 
 
-class GroupDRONeuron(Neuron):
+class GroupDRONeuron(Solved, Neuron):
     """A single neuron ``sigma(w.x + b)`` that is robust on the worst group.
 
     It minimises ``max_lam sum_i lam_i loss_i - nu d_f(lam, prior)`` over mixtures ``lam`` of the
@@ -128,7 +117,6 @@ class GroupDRONeuron(Neuron):
     True
     """
 
-    _found: Solution | None
     # Options that affect a diagnosis.
     SEEN: ClassVar = ("activation", "divergence", "fit_intercept", "precondition")
 
@@ -188,77 +176,13 @@ class GroupDRONeuron(Neuron):
             Weights of the rows within their group.
         """
         self._check_flags("polish", "fit_intercept", "warm_start")
-        if not isinstance(self.verbose, (Integral, np.bool_)) or self.verbose < 0:
-            raise ValueError(f"verbose must be 0, 1 or 2; got {self.verbose!r}")
         X, y, sample_weight = self._checked(X, y, sample_weight)
-        bar = PassBar() if self.verbose else None
-        with _logging(int(self.verbose)):
-            found = solve(
-                X,
-                y,
-                groups,
-                sample_weight,
-                nu=self.nu,
-                start=self._start() if self.warm_start else None,
-                options=FitOptions.of(self),
-                checkpoint=self.checkpoint,
-                progress=bar,
-                check_input=False,
-            )
-            if bar is not None:
-                bar.close()
-        self._keep(X, (y, groups, sample_weight), found)
-        self._found = found
-        self.__dict__.pop("_diagnosis", None)
+        self._solve(X, y, groups, sample_weight, FitOptions.of(self))
         return self
-
-    @property
-    def diagnose_(self) -> Diagnosis:
-        """Whether the theory's assumptions hold for the rows of this fit; see :func:`diagnose`.
-
-        Computed on first access, from a sample of the rows that the fit keeps. A stored model
-        keeps no rows: access this before storing, or call ``diagnose`` with the rows.
-        """
-        check_is_fitted(self)
-        if not hasattr(self, "_diagnosis"):
-            found = self.diagnosis(getattr(self, "feature_names_in_", None))
-            if found is None:
-                raise AttributeError(
-                    "a stored model keeps no rows to diagnose; call counterpoise.diagnose(X, y, "
-                    "groups), or access diagnose_ before storing"
-                )
-            self._diagnosis = found
-        return self._diagnosis
-
-    def diagnosis(self, feature_names: Sequence[str] | None = None) -> Diagnosis | None:
-        """Diagnose the sample that the fit keeps; None for a stored model."""
-        sample = self.kept_sample()
-        if sample is None:
-            return None
-        from counterpoise.assessment.diagnosis.diagnose import diagnose_sample
-
-        options = {name: getattr(self, name) for name in self.SEEN}
-        return diagnose_sample(sample, options, found=self._found, names=feature_names)
-
-    def kept_sample(self) -> RowSample | None:
-        """Return the sample of rows that the fit keeps; None for a stored model."""
-        found = getattr(self, "_found", None)
-        return None if found is None else found.sample
 
     def plain_twin(self) -> GroupDRONeuron:
         """Return the same neuron, unfitted, for the plain average over rows."""
         return plain_average(self)
-
-    def __getstate__(self) -> Any:
-        state = super().__getstate__()
-        return {name: value for name, value in state.items() if name != "_found"}
-
-    def _start(self) -> Start | None:
-        """Return the last fit, if any, as a start for the next."""
-        if not hasattr(self, "coef_"):
-            return None
-        coef = np.append(self.coef_, self.intercept_) if self.fit_intercept else self.coef_
-        return Start(coef, self.group_weights_)
 
 
 # Options that a neuron shares with its plain average: the model, and the solver's settings.
@@ -270,26 +194,3 @@ def plain_average(model: Neuron, shared: Sequence[str] = SHARED) -> GroupDRONeur
     """Return an unfitted neuron for the average over rows; least squares for the identity."""
     options = {name: getattr(model, name) for name in shared if hasattr(model, name)}
     return GroupDRONeuron(**options, nu=np.inf, prior="rows")
-
-
-@contextmanager
-def _logging(verbose: int) -> Iterator[None]:
-    """Log to standard error while fitting, unless a handler exists or ``verbose`` is 0."""
-    logger = logging.getLogger("counterpoise")
-    if not verbose:
-        yield
-        return
-    level, handler = logger.level, None
-    logger.setLevel(logging.DEBUG if verbose > 1 else logging.INFO)
-    if not logger.hasHandlers():
-        handler = logging.StreamHandler(sys.stderr)
-        terminal = getattr(sys.stderr, "isatty", lambda: False)()
-        clear = "\r\x1b[K" if terminal else ""  # overwrites a progress bar
-        handler.setFormatter(logging.Formatter(clear + "[counterpoise] %(message)s"))
-        logger.addHandler(handler)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
-        if handler is not None:
-            logger.removeHandler(handler)

@@ -7,8 +7,8 @@ on the type that holds the rows. ``register`` adds a backend:
 ...     name = "boxed"
 ...     def matches(self, X):
 ...         return type(X).__name__ == "Box"
-...     def open(self, X, y, groups, sample_weight, activation, **options):
-...         return MEMORY.open(X.rows, y, groups, sample_weight, activation, **options)
+...     def open(self, X, y, groups, sample_weight, loss, **options):
+...         return MEMORY.open(X.rows, y, groups, sample_weight, loss, **options)
 >>> boxed = register(Boxed())
 >>> unregister(boxed)
 """
@@ -17,11 +17,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 
 from counterpoise.activations import Activation
+from counterpoise.losses import Loss
+from counterpoise.rows.classes import ClassNumbers, encode_classes
 from counterpoise.rows.engines.base import SumEngine
 from counterpoise.rows.engines.memory import MemoryEngine
 from counterpoise.rows.groups import GroupedData
@@ -32,15 +35,20 @@ Array = np.ndarray
 PassProgress = Callable[[int, int, int | None], None]
 
 
-class FittedNeuron(Protocol):
+class Fitted(Protocol):
     """The attributes of a fitted model that a backend needs for predictions."""
 
     coef_: Array
-    intercept_: float
-    activation_: Activation
+    intercept_: Any
 
-    def scores(self, X: Any) -> Array:
-        """Predict rows in memory."""
+    def outputs(self, X: Any, kind: str) -> Array:
+        """Predict rows in memory without checking them; ``kind`` is one of the model's."""
+
+    def outputs_of_tensor(self, scores: Any, kind: str) -> Any:
+        """Turn a tensor of linear scores into outputs."""
+
+    def empty_output(self, kind: str) -> Array:
+        """Return the outputs of no rows."""
 
     def check_width(self, X: Any) -> Any:
         """Return ``X`` after checking its number of features."""
@@ -63,14 +71,19 @@ class Backend(ABC):
 
     @abstractmethod
     def open(
-        self, X: Any, y: Any, groups: Any, sample_weight: Any, activation: Activation,
+        self, X: Any, y: Any, groups: Any, sample_weight: Any, loss: Loss | Activation,
         *, intercept: bool, centred: bool, progress: PassProgress | None = None,
     ) -> SumEngine:  # fmt: skip
         """Open the engine that reads these rows; parameters as in :func:`open_engine`."""
 
-    def predict(self, X: Any, model: FittedNeuron) -> Any:
+    def predict(self, X: Any, model: Fitted, kind: str = "predict") -> Any:
         """Predict the rows where they are."""
-        return model.scores(model.check_width(X))
+        return model.outputs(model.check_width(X), kind)
+
+    def number_classes(self, X: Any, y: Any) -> tuple[Any, Any, Array]:
+        """Replace labels by numbers of classes; return rows, labels and sorted classes."""
+        classes, codes = encode_classes(np.asarray(to_host(y)))
+        return X, codes, classes
 
     def feature_names(self, X: Any, roles: Sequence[object]) -> Sequence[str] | None:
         """Return the names of the features, if any; ``roles`` may name other columns."""
@@ -93,11 +106,11 @@ class MemoryBackend(Backend):
         return False
 
     def open(
-        self, X: Any, y: Any, groups: Any, sample_weight: Any, activation: Activation,
+        self, X: Any, y: Any, groups: Any, sample_weight: Any, loss: Loss | Activation,
         *, intercept: bool, centred: bool, progress: PassProgress | None = None,
     ) -> SumEngine:  # fmt: skip
         data = GroupedData.build(X, y, groups, sample_weight, intercept=intercept)
-        return MemoryEngine(data, activation, centred=centred)
+        return MemoryEngine(data, loss, centred=centred)
 
 
 class SourceBackend(Backend):
@@ -109,7 +122,7 @@ class SourceBackend(Backend):
         return isinstance(X, Source)
 
     def open(
-        self, X: Any, y: Any, groups: Any, sample_weight: Any, activation: Activation,
+        self, X: Any, y: Any, groups: Any, sample_weight: Any, loss: Loss | Activation,
         *, intercept: bool, centred: bool, progress: PassProgress | None = None,
     ) -> SumEngine:  # fmt: skip
         from counterpoise.rows.engines.chunked import ChunkedEngine
@@ -120,10 +133,14 @@ class SourceBackend(Backend):
                     f"{name} was given beside a {type(X).__name__}, whose chunks include it; "
                     f"leave {name} out"
                 )
-        return ChunkedEngine(X, activation, intercept=intercept, centred=centred, progress=progress)
+        return ChunkedEngine(X, loss, intercept=intercept, centred=centred, progress=progress)
 
-    def predict(self, X: Any, model: FittedNeuron) -> Array:
-        return np.concatenate([model.scores(model.check_width(chunk[0])) for chunk in X])
+    def predict(self, X: Any, model: Fitted, kind: str = "predict") -> Array:
+        return np.concatenate([model.outputs(model.check_width(chunk[0]), kind) for chunk in X])
+
+    def number_classes(self, X: Any, y: Any) -> tuple[Any, Any, Array]:
+        found = ClassNumbers.of(X)
+        return found, y, found.classes
 
 
 class DaskBackend(Backend):
@@ -135,20 +152,26 @@ class DaskBackend(Backend):
         return bool(_roots(X) & {"dask", "dask_expr"})
 
     def open(
-        self, X: Any, y: Any, groups: Any, sample_weight: Any, activation: Activation,
+        self, X: Any, y: Any, groups: Any, sample_weight: Any, loss: Loss | Activation,
         *, intercept: bool, centred: bool, progress: PassProgress | None = None,
     ) -> SumEngine:  # fmt: skip
         from counterpoise.rows.engines.dask import DaskEngine
 
-        return DaskEngine(X, y, groups, sample_weight, activation,
+        return DaskEngine(X, y, groups, sample_weight, loss,
                           intercept=intercept, centred=centred)  # fmt: skip
 
-    def predict(self, X: Any, model: FittedNeuron) -> Any:
+    def predict(self, X: Any, model: Fitted, kind: str = "predict") -> Any:
         from counterpoise.rows.engines.dask import predict
 
         names = getattr(model, "feature_names_in_", None)
         by_name = names is not None and hasattr(X, "columns")
-        return predict(X if by_name else model.check_width(X), model.scores, names)
+        X = X if by_name else model.check_width(X)
+        return predict(X, partial(model.outputs, kind=kind), names, model.empty_output(kind))
+
+    def number_classes(self, X: Any, y: Any) -> tuple[Any, Any, Array]:
+        from counterpoise.rows.engines.dask import number_classes
+
+        return number_classes(X, y)
 
     def feature_names(self, X: Any, roles: Sequence[object]) -> Sequence[str] | None:
         if not hasattr(X, "columns"):
@@ -172,23 +195,23 @@ class TorchBackend(Backend):
         return bool(X.device.type != "cpu")
 
     def open(
-        self, X: Any, y: Any, groups: Any, sample_weight: Any, activation: Activation,
+        self, X: Any, y: Any, groups: Any, sample_weight: Any, loss: Loss | Activation,
         *, intercept: bool, centred: bool, progress: PassProgress | None = None,
     ) -> SumEngine:  # fmt: skip
         from counterpoise.rows.engines.torch import TorchEngine, check_labels, check_matrix, host
 
         if self.in_place(X):
-            return TorchEngine(X, y, groups, sample_weight, activation,
+            return TorchEngine(X, y, groups, sample_weight, loss,
                                intercept=intercept, centred=centred)  # fmt: skip
         X = host(check_matrix(X))
         y, groups, sample_weight = check_labels(y, len(X)), host(groups), host(sample_weight)
         data = GroupedData.build(X, y, groups, sample_weight, intercept=intercept)
-        return MemoryEngine(data, activation, centred=centred)
+        return MemoryEngine(data, loss, centred=centred)
 
-    def predict(self, X: Any, model: FittedNeuron) -> Any:
-        from counterpoise.rows.engines.torch import predict
+    def predict(self, X: Any, model: Fitted, kind: str = "predict") -> Any:
+        from counterpoise.rows.engines.torch import linear_scores
 
-        return predict(X, model.coef_, model.intercept_, model.activation_)
+        return model.outputs_of_tensor(linear_scores(X, model.coef_, model.intercept_), kind)
 
     def to_host(self, values: Any) -> Any:
         from counterpoise.rows.engines.torch import host
@@ -226,7 +249,7 @@ def open_engine(
     y: Any,
     groups: Any,
     sample_weight: Any,
-    activation: Activation,
+    loss: Loss | Activation,
     *,
     intercept: bool,
     centred: bool,
@@ -238,7 +261,7 @@ def open_engine(
     ``progress`` is called after every chunk, if there are chunks.
     """
     engine = backend_of(X).open(
-        X, y, groups, sample_weight, activation,
+        X, y, groups, sample_weight, loss,
         intercept=intercept, centred=centred, progress=progress,
     )  # fmt: skip
     check_storable(engine.census.labels)

@@ -6,12 +6,13 @@ import logging
 import threading
 from collections.abc import Callable, Hashable
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from counterpoise.activations import Activation
 from counterpoise.activations.base import Kernel
+from counterpoise.losses import Loss, NeuronLoss
 
 logger = logging.getLogger("counterpoise")
 
@@ -19,7 +20,9 @@ logger = logging.getLogger("counterpoise")
 PATIENCE_SECONDS = 0.5
 MESSAGE = "compiling or loading kernels; the first time on a machine, this takes a few seconds"
 _ready: set[Hashable] = set()
-# Compiled kernels of activations, by their Python function.
+# What a compiled kernel computes: an activation, without or with its slope, or a loss.
+VALUES, SLOPES, LOSSES = 0, 1, 2
+# Compiled kernels of activations and losses, by their Python function.
 _kernels: dict[Kernel, Any] = {}
 
 
@@ -40,11 +43,40 @@ def ready(key: Hashable, work: Callable[[int, int], Any]) -> None:
     _ready.add(key)
 
 
+class RowKernel(NamedTuple):
+    """A compiled function of scores: its address (0 for the identity), and what it computes."""
+
+    address: int
+    parameters: tuple[float, float, float]
+    kind: int
+
+
 def kernel_address(activation: Activation) -> int | None:
     """Return the address of an activation's compiled kernel: 0 for the identity, None if none."""
     if activation.is_identity:
         return 0
-    kernel = type(activation).kernel
+    return _address(type(activation).kernel, f"activation {activation.name!r}")
+
+
+def evaluation_kernel(loss: Loss, *, surrogate: bool) -> RowKernel | None:
+    """Return the kernel for losses and gradients; None if Python must compute them."""
+    if isinstance(loss, NeuronLoss):
+        address, kind = kernel_address(loss.activation), VALUES if surrogate else SLOPES
+    else:
+        address, kind = _address(type(loss).kernel, f"loss {loss.name!r}"), LOSSES
+    return None if address is None else RowKernel(address, loss.parameters, kind)
+
+
+def stretch_kernel(loss: Loss) -> RowKernel | None:
+    """Return the kernel for second derivatives; None if Python must compute them."""
+    if isinstance(loss, NeuronLoss):
+        address, kind = kernel_address(loss.activation), SLOPES
+    else:
+        address, kind = _address(type(loss).bend_kernel, f"loss {loss.name!r}"), LOSSES
+    return None if address is None else RowKernel(address, loss.parameters, kind)
+
+
+def _address(kernel: Kernel | None, owner: str) -> int | None:
     if kernel is None:
         return None
     if kernel not in _kernels:
@@ -52,8 +84,8 @@ def kernel_address(activation: Activation) -> int | None:
             ready(kernel, lambda lo, hi: _kernels.setdefault(kernel, _compile(kernel)))
         except Exception as error:  # numba raises of every kind
             raise TypeError(
-                f"activation {activation.name!r}: numba cannot compile its kernel(); correct it, "
-                "or leave it out to use value() and slope()"
+                f"{owner}: numba cannot compile its kernel(); correct it, or leave it out to use "
+                "its methods for arrays"
             ) from error
     return int(_kernels[kernel].address)
 

@@ -22,6 +22,8 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from counterpoise.rows.compilation import LOSSES, VALUES
+
 # The fast-math flags that each loop needs. Sums may be reordered; elementwise updates may not,
 # which keeps the dependency chain through ``out`` one addition long.
 SUMS = {"reassoc", "contract", "nsz"}
@@ -96,27 +98,60 @@ def call_kernel(typing_context, address, z, slope, count, a, b, c):
 
 
 @inner()
-def activate(kernel, parameters, true_slope, z, slope, count):
+def activate(kernel, z, slope, count):
     """Replace ``z[:count]`` by the activation's values and ``slope[:count]`` by its slopes.
 
-    Without ``true_slope`` the slopes are one. ``kernel`` is an address, 0 for the identity.
+    The slopes are one unless the kernel is for them. ``kernel`` is a :class:`RowKernel` as a tuple.
     """
-    if kernel != 0:
-        call_kernel(kernel, z, slope, count, parameters[0], parameters[1], parameters[2])
-        if not true_slope:
+    address, parameters, kind = kernel
+    if address != 0:
+        call_kernel(address, z, slope, count, parameters[0], parameters[1], parameters[2])
+        if kind == VALUES:
             for i in range(count):
                 slope[i] = 1.0
 
 
+@inner()
+def call_loss(kernel, z, y, first, count, labels):
+    """Call the kernel of a loss, with a copy of the labels in ``labels``, which it overwrites."""
+    address, parameters, _ = kernel
+    for i in range(count):
+        labels[i] = y[first + i]
+    call_kernel(address, z, labels, count, parameters[0], parameters[1], parameters[2])
+
+
 @inner(fastmath=SUMS)
-def to_coefficients(z, slope, y, weights, first, count, kernel, parameters, true_slope):
+def weigh_losses(z, values, weights, first, count):
+    """Weight slopes ``z`` in place; return the sums of losses and of slopes."""
+    loss = total = 0.0
+    if weights.size:
+        for i in range(count):
+            loss += weights[first + i] * values[i]
+            z[i] *= weights[first + i]
+            total += z[i]
+    else:
+        for i in range(count):
+            loss += values[i]
+            total += z[i]
+    return loss, total
+
+
+@inner(fastmath=SUMS)
+def to_coefficients(z, slope, y, weights, first, count, kernel):
     """Turn projections ``z`` into gradient coefficients in place.
 
     Zeros pad them to a multiple of four. ``slope`` must be filled with ones. Return the sums of
     losses and of coefficients.
     """
-    activate(kernel, parameters, true_slope, z, slope, count)
     loss = total = 0.0
+    if kernel[2] == LOSSES:
+        call_loss(kernel, z, y, first, count, slope)
+        loss, total = weigh_losses(z, slope, weights, first, count)
+        while count & THREE:
+            z[count] = 0.0
+            count += ONE
+        return loss, total
+    activate(kernel, z, slope, count)
     if y.size:
         for i in range(count):
             z[i] -= y[first + i]
@@ -227,8 +262,7 @@ def rows_per_block(row_bytes):
 
 @compiled()
 def evaluate_dense(
-    X, y, weights, W, bias, row_of_W, starts, stops, groups, slots, lo, hi, kernel, parameters,
-    true_slope, sums, parts,
+    X, y, weights, W, bias, row_of_W, starts, stops, groups, slots, lo, hi, kernel, sums, parts,
 ):  # fmt: skip
     """Sum gradients, coefficients and losses over segments ``lo .. hi``.
 
@@ -256,9 +290,7 @@ def evaluate_dense(
                 add_and_project(X, d, first, w, b, z, out)
             else:
                 project(X, d, first, count, w, b, z, ahead, portion)
-            loss, total = to_coefficients(
-                z, slope, y, weights, first, count, kernel, parameters, true_slope
-            )
+            loss, total = to_coefficients(z, slope, y, weights, first, count, kernel)
             out[d] += total
             out[d + ONE] += loss
             pending = long_rows and first + block + block <= stop
@@ -270,7 +302,7 @@ def evaluate_dense(
 @compiled()
 def evaluate_csr(
     data, indices, indptr, y, weights, W, bias, row_of_W, starts, stops, groups, slots, lo, hi,
-    kernel, parameters, true_slope, sums, parts,
+    kernel, sums, parts,
 ):  # fmt: skip
     """Like `evaluate_dense` for CSR rows; the cost depends on the stored entries."""
     d = W.shape[1]
@@ -289,9 +321,7 @@ def evaluate_csr(
                 for p in range(indptr[first + i], indptr[first + i + 1]):
                     a += data[p] * w[indices[p]]
                 z[i] = a
-            loss, total = to_coefficients(
-                z, slope, y, weights, U(first), U(count), kernel, parameters, true_slope
-            )
+            loss, total = to_coefficients(z, slope, y, weights, U(first), U(count), kernel)
             out[d] += total
             out[d + 1] += loss
             for i in range(count):
@@ -314,14 +344,12 @@ def merge_parts(parts, group_of_part, sums):
 
 
 @compiled()
-def scaled_rows(
-    X, weights, shift, intercept, w, bias, lo, hi, kernel, parameters, scale, start, out
-):
-    """Write ``sqrt(scale weight) slope (x - shift, 1)`` for rows ``lo .. hi`` to ``out[start:]``.
+def scaled_rows(X, y, weights, shift, intercept, w, bias, lo, hi, kernel, scale, start, out):
+    """Write ``sqrt(scale weight) stretch (x - shift, 1)`` of rows ``lo .. hi`` to ``out[start:]``.
 
-    Rows with zero slope are skipped. With an empty ``w`` the slope is one. Columns of ``out``
-    beyond the last coefficient are not written. Return the end of the rows written. The Gram
-    matrix of these rows is the Gauss-Newton matrix.
+    Rows with zero stretch are skipped. With an empty ``w`` it is one. Columns of ``out`` beyond
+    the last coefficient are not written. Return the end of the rows written. The Gram matrix of
+    these rows is the matrix of second derivatives.
     """
     d = U(shift.size)
     block = rows_per_block(X.itemsize * shift.size)
@@ -333,7 +361,10 @@ def scaled_rows(
         count = min(block, stop - first)
         if w.size:
             project(X, d, first, count, w, bias, z, (first + block) * d, FOUR)
-            activate(kernel, parameters, True, z, slope, count)
+            if kernel[2] == LOSSES:
+                call_loss(kernel, z, y, first, count, slope)
+            else:
+                activate(kernel, z, slope, count)
         for i in range(count):
             c = slope[i] * math.sqrt(scale * (weights[first + i] if weights.size else 1.0))
             if c != 0.0:
@@ -348,7 +379,7 @@ def scaled_rows(
 
 
 @compiled(fastmath=SUMS)
-def separations(X, weights, W, bias, lo, hi, kernel, parameters, out):
+def separations(X, weights, W, bias, lo, hi, kernel, out):
     """Sum squared differences between the outputs of each neuron and of the last one.
 
     ``out[p] = sum_j weight_j (sigma(W[p].x_j + bias[p]) - sigma(W[-1].x_j + bias[-1]))^2`` over
@@ -362,10 +393,10 @@ def separations(X, weights, W, bias, lo, hi, kernel, parameters, out):
     while first < stop:
         count = min(block, stop - first)
         project(X, d, first, count, W[last], bias[last], base, (first + block) * d, FOUR)
-        activate(kernel, parameters, False, base, slope, count)
+        activate(kernel, base, slope, count)
         for p in range(last):
             project(X, d, first, count, W[p], bias[p], z, ZERO, ZERO)
-            activate(kernel, parameters, False, z, slope, count)
+            activate(kernel, z, slope, count)
             total = 0.0
             if weights.size:
                 for i in range(count):

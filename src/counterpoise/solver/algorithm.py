@@ -106,12 +106,7 @@ def primal_dual(
     ``extrapolation`` is "dual" as in the paper, or "primal" or "none" for comparison. The slack
     account follows the paper's proof; without dual extrapolation its slack is NaN.
     """
-    if extrapolation not in EXTRAPOLATIONS:
-        raise ValueError(
-            f"extrapolation={extrapolation!r} is not known; use one of "
-            f"{', '.join(map(repr, EXTRAPOLATIONS))}"
-        )
-    caution = CAUTION[extrapolation]
+    caution = _caution(extrapolation)
     scale = scale._replace(moment=caution * scale.moment)
     objective = problem.objective
     nu, prior = objective.nu, objective.prior
@@ -144,6 +139,8 @@ def primal_dual(
             behind, ahead = ahead, ahead + factor * (ahead - behind)
         u_next = problem.project(u - (step / rho) * ahead)
         ev_next = problem.evaluate(u_next, surrogate=True)
+        if t > 1 and not np.isfinite(ev_next.loss_K).all():
+            break  # a loss without a bounded second derivative grew beyond all numbers
         # line 6: dual step
         dual_next = dual_step(
             dual,
@@ -201,6 +198,15 @@ def primal_dual(
         account=account, history=history, milestones=milestones, converged=converged,
         n_iter=len(log["risk"]), start=start, first_weights=first_weights,
     )  # fmt: skip
+
+
+def _caution(extrapolation: str) -> float:
+    if extrapolation not in EXTRAPOLATIONS:
+        raise ValueError(
+            f"extrapolation={extrapolation!r} is not known; use one of "
+            f"{', '.join(map(repr, EXTRAPOLATIONS))}"
+        )
+    return CAUTION[extrapolation]
 
 
 def spread(grad_KD: Array) -> float:

@@ -20,7 +20,7 @@ from counterpoise.solver.certificate import (
     CertificateConstants,
     largest_loss_at_optimum,
 )
-from counterpoise.solver.coordinates import RANK_TOLERANCE
+from counterpoise.solver.coordinates import RANK_TOLERANCE, Coordinates
 from counterpoise.solver.frame import Frame
 from counterpoise.solver.minmax import solve_semidefinite
 from counterpoise.solver.problem import Problem
@@ -226,7 +226,7 @@ class Rounding(NamedTuple):
         cls, problem: Problem, u: Array, loss_K: Array, point: SimplexPoint, frame: Frame
     ) -> Rounding:
         engine, objective, coordinates = problem.engine, problem.objective, problem.coordinates
-        assert isinstance(engine, SumEngine)
+        assert isinstance(engine, SumEngine) and isinstance(coordinates, Coordinates)
         unit, d = 0.5 * engine.rounding, engine.n_features
         w = coordinates.to_user(u)
         products = float(np.abs(w[:d]) @ frame.sizes) + (abs(w[d]) if len(w) > d else 0.0)

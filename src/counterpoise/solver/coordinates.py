@@ -37,6 +37,8 @@ class Coordinates:
 
     The columns of ``left_out`` (d, dropped) are the directions left out.
     ``units`` are powers of two in which features can be squared, None if they can be as they are.
+    ``standardised`` coordinates prefer, of coefficients with the same scores, those that are
+    smallest for features of unit variance; others those that are smallest as they are.
     """
 
     basis: Array
@@ -50,9 +52,10 @@ class Coordinates:
     scale: Array | None = None
     left_out: Array | None = None
     units: Array | None = None
+    standardised: bool = False
 
     @cached_property
-    def _ball(self) -> tuple[Array | None, Array]:
+    def ball(self) -> tuple[Array | None, Array]:
         """Singular vectors and values of ``C``, where ``coef = C u``."""
         d = len(self.shift)
         if self.basis.ndim == 1:
@@ -107,7 +110,8 @@ class Coordinates:
         d = len(self.shift)
         balance = np.ones(d)
         if self.scale is not None:
-            balance = _balance(self.scale, np.abs(self.basis[:d]).max(axis=1, initial=0.0) > 0)
+            alive = np.abs(self.basis[:d]).max(axis=1, initial=0.0) > 0
+            balance = _balance(self.scale, alive, self.standardised)
         null = (self.basis[:d, :r] @ vectors[:, ~keep]) / balance[:, None]
         left_out = _side_by_side(self.left_out, null * balance[:, None])
         change = vectors[:, keep] / np.sqrt(values[keep])
@@ -171,7 +175,7 @@ class Coordinates:
 
     def coef_gram(self) -> Array:
         """Return ``C^T C`` where ``coef = C u``."""
-        vectors, values = self._ball
+        vectors, values = self.ball
         return np.diag(values**2) if vectors is None else (vectors * values**2) @ vectors.T
 
     def project(self, u: Array) -> Array:
@@ -179,7 +183,7 @@ class Coordinates:
         if self.radius is None or self.coef_norm(u) <= self.radius:
             return u
         radius = self.radius
-        vectors, values = self._ball
+        vectors, values = self.ball
         v = u if vectors is None else vectors.T @ u
         top = values.max()
         ratio = values / top
@@ -235,6 +239,8 @@ def whitened(
     radius: float | None,
     precision: float | None = None,
     units: Array | None = None,
+    *,
+    standardised: bool = False,
 ) -> Coordinates:
     """Return coordinates in which ``second_moment`` (p, p) is the identity on its range.
 
@@ -275,7 +281,7 @@ def whitened(
     if vectors.shape[1] < d:
         # Stay in the row space of the features: a component outside changes no score, but adds
         # to the norm of the coefficients.
-        balance = _balance(size, ~dead)
+        balance = _balance(size, ~dead, standardised)
         rows = np.linalg.qr((size * balance)[:, None] * vectors)[0]
         basis = (rows @ (rows.T @ (basis / balance[:, None]))) * balance[:, None]
     if intercept:
@@ -296,6 +302,7 @@ def whitened(
         scale=size / factors,
         left_out=left_out,
         units=units,
+        standardised=standardised,
     )
 
 
@@ -315,12 +322,15 @@ def _check_finite(coefficients: Array) -> None:
         )
 
 
-def _balance(sizes: Array, alive: Array) -> Array:
-    """Return factors, powers of two, in which a norm of coefficients makes sense.
+def _balance(sizes: Array, alive: Array, standardised: bool) -> Array:
+    """Return factors in which a norm of coefficients makes sense.
 
-    They are ones unless the sizes of features that vary, those ``alive``, differ so much that
-    rounding in the large ones would hide the small ones.
+    ``standardised``, they are one over the features' sizes. Else they are ones, or powers of two if
+    the sizes of features that vary, those ``alive``, differ so much that rounding in the large ones
+    would hide the small ones.
     """
+    if standardised:
+        return np.where(alive & (sizes > 0), 1.0 / np.where(sizes > 0, sizes, 1.0), 1.0)
     varying = sizes[alive]
     if not varying.size or varying.max() <= UNEVEN * varying.min():
         return np.ones_like(sizes)

@@ -11,7 +11,10 @@ import numpy as np
 from counterpoise.rows.engines.base import GroupEval, SumEngine
 from counterpoise.solver import coordinates as coords
 from counterpoise.solver.polish import SECOND_ORDER_LIMIT, keeps_group_matrices
+from counterpoise.solver.problem import evaluate_at
 from counterpoise.solver.quadratics import QuadraticEngine
+from counterpoise.solver.ridge import Ridge, feature_means
+from counterpoise.solver.stacked import Stacked
 from counterpoise.solver.units import check_units, feature_units, mean_squares
 
 Array = np.ndarray
@@ -29,23 +32,34 @@ class Frame:
     In solver coordinates, ``moment`` is the largest eigenvalue of any group's second moment, and
     ``mean_moment`` is the mean eigenvalue of their ``average``. ``matrices`` holds twice the
     groups' second moments. ``average`` and ``matrices`` are None if they would not fit in memory.
-    ``sizes`` (d,) bounds the root mean square of every feature, in the user's units.
+    ``roots`` (d,) are root mean squares of the features about the engine's shift, and ``means``
+    their means about it, None if not known; both are in the user's units. With a ``ridge``,
+    ``matrices`` include its second derivatives.
     """
 
-    coordinates: coords.Coordinates
+    coordinates: coords.Coordinates | Stacked
     kind: str
     moment: float
     mean_moment: float
     average: Array | None
     matrices: Array | None
-    sizes: Array
+    roots: Array
+    means: Array | None
+    shift: Array
+    ridge: Ridge | None = None
 
     @classmethod
     def measure(
-        cls, engine: SumEngine, prior: Array, precondition: str | None, radius: float | None
+        cls,
+        engine: SumEngine,
+        prior: Array,
+        precondition: str | None,
+        radius: float | None,
+        *,
+        alpha: float = 0.0,
     ) -> Frame:
         """Measure in one pass, or in a few more if matrices do not fit in memory."""
-        p, intercept = engine.n_coef, engine.census.intercept
+        p, intercept = engine.width, engine.census.intercept
         if precondition == "auto":
             precondition = "whiten" if p <= SECOND_ORDER_LIMIT else "scale"
         full = precondition == "whiten" or p <= SECOND_ORDER_LIMIT
@@ -67,12 +81,11 @@ class Frame:
         if units is not None:
             check_units(units, precondition, radius)
         if precondition == "whiten":
-            precision = engine.census.precision
-            frame = coords.whitened(average, engine.shift, intercept, radius, precision, units)
-        elif precondition == "scale":
-            frame = coords.scaled(diagonal, engine.shift, intercept, radius, units)
+            frame = coords.whitened(average, engine.shift, intercept, radius,
+                                    engine.census.precision, units,
+                                    standardised=alpha > 0)  # fmt: skip
         else:
-            frame = coords.unscaled(engine.n_features, intercept, radius)
+            frame = _diagonal(engine, precondition, diagonal, radius, units)
         inner = frame
         if units is not None:  # the moments are those of features in their units
             factors = _whole(units, intercept)
@@ -94,21 +107,67 @@ class Frame:
         else:
             top = largest_moment(engine, frame)
         pooled = 0.5 * (np.tensordot(prior, matrices, axes=1) if per_group else matrices)
-        return cls(
+        d = engine.n_features
+        own = np.ones(d) if units is None else units
+        found = cls(
             coordinates=frame,
             kind=precondition or "none",
             moment=max(top, mean),
             mean_moment=mean,
             average=pooled if full else None,
             matrices=matrices if per_group else None,
-            sizes=_sizes(diagonal, engine.shift, units),
+            roots=np.sqrt(np.maximum(diagonal[:d], 0.0)) / own,
+            means=average[:d, d] / own if full and intercept else None,
+            shift=engine.shift,
         )
+        return found.penalised(engine, prior, alpha).stacked(engine.loss.n_scores)
+
+    @property
+    def sizes(self) -> Array:
+        """Bounds on the root mean square of every feature, in the user's units: (d,)."""
+        return self.roots + np.abs(self.shift)
+
+    def penalised(self, engine: SumEngine, prior: Array, alpha: float) -> Frame:
+        """Return the frame with a ridge on coefficients of features of unit variance."""
+        if alpha == 0:
+            return self
+        assert isinstance(self.coordinates, coords.Coordinates)
+        scale, basis = self.roots, self.coordinates.basis
+        if engine.census.intercept:
+            means = feature_means(engine, prior) if self.means is None else self.means
+            share = np.divide(means, scale, out=np.zeros_like(scale), where=scale > 0)
+            scale = scale * np.sqrt(np.maximum(1.0 - share**2, 0.0))
+        d = len(scale)
+        if basis.ndim == 1:
+            gram = np.append((scale * basis[:d]) ** 2, np.zeros(len(basis) - d))
+        else:
+            stretched = scale[:, None] * basis[:d]
+            gram = stretched.T @ stretched
+        ridge = Ridge(alpha, scale, gram, max(1, engine.loss.n_scores - 1))
+        matrices = self.matrices
+        if matrices is not None and engine.loss.n_scores == 1:
+            matrices = matrices + ridge.matrix()
+        return replace(self, ridge=ridge, matrices=matrices)
+
+    def stacked(self, n_scores: int) -> Frame:
+        """Return the frame for so many scores."""
+        if n_scores == 1:
+            return self
+        assert isinstance(self.coordinates, coords.Coordinates)
+        return replace(self, coordinates=Stacked(self.coordinates, n_scores))
 
 
-def _sizes(squares: Array, shift: Array, units: Array | None) -> Array:
-    """Bound the root mean square of features from the mean squares about ``shift``."""
-    deviations = np.sqrt(np.maximum(squares[: len(shift)], 0.0))
-    return deviations / (1.0 if units is None else units) + np.abs(shift)
+def _diagonal(
+    engine: SumEngine,
+    precondition: str | None,
+    squares: Array,
+    radius: float | None,
+    units: Array | None,
+) -> coords.Coordinates:
+    """Return coordinates that mix no features."""
+    if precondition == "scale":
+        return coords.scaled(squares, engine.shift, engine.census.intercept, radius, units)
+    return coords.unscaled(engine.n_features, engine.census.intercept, radius)
 
 
 def _whole(units: Array, intercept: bool) -> Array:
@@ -132,15 +191,15 @@ def largest_moment(engine: SumEngine, frame: coords.Coordinates, rounds: int = 1
 
 
 def quadratics(engine: SumEngine, frame: Frame, origin: Array | None = None) -> QuadraticEngine:
-    """Return the group losses of the identity activation as quadratics in solver coordinates.
+    """Return the group losses of a linear model as quadratics in solver coordinates.
 
     Takes one pass, at ``origin``. An origin near the fit avoids cancellation where losses are much
     smaller than the squares of the labels.
     """
     assert frame.matrices is not None
     at = np.zeros(frame.coordinates.size) if origin is None else origin
-    loss, grad = engine.evaluate(frame.coordinates.to_user(at), surrogate=False)
-    return QuadraticEngine(loss, frame.coordinates.pull(grad), frame.matrices, at)
+    found = evaluate_at(engine, frame.coordinates, at, surrogate=False, ridge=frame.ridge)
+    return QuadraticEngine(found.loss_K, found.grad_KD, frame.matrices, at)
 
 
 def average_fit(

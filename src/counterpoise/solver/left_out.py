@@ -14,10 +14,11 @@ import numpy as np
 from scipy import sparse
 from scipy.special import betaincinv
 
-from counterpoise.activations import Activation
 from counterpoise.dual.divergences import SimplexPoint
+from counterpoise.losses import Loss
 from counterpoise.rows.engines.base import SumEngine
 from counterpoise.rows.engines.questions import Question
+from counterpoise.solver.coordinates import Coordinates
 from counterpoise.solver.minmax import solve_semidefinite
 from counterpoise.solver.problem import Problem
 
@@ -34,16 +35,16 @@ CHANCE = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class Along(Question):
-    """Sums of ``s^2 r r^T``, ``c r``, ``q`` and ``q^2``: (m, m + 3).
+    """Sums of ``b r r^T``, ``c r``, ``q`` and ``q^2``: (m, m + 3).
 
-    Here ``r = (x - centre, 1) @ directions``, ``q = |x - centre| @ |directions|``, and ``c`` is the
-    residual at ``w`` times the slope ``s``. Rows are weighted by the share of their group. They are
-    mapped before anything is summed, so that nearly equal columns keep the digits of their
-    difference.
+    Here ``r = (x - centre, 1) @ directions``, ``q = |x - centre| @ |directions|``, and ``c``
+    and ``b`` are half of the first and second derivative of the loss at ``w``. Rows are
+    weighted by the share of their group. They are mapped before anything is summed, so that nearly
+    equal columns keep the digits of their difference.
     """
 
     w: Array
-    activation: Activation
+    loss: Loss
     truncate: float | None
     share_K: Array
     centre: Array
@@ -59,15 +60,14 @@ class Along(Question):
         d = rows.shape[1]
         z = rows @ self.w[:d] + (self.w[d] if self.intercept else 0.0)
         labels = y if self.truncate is None else np.clip(y, -self.truncate, self.truncate)
-        slope = self.activation.slope(z)
         share = self.share_K[group] * weights
         centred = rows - self.centre
         mapped = centred @ self.directions[:d]
         sizes = np.abs(centred) @ np.abs(self.directions[:d])
         if self.intercept:
             mapped += self.directions[d]
-        bent = (mapped * (share * slope**2)[:, None]).T @ mapped
-        pull = (share * slope * (self.activation.value(z) - labels)) @ mapped
+        bent = (mapped * (0.5 * share * self.loss.bend(z, labels))[:, None]).T @ mapped
+        pull = (0.5 * share * self.loss.slope(z, labels)) @ mapped
         return np.column_stack([bent, pull, share @ sizes, share @ sizes**2])
 
 
@@ -86,7 +86,7 @@ def gain_left_out(problem: Problem, u: Array, point: SimplexPoint, size: float) 
     pass if directions were left out.
     """
     engine, frame = problem.engine, problem.coordinates
-    if frame.left_out is None or not frame.left_out.shape[1]:
+    if not isinstance(frame, Coordinates) or frame.left_out is None or not frame.left_out.shape[1]:
         return None
     assert isinstance(engine, SumEngine)
     d = len(frame.shift)
@@ -96,7 +96,7 @@ def gain_left_out(problem: Problem, u: Array, point: SimplexPoint, size: float) 
         kept = np.vstack([kept[:d], kept[d] + mean @ kept[:d]])
         out = np.vstack([out, np.zeros(out.shape[1])])
     asked = Along(
-        frame.to_user(u), engine.activation, engine.truncate,
+        frame.to_user(u), engine.loss, engine.truncate,
         point.weights / engine.census.totals, frame.shift + (mean if frame.intercept else 0.0),
         np.hstack([out, kept]), frame.intercept,
     )  # fmt: skip

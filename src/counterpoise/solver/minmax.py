@@ -17,6 +17,7 @@ from counterpoise.dual.divergences import SimplexPoint
 from counterpoise.dual.objective import Objective
 from counterpoise.solver.coordinates import Coordinates
 from counterpoise.solver.quadratics import QuadraticEngine
+from counterpoise.solver.stacked import Stacked
 
 Array = np.ndarray
 
@@ -45,7 +46,7 @@ def minimise_quadratics(
     objective: Objective,
     *,
     origin: Array,
-    coordinates: Coordinates,
+    coordinates: Coordinates | Stacked,
     damping: float = 0.0,
     tol: float = 1e-12,
     centre: SimplexPoint | None = None,

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from counterpoise.activations import Activation
+from counterpoise.activations import Activation, get_activation
 from counterpoise.common.arguments import by_name, is_number
 from counterpoise.dual.divergences import Divergence, check_nu
+from counterpoise.losses import Loss, NeuronLoss
 from counterpoise.rows.frames import given
 from counterpoise.rows.groups import label_list
 from counterpoise.solver.schedules import Schedule
@@ -24,9 +25,14 @@ PerGroup = Array | Mapping[Any, float]
 
 @dataclass(frozen=True, kw_only=True)
 class FitOptions:
-    """Options of a fit, except ``nu``; see :class:`counterpoise.GroupDRONeuron` for each."""
+    """Options of a fit, except ``nu``; see :class:`counterpoise.GroupDRONeuron` for each.
+
+    ``loss`` replaces the squared error of the neuron, and ``alpha`` is the strength of the ridge.
+    """
 
     activation: str | Activation = "relu"
+    loss: Loss | None = None
+    alpha: float = 0.0
     divergence: str | Divergence = "kl"
     radius: float | None = None
     prior: PerGroup | str | None = None
@@ -48,6 +54,10 @@ class FitOptions:
                 value = getattr(estimator, field.name)
                 found[field.name] = bool(value) if isinstance(value, np.bool_) else value
         return cls(**found)
+
+    def row_loss(self) -> Loss:
+        """Return the loss of rows: the squared error of the neuron unless another is given."""
+        return NeuronLoss(get_activation(self.activation)) if self.loss is None else self.loss
 
     def resolved(self, schedule: Schedule) -> FitOptions:
         """Return the options as they take effect under the schedule.
@@ -77,6 +87,8 @@ class FitOptions:
             value = getattr(self, name)
             if value is not None and not (is_number(value) and value > 0 and math.isfinite(value)):
                 raise ValueError(f"{name} must be None or a positive finite number; got {value!r}")
+        if not (is_number(self.alpha) and self.alpha >= 0 and math.isfinite(self.alpha)):
+            raise ValueError(f"alpha must be a finite number >= 0; got {self.alpha!r}")
         known = isinstance(self.precondition, str) and self.precondition in PRECONDITIONS
         if self.precondition is not None and not known:
             raise ValueError(

@@ -10,31 +10,59 @@ from counterpoise.dual.objective import Objective
 from counterpoise.rows.engines.base import Engine, GroupEval, SumEngine
 from counterpoise.solver.coordinates import Coordinates
 from counterpoise.solver.quadratics import QuadraticEngine
+from counterpoise.solver.ridge import Ridge
+from counterpoise.solver.stacked import Stacked
 
 Array = np.ndarray
 
 
+def evaluate_at(
+    engine: Engine,
+    coordinates: Coordinates | Stacked,
+    u: Array,
+    *,
+    surrogate: bool,
+    ridge: Ridge | None = None,
+) -> GroupEval:
+    """Compute losses and gradients in solver coordinates, with the ridge in every group."""
+    loss, grad = engine.evaluate(coordinates.to_user(u), surrogate=surrogate)
+    grad = coordinates.pull(grad)
+    if ridge is not None:
+        loss, grad = loss + ridge.value(u), grad + ridge.pull(u)
+    return GroupEval(loss, grad)
+
+
 @dataclass(frozen=True)
 class Problem:
-    """Group losses as functions of solver coordinates ``u``, and the risk over them."""
+    """Group losses as functions of solver coordinates ``u``, and the risk over them.
+
+    A ``ridge`` is added to the loss of every group, and so to the risk.
+    """
 
     engine: Engine
-    coordinates: Coordinates
+    coordinates: Coordinates | Stacked
     objective: Objective
+    ridge: Ridge | None = None
 
     @property
     def size(self) -> int:
         return self.coordinates.size
 
     def evaluate(self, u: Array, *, surrogate: bool) -> GroupEval:
-        loss, grad = self.engine.evaluate(self.coordinates.to_user(u), surrogate=surrogate)
-        return GroupEval(loss, self.coordinates.pull(grad))
+        return evaluate_at(self.engine, self.coordinates, u, surrogate=surrogate, ridge=self.ridge)
 
-    def curvature(self, u: Array | None, weights_K: Array | None) -> Array:
-        w = None if u is None else self.coordinates.to_user(u)
+    def curvature(self, u: Array, weights_K: Array | None) -> Array:
+        """Compute second derivatives of every group, or of the groups' mixture."""
+        w, stacked = self.coordinates.to_user(u), isinstance(self.coordinates, Stacked)
         if self.coordinates.stiff and isinstance(self.engine, SumEngine):
-            return self.engine.curvature(w, weights_K, self.coordinates.map)
-        return self.coordinates.pull_curvature(self.engine.curvature(w, weights_K))
+            out = self.engine.curvature(w, weights_K, self.coordinates.map)
+            out = self.coordinates.pull_curvature(out) if stacked else out
+        else:
+            out = self.coordinates.pull_curvature(self.engine.curvature(w, weights_K))
+        if self.ridge is not None:
+            share = 1.0 if weights_K is None else float(weights_K.sum())
+            out = out + share * self.ridge.matrix()
+        return out
 
     def separation(self, points: Array, u: Array) -> Array:
         to_user = self.coordinates.to_user
@@ -43,7 +71,7 @@ class Problem:
     @property
     def has_kink(self) -> bool:
         """Whether the activation has a kink that :meth:`rounded` can smooth."""
-        return isinstance(self.engine, SumEngine) and self.engine.activation.has_kink
+        return isinstance(self.engine, SumEngine) and self.engine.loss.has_kink
 
     def score_size(self, u: Array) -> float:
         """Estimate the size of the linear scores at ``u`` from the outputs, in one pass."""
@@ -54,8 +82,7 @@ class Problem:
     def rounded(self, width: float) -> Problem:
         """Return the problem with the activation's kink rounded on ``[-width, width]``."""
         assert isinstance(self.engine, SumEngine)
-        sigma = self.engine.activation.rounded(width)
-        return replace(self, engine=self.engine.variant(activation=sigma))
+        return replace(self, engine=self.engine.variant(loss=self.engine.loss.rounded(width)))
 
     def risk(self, losses: Array) -> float:
         return self.objective.risk(losses)
@@ -73,7 +100,7 @@ class QuadraticProblem(Problem):
     def evaluate(self, u: Array, *, surrogate: bool) -> GroupEval:
         return self.engine.evaluate(u)
 
-    def curvature(self, u: Array | None, weights_K: Array | None) -> Array:
+    def curvature(self, u: Array, weights_K: Array | None) -> Array:
         return self.engine.curvature(u, weights_K)
 
     def separation(self, points: Array, u: Array) -> Array:

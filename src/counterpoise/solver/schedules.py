@@ -19,7 +19,8 @@ class ProblemScale(NamedTuple):
     Attributes
     ----------
     beta : float
-        Lipschitz constant of the activation.
+        Lipschitz constant of the activation; in general, ``2 beta^2`` bounds the second derivative
+        of the loss.
     n_groups : int
     radius : float
         ``W``, the radius of the ball in the theory.

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from counterpoise.dual.divergences import Divergence, Fixed
+from counterpoise.dual.divergences import Divergence, Fixed, SimplexPoint
 from counterpoise.dual.objective import Objective
 from counterpoise.rows.engines.base import GroupEval, SumEngine
 from counterpoise.solver.frame import Frame, average_fit, label_scale, quadratics
 from counterpoise.solver.minmax import solve_semidefinite
-from counterpoise.solver.problem import Problem, QuadraticProblem
+from counterpoise.solver.polish import polish
+from counterpoise.solver.problem import Problem, QuadraticProblem, evaluate_at
 from counterpoise.solver.quadratics import QuadraticEngine
 from counterpoise.solver.schedules import ProblemScale, Schedule
 
@@ -21,6 +22,10 @@ Array = np.ndarray
 
 # Risks below this share of the labels' mean square are rounding.
 RISK_FLOOR = 1e-14
+# ``nu="auto"`` is this share of the average fit's loss.
+AUTO = 0.1
+# The average fit that ``nu="auto"`` needs is found to this relative accuracy.
+AVERAGE_TOL = 1e-3
 # Fixed weights (nu = inf) use this multiple of the labels' scale as nu in step sizes.
 STRONG = 1e12
 
@@ -80,21 +85,47 @@ def set_up(
 
     ``start`` is the first point of the average fit; zero if None.
     """
-    beta = engine.activation.beta
+    if engine.loss.is_convex:
+        return _set_up_convex(
+            engine, frame, divergence=divergence, prior=prior, reference=reference, nu=nu,
+            radius=radius, start=start,
+        )  # fmt: skip
+    return _set_up_neuron(
+        engine, frame, schedule, divergence=divergence, prior=prior, reference=reference, nu=nu,
+        radius=radius, truncate=truncate, start=start,
+    )  # fmt: skip
+
+
+def _set_up_neuron(
+    engine: SumEngine,
+    frame: Frame,
+    schedule: Schedule,
+    *,
+    divergence: Divergence,
+    prior: Array,
+    reference: Array,
+    nu: float | str,
+    radius: float | None,
+    truncate: float | None,
+    start: Array | None,
+) -> Setup:
+    """Set up the squared error of a neuron, which may be clipped by the schedule."""
+    loss = engine.loss
+    beta = math.sqrt(0.5 * loss.bend_bound)
     if truncate is not None:
         engine = engine.variant(truncate=truncate)
-    linear = engine.activation.is_identity and frame.matrices is not None
+    linear = loss.is_quadratic and frame.matrices is not None
     model = quadratics(engine, frame) if linear else None
     least = schedule.least_radius(beta) if radius is None else None
     average, ball = None, radius or math.inf
     if nu == "auto" or least is not None:
-        average, loss = average_fit(_evaluator(engine, frame, model), frame, prior, beta, start)
+        average, mean = average_fit(_evaluator(engine, frame, model), frame, prior, beta, start)
         if model is not None:
             model = quadratics(engine, frame, average)
-            loss = float(prior @ model.loss_K)
+            mean = float(prior @ model.loss_K)
         ball = radius or 2.0 * frame.coordinates.coef_norm(average)
         if nu == "auto":
-            nu = 0.1 * loss
+            nu = AUTO * mean
     if least is not None:
         ball = max(ball, least)
     if truncate is None:
@@ -112,7 +143,7 @@ def set_up(
     if nu == math.inf:
         divergence, strength = Fixed(), STRONG * size
     objective = Objective(divergence, strength, prior, reference)
-    working = problem = Problem(engine, frame.coordinates, objective)
+    working = problem = Problem(engine, frame.coordinates, objective, frame.ridge)
     if model is not None:
         working = QuadraticProblem(model, frame.coordinates, objective)
     scale = ProblemScale(
@@ -128,6 +159,56 @@ def set_up(
     return Setup(problem, working, scale, nu, truncate, average)
 
 
+def _set_up_convex(
+    engine: SumEngine,
+    frame: Frame,
+    *,
+    divergence: Divergence,
+    prior: Array,
+    reference: Array,
+    nu: float | str,
+    radius: float | None,
+    start: Array | None,
+) -> Setup:
+    """Set up a loss that is convex in the score, where Newton's method finds the average fit."""
+    zero = np.zeros(frame.coordinates.size)
+    fixed = Objective(Fixed(), 1.0, prior, np.zeros_like(prior))
+    problem = Problem(engine, frame.coordinates, fixed, frame.ridge)
+    there = problem.evaluate(zero, surrogate=False)
+    size = float(prior @ there.loss_K) or 1.0
+    average = None
+    # Steps from zero may go far astray if second derivatives are unbounded.
+    if nu == "auto" or not math.isfinite(engine.loss.bend_bound):
+        found = polish(
+            problem, zero if start is None else start, SimplexPoint.of(prior), tol=AVERAGE_TOL,
+            floor=RISK_FLOOR * size, ev=there if start is None else None,
+        )  # fmt: skip
+        average = found.u
+        if nu == "auto":
+            nu = AUTO * (found.risk - (frame.ridge.value(average) if frame.ridge else 0.0))
+    nu = float(nu)
+    strength = nu
+    if nu == math.inf:
+        divergence, strength = Fixed(), STRONG * size
+    bend = engine.loss.bend_bound
+    if not math.isfinite(bend):
+        assert average is not None
+        each = np.linalg.eigvalsh(problem.curvature(average, None))
+        bend = float(each.max(initial=0.0)) / frame.moment or 1.0
+    scale = ProblemScale(
+        beta=math.sqrt(0.5 * bend),
+        n_groups=engine.n_groups,
+        radius=radius or math.inf,
+        nu=strength,
+        moment=frame.moment,
+        mean_moment=frame.mean_moment,
+        label_scale=size,
+        modulus=divergence.modulus,
+    )
+    problem = replace(problem, objective=Objective(divergence, strength, prior, reference))
+    return Setup(problem, problem, scale, nu, None, average)
+
+
 def _evaluator(
     engine: SumEngine, frame: Frame, model: QuadraticEngine | None
 ) -> Callable[[Array], GroupEval]:
@@ -137,7 +218,6 @@ def _evaluator(
     coordinates = frame.coordinates
 
     def evaluate(u: Array) -> GroupEval:
-        loss, grad = engine.evaluate(coordinates.to_user(u), surrogate=True)
-        return GroupEval(loss, coordinates.pull(grad))
+        return evaluate_at(engine, coordinates, u, surrogate=True, ridge=frame.ridge)
 
     return evaluate

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from counterpoise.rows.sample import RowSample
 from counterpoise.solver.certificate import Certificate
+from counterpoise.solver.convex_certificate import ConvexCertificate
 
 Array = np.ndarray
 
@@ -64,8 +66,8 @@ class Outcome:
 
     Attributes
     ----------
-    coef, intercept : the neuron ``sigma(coef.x + intercept)``
-    losses : array of shape (K,), mean squared error of every group (for clipped labels, if any)
+    coef, intercept : the neuron ``sigma(coef.x + intercept)``; a row for every score if several
+    losses : array of shape (K,), mean loss of every group (for clipped labels, if any)
     weights : array of shape (K,), the group weights
     risk : float
     n_iter : number of iterations
@@ -77,7 +79,7 @@ class Outcome:
     """
 
     coef: Array
-    intercept: float
+    intercept: Any
     losses: Array
     weights: Array
     risk: float
@@ -95,8 +97,8 @@ class Solution(Outcome):
 
     Attributes
     ----------
-    coef, intercept : the neuron ``sigma(coef.x + intercept)``
-    losses : array of shape (K,), mean squared error of every group (for clipped labels, if any)
+    coef, intercept : the neuron ``sigma(coef.x + intercept)``; a row for every score if several
+    losses : array of shape (K,), mean loss of every group (for clipped labels, if any)
     weights : array of shape (K,), the group weights
     risk : float
     n_iter : number of iterations of Algorithm 1
@@ -109,11 +111,13 @@ class Solution(Outcome):
     certificate : Certificate
     start : Start, for a similar problem
     sample : RowSample or None, some rows of every group, for a diagnosis
+    penalty : array of shape (d,) or None, the features' scales in the ridge
     """
 
     nu: float
     radius: float | None
     truncation: float | None
-    certificate: Certificate
+    certificate: Certificate | ConvexCertificate
     start: Start
     sample: RowSample | None = None
+    penalty: Array | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from counterpoise.activations import get_activation
 from counterpoise.common.arguments import check_reference
 from counterpoise.dual.divergences import check_prior, get_divergence
 from counterpoise.rows.backends import backend_of, open_engine
@@ -134,16 +134,16 @@ def open_solver(
     ``progress`` is called with (pass, rows read, rows in all) as chunks of a source are read.
     ``check_input=False`` skips the check that ``X`` and ``y`` are arrays of finite numbers.
     """
-    sigma, schedule = get_activation(options.activation), get_schedule(options.schedule)
+    loss, schedule = options.row_loss(), get_schedule(options.schedule)
     divergence = get_divergence(options.divergence)
     options.check()
     options = options.resolved(schedule)
     if options.radius is not None:
-        schedule.check(sigma.beta, options.radius)
+        schedule.check(math.sqrt(0.5 * loss.bend_bound), options.radius)
     if check_input and backend_of(X).is_memory:
         X, y = check_rows(X, y)
     engine: SumEngine = open_engine(
-        X, y, groups, sample_weight, sigma, intercept=options.fit_intercept,
+        X, y, groups, sample_weight, loss, intercept=options.fit_intercept,
         centred=options.precondition is not None, progress=progress,
     )  # fmt: skip
     labels, prior = engine.census.labels, options.prior

@@ -22,7 +22,11 @@ from counterpoise.dual.divergences import Divergence, SimplexPoint
 from counterpoise.dual.objective import Objective
 from counterpoise.rows.engines.base import GroupEval, SumEngine
 from counterpoise.solver.algorithm import PATIENCE, PrimalDualResult, Progress, primal_dual
-from counterpoise.solver.bounds import certify, duality_gap
+from counterpoise.solver.bounds import METRICS, DualityGap, certify, duality_gap
+from counterpoise.solver.certificate import Certificate
+from counterpoise.solver.convex import ConvexGap, convex_gap
+from counterpoise.solver.convex_certificate import ConvexCertificate
+from counterpoise.solver.ending import Ending
 from counterpoise.solver.frame import Frame
 from counterpoise.solver.left_out import gain_left_out
 from counterpoise.solver.options import FitOptions
@@ -44,7 +48,7 @@ HALF = 0.5
 # Numbers whose centre exceeds their spread by this factor are far from zero.
 FAR = 1e3
 # Attributes and options that the coordinates depend on.
-FRAMED = {"engine", "prior", "radius", "precondition"}
+FRAMED = {"engine", "prior", "radius", "precondition", "alpha"}
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,9 @@ class Solver:
     def frame(self) -> Frame:
         """Coordinates and second moments, measured once."""
         options = self.options
-        return Frame.measure(self.engine, self.prior, options.precondition, options.radius)
+        return Frame.measure(
+            self.engine, self.prior, options.precondition, options.radius, alpha=options.alpha
+        )
 
     def variant(self, **changes: Any) -> Solver:
         """Return a solver for the same rows with some attributes or options changed.
@@ -174,6 +180,9 @@ class Solver:
                 ev = problem.evaluate(u, surrogate=False)
             end = PolishResult(u, ev, run.dual.point, problem.risk(ev.loss_K), 0, run.converged)
         point = _better_weights(problem.objective, end.eval, end.point, setup.scale)
+        # Descent on a convex risk needs no comparison; a neuron's losses at zero are known.
+        if setup.engine.loss.is_convex:
+            return replace(end, point=point)
         zero = setup.engine.label_squares()  # sigma(0) = 0
         if problem.risk(zero) < problem.risk(end.eval.loss_K):
             u = np.zeros_like(end.u)
@@ -184,56 +193,42 @@ class Solver:
     def certify(self, setup: Setup, run: PrimalDualResult, end: PolishResult) -> Solution:
         """Stage 4: prove what can be proved and map the result to the user's coordinates."""
         frame, problem, engine = self.frame, setup.problem, setup.engine
-        gap = None
-        if engine.activation.is_identity:
-            gap = duality_gap(problem, end.u, end.eval, end.point, frame)
-        certificate = certify(
-            setup.working, run, setup.scale, u=end.u, loss_K=end.eval.loss_K, point=end.point,
-            gap=gap, metric=frame.kind, moment_exact=frame.matrices is not None,
-        )  # fmt: skip
         risk = problem.risk(end.eval.loss_K)
-        converged, status = _status(run, end if self.options.polish else None)
+        ended = Ending(*_status(run, end if self.options.polish else None))
         height = max(problem.objective.size(risk), setup.floor)
         allowed = max(GAP_SLACK * max(self.options.tol, 1e-7) * height, setup.floor)
-        if self.options.polish and gap is not None and gap.value < math.inf:
-            exact = gap.value - gap.rounding
-            if exact > allowed:
-                converged = False
-                status = (
-                    f"Not converged: the duality gap is {exact:.2g}, {exact / height:.1g} of "
-                    "the risk. Rescale the features, lower tol, or try another precondition."
-                )
-            elif gap.rounding > allowed:
-                shift = frame.coordinates.shift
-                spread = np.sqrt(setup.scale.label_scale)
-                far = abs(engine.census.pivot) > FAR * spread
-                far |= bool((np.abs(shift) > FAR * (frame.sizes - np.abs(shift))).any())
-                remedy = (
-                    "subtract a constant from labels and features that are far from zero"
-                    if far
-                    else "replace nearly equal columns by their difference"
-                )
-                status += f" Rounding limits what is proved: {remedy}."
-        gain = gain_left_out(problem, end.u, end.point, height)
-        if gain is not None:
-            left = f"{count(problem.coordinates.dropped, 'direction')} in which the features hardly"
-            if gain.by_chance:
-                status += (
-                    f" {left} vary had to be left out; they could lower the risk by up to "
-                    f"{gain.value:.2g}, no more than chance would."
-                )
-            else:
-                converged = False
-                status = (
-                    f"Not converged: {left} vary had to be left out, and could lower the risk by "
-                    f"up to {gain.value:.2g}. Replace nearly equal columns by their difference, "
-                    "and correct or remove rows with enormous entries."
-                )
+        gap: DualityGap | ConvexGap | None
+        certificate: Certificate | ConvexCertificate
+        if engine.loss.is_convex:
+            gap = convex_gap(problem, end.u, end.eval, end.point, frame)
+            certificate = ConvexCertificate(
+                risk=risk, duality_gap=gap.value, rounding=gap.rounding,
+                returned_bound=gap.distance, metric=METRICS[frame.kind], loss=engine.loss.name,
+                alpha=self.options.alpha, dropped=problem.coordinates.dropped,
+            )  # fmt: skip
+        else:
+            gap = proved = None
+            if engine.loss.is_quadratic:
+                gap = proved = duality_gap(problem, end.u, end.eval, end.point, frame)
+            certificate = certify(
+                setup.working, run, setup.scale, u=end.u, loss_K=end.eval.loss_K,
+                point=end.point, gap=proved, metric=frame.kind,
+                moment_exact=frame.matrices is not None,
+            )  # fmt: skip
+        if self.options.polish and gap is not None:
+            ended = ended.given_gap(gap, allowed, height, self._remedy(setup))
+        ended = ended.given_left_out(
+            gain_left_out(problem, end.u, end.point, height), problem.coordinates.dropped
+        )
+        losses = end.eval.loss_K
+        if problem.ridge is not None:
+            losses = np.maximum(losses - problem.ridge.value(end.u), 0.0)
         start = self._start_of(setup, run, end)
+        coef, intercept = split_scores(start.coef, engine)
         return Solution(
-            coef=start.coef[: engine.n_features].copy(),
-            intercept=float(start.coef[-1]) if engine.census.intercept else 0.0,
-            losses=end.eval.loss_K,
+            coef=coef,
+            intercept=intercept,
+            losses=losses,
             weights=end.point.weights,
             risk=risk,
             nu=setup.nu,
@@ -241,13 +236,24 @@ class Solver:
             truncation=setup.truncation,
             n_iter=run.n_iter,
             n_passes=engine.passes,
-            converged=converged,
-            status=status,
+            converged=ended.converged,
+            status=ended.status,
             history=run.history,
             certificate=certificate,
             labels=engine.census.labels,
             start=start,
+            penalty=None if problem.ridge is None else problem.ridge.scale,
         )
+
+    def _remedy(self, setup: Setup) -> str:
+        """Say what lowers the part of a gap that allows for rounding."""
+        shift, sizes = self.frame.coordinates.shift, self.frame.sizes
+        spread = np.sqrt(setup.scale.label_scale)
+        far = not setup.engine.loss.is_convex and abs(setup.engine.census.pivot) > FAR * spread
+        far |= bool((np.abs(shift) > FAR * (sizes - np.abs(shift))).any())
+        if far:
+            return "subtract a constant from labels and features that are far from zero"
+        return "replace nearly equal columns by their difference"
 
     # -- starts ----------------------------------------------------------------------------
 
@@ -282,7 +288,8 @@ class Solver:
             point = self._point(start.coef if start.surrogate is None else start.surrogate)
             assert point is not None
             return point
-        return setup.average if nu == "auto" and setup.average is not None else zero
+        known = setup.average is not None and (nu == "auto" or setup.engine.loss.is_convex)
+        return setup.average if known and setup.average is not None else zero
 
     def _first_weights(self, nu: float, start: Start | None) -> SimplexPoint | None:
         """Choose the first weights: None for the prior, or nearly those of ``start``."""
@@ -296,8 +303,10 @@ class Solver:
         A start was polished itself, so small local minima need not be smoothed away again.
         """
         problem, u = setup.problem, run.result
-        hess, fixed = self.frame.matrices, self.engine.activation.is_identity
-        if hess is not None and not fixed:
+        hess, fixed = self.frame.matrices, self.engine.loss.is_quadratic
+        if self.engine.loss.is_convex:
+            hess = None
+        elif hess is not None and not fixed:
             hess = HALF * hess
         point, ev, rounding = run.dual.point, None, ROUNDING
         there = self._point(None if start is None else start.coef)
@@ -309,6 +318,14 @@ class Solver:
             problem, u, point, tol=self.options.tol, floor=setup.floor, hess=hess,
             fixed=fixed and hess is not None, ev=ev, rounding=rounding,
         )  # fmt: skip
+
+
+def split_scores(w: Array, engine: SumEngine) -> tuple[Array, Any]:
+    """Split coefficients into those of features and intercepts: (d,) and a float for one score."""
+    W = w.reshape(engine.loss.n_scores, engine.width)
+    coef, d = W[:, : engine.n_features].copy(), engine.n_features
+    intercept = W[:, d].copy() if engine.census.intercept else np.zeros(len(W))
+    return (coef, intercept) if len(W) > 1 else (coef[0], float(intercept[0]))
 
 
 def _better_weights(

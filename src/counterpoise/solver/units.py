@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from counterpoise.activations import identity
+from counterpoise.losses import NeuronLoss
 from counterpoise.rows.census import Census
 from counterpoise.rows.engines.base import SumEngine
 from counterpoise.rows.engines.questions import Question
@@ -154,8 +154,8 @@ def _all_zero(engine: SumEngine, columns: Array) -> bool:
     """
     if engine.rounding > np.finfo(float).eps:
         return True
-    w = np.zeros((1, engine.n_coef))
+    w = np.zeros((1, engine.width))
     factors = np.random.default_rng(0).uniform(1.0, 2.0, int(columns.sum()))
     w[0, np.flatnonzero(columns)] = 2.0**900 * factors
-    linear = engine.variant(activation=identity())
-    return not linear.separation(w, np.zeros(engine.n_coef)).any()
+    linear = engine.variant(loss=NeuronLoss())
+    return not linear.separation(w, np.zeros(engine.width)).any()

@@ -111,7 +111,7 @@ def check_same_answers(columns, edges, sigma, intercept=True, tol=1e-12):
         for name in ("loss", "true gradient", "label means", "label squares"):
             close(questions(memory)[name](a), questions(memory)[name](b), tol)
     smooth = softplus()
-    a, b = chunked.variant(activation=smooth), memory.variant(activation=smooth)
+    a, b = chunked.variant(loss=smooth), memory.variant(loss=smooth)
     close(a.curvature(np.ones(memory.n_coef), None), b.curvature(np.ones(memory.n_coef), None), tol)
     close(chunked.label_means(), memory.label_means(), tol)
 

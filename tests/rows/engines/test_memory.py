@@ -194,7 +194,7 @@ def test_variants_share_the_counter_and_the_shift(tmp_path):
     data, rows = make(tmp_path, K=7)
     engine = make_engine(data, relu(), centred=False)
     assert not engine.shift.any()
-    smooth = engine.variant(activation=softplus())
+    smooth = engine.variant(loss=softplus())
     clipped = engine.variant(truncate=0.1)
     w = point(rows)
     engine.evaluate(w, surrogate=True)

@@ -239,7 +239,7 @@ def test_every_question_is_one_pass(tmp_path, custom):
 
 def test_variants_share_the_counter_and_the_rows(tmp_path):
     engine, rows = engine_of(tmp_path, sigma=relu())
-    smooth, clipped = engine.variant(activation=softplus()), engine.variant(truncate=0.1)
+    smooth, clipped = engine.variant(loss=softplus()), engine.variant(truncate=0.1)
     w = point(rows)
     engine.evaluate(w, surrogate=True)
     got, cut = smooth.evaluate(w, surrogate=False), clipped.evaluate(w, surrogate=False)

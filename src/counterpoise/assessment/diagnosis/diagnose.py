@@ -22,6 +22,7 @@ from counterpoise.rows.frames import given
 from counterpoise.rows.groups import GroupedData, label_list
 from counterpoise.rows.sample import RowSample
 from counterpoise.solver.algorithm import PrimalDualResult, spread
+from counterpoise.solver.certificate import Certificate
 from counterpoise.solver.options import FitOptions, check_rows
 from counterpoise.solver.schedules import PaperSteps
 from counterpoise.solver.setup import Setup
@@ -305,6 +306,7 @@ def diagnose_sample(
     middle = float(scores.mean()) if solver.engine.census.intercept else 0.0
     plan = _Plan.of(solver, setup, run, laws, found, middle, epsilon)
     needed = theory.rows_needed(laws.size, K, plan.radius, plan.epsilon, delta)
+    assert isinstance(found.certificate, Certificate)
     sharpness = found.certificate.group_sharpness
     # Relative to the mean square of the features, in the coordinates of the fit.
     measured = np.full(K, np.nan)
@@ -358,7 +360,7 @@ def _activity(setup: Setup, run: PrimalDualResult, found: Solution) -> Array:
     w = np.append(found.coef, found.intercept) if engine.census.intercept else found.coef
     points = np.array([coordinates.to_user(v) for v, _ in run.milestones])
     said = engine.separation(points, w)
-    linear = engine.variant(activation=identity()).separation(points, w)
+    linear = engine.variant(loss=identity()).separation(points, w)
     apart = linear > 1e-9 * max(float(linear.max(initial=0.0)), 1e-300)
     ratio = np.divide(said, linear, out=np.full(linear.shape, np.inf), where=apart)
     least = ratio.min(axis=0)

@@ -85,9 +85,7 @@ def _alone(solver: Solver, data: GroupedData, k: int) -> float:
         row_weights=data.row_weights[lo:hi],
         intercept=data.intercept,
     )
-    engine = MemoryEngine(
-        own, solver.engine.activation, centred=solver.options.precondition is not None
-    )
+    engine = MemoryEngine(own, solver.engine.loss, centred=solver.options.precondition is not None)
     alone = solver.variant(
         engine=engine,
         prior=np.ones(1),

@@ -10,7 +10,8 @@ from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 
-from counterpoise.activations import Activation, identity
+from counterpoise.activations import Activation
+from counterpoise.losses import Loss, NeuronLoss, as_loss
 from counterpoise.rows.census import Census
 from counterpoise.rows.engines.questions import (
     Evaluate,
@@ -21,6 +22,7 @@ from counterpoise.rows.engines.questions import (
     Separation,
     Squares,
 )
+from counterpoise.rows.engines.scores import EvaluateScores, GramScores
 from counterpoise.rows.sample import RowSample
 
 Array = np.ndarray
@@ -37,7 +39,11 @@ class Engine(Protocol):
     """The methods that the solver needs; the intercept is the last of ``D`` coefficients."""
 
     n_groups: int
-    n_coef: int
+
+    @property
+    def n_coef(self) -> int:
+        """Number of coefficients."""
+        ...
 
     @property
     def passes(self) -> int:
@@ -47,16 +53,16 @@ class Engine(Protocol):
     def evaluate(self, w: Array, *, surrogate: bool) -> GroupEval:
         """Compute losses and gradients at ``w``, in one pass.
 
-        Gradients are ``2 beta mean (sigma - y) x`` if ``surrogate``, else the true
-        ``2 mean (sigma - y) sigma' x``.
+        Gradients of a neuron are ``2 beta mean (sigma - y) x`` if ``surrogate``, else the true
+        ``2 mean (sigma - y) sigma' x``. For other losses they are always true.
         """
         ...
 
     def curvature(self, w: Array | None, weights_K: Array | None) -> Array:
-        """Compute Gauss-Newton matrices ``2 mean sigma'(w.x)^2 x x^T``, in one pass.
+        """Compute matrices of second derivatives, ``mean bend x x^T``, in one pass.
 
         There is one per group, or their sum weighted by ``weights_K``. Coordinates are shifted by
-        ``shift``. With ``w=None`` the slope is one.
+        ``shift``. With ``w=None`` the second derivative is two.
         """
         ...
 
@@ -87,14 +93,26 @@ class PassCounter:
 class SumEngine:
     """An engine that answers with sums over rows; subclasses compute the sums."""
 
-    def __init__(self, census: Census, activation: Activation) -> None:
-        self.census, self.activation = census, activation
+    def __init__(self, census: Census, loss: Loss | Activation) -> None:
+        self.census, self.loss = census, as_loss(loss)
         self.truncate: float | None = None
         self.counter = PassCounter()
         self.n_groups, self.n_features = census.n_groups, census.n_features
-        self.n_coef = census.n_features + int(census.intercept)
+        # Coefficients of one score, with the intercept last.
+        self.width = census.n_features + int(census.intercept)
         self.shift = census.shift
         self._labels: Array | None = None
+
+    @property
+    def n_coef(self) -> int:
+        """Number of coefficients: those of every score, one score after the other."""
+        return self.width * self.loss.n_scores
+
+    @property
+    def activation(self) -> Activation:
+        """The activation of a neuron."""
+        assert isinstance(self.loss, NeuronLoss)
+        return self.loss.activation
 
     def ask(self, question: Question) -> Array:
         """Return the answer, summed over all rows."""
@@ -114,8 +132,8 @@ class SumEngine:
         Journals of version 1 hold their digest. Passes for them are not counted.
         """
         count = self.counter.count
-        w = np.random.default_rng(0).normal(size=self.n_coef)
-        sums = self.ask(Evaluate(w, identity(), True, None))
+        w = np.random.default_rng(0).normal(size=self.width)
+        sums = self.ask(Evaluate(w, NeuronLoss(), True, None))
         self.counter.count = count
         return sums
 
@@ -139,14 +157,14 @@ class SumEngine:
         return self.census.n_rows
 
     def variant(
-        self, *, activation: Activation | None = None, truncate: float | None = None
+        self, *, loss: Loss | Activation | None = None, truncate: float | None = None
     ) -> Self:
-        """Return an engine for the same rows with another activation, or with clipped labels.
+        """Return an engine for the same rows with another loss, or with clipped labels.
 
         Labels are clipped to ``[-truncate, truncate]``. Both engines share the count of passes.
         """
         other = copy.copy(self)
-        other.activation = activation or self.activation
+        other.loss = self.loss if loss is None else as_loss(loss)
         if truncate is not None:
             other.clip_labels(truncate)
         return other
@@ -158,16 +176,19 @@ class SumEngine:
     # -- questions -------------------------------------------------------------------------
 
     def evaluate(self, w: Array, *, surrogate: bool) -> GroupEval:
-        sums = self.ask(Evaluate(self._floats(w), self.activation, surrogate, self.truncate))
-        slope = self.activation.beta if surrogate else 1.0
+        w, unit = self._floats(w), self.loss.gradient_unit(surrogate=surrogate)
+        if self.loss.n_scores > 1:
+            sums = self.ask(EvaluateScores(w, self.loss, self.census.intercept))
+        else:
+            sums = self.ask(Evaluate(w, self.loss, surrogate, self.truncate))
         loss = sums[:, -1] / self.census.totals
         grad = (sums if sums.flags.writeable else sums.copy())[:, : self.n_coef]
-        grad *= (2.0 * slope / self.census.totals)[:, None]  # in place, since it may be large
+        grad *= (unit / self.census.totals)[:, None]  # in place, since it may be large
         return GroupEval(loss, grad)
 
     def mean_outputs(self, w: Array) -> Array:
         """Compute ``mean_i sigma(w.x)^2``, the losses if all labels were zero."""
-        sums = self.ask(Evaluate(self._floats(w), self.activation, True, 0.0))
+        sums = self.ask(Evaluate(self._floats(w), self.loss, True, 0.0))
         return sums[:, -1] / self.census.totals
 
     def apply_moments(self, directions_KD: Array) -> Array:
@@ -187,17 +208,25 @@ class SumEngine:
     def curvature(
         self, w: Array | None, weights_K: Array | None, basis: Array | None = None
     ) -> Array:
-        """Compute Gauss-Newton matrices as in :class:`Engine`, optionally in another basis.
+        """Compute matrices as in :class:`Engine`, optionally in another basis.
 
-        With a ``basis`` (D, r), rows are mapped before they are squared, so an ill-conditioned
+        With a ``basis`` (width, r), rows are mapped before they are squared, so an ill-conditioned
         basis costs no digits.
         """
         share = None if weights_K is None else weights_K / self.census.totals
-        at = None if w is None else self._floats(w)
-        sums = self.ask(Gram(at, self.activation, share, self.shift, basis))
+        unit = 2.0 if w is None else self.loss.unit
+        question: Question
+        if w is None or self.loss.n_scores == 1:
+            at = None if w is None else self._floats(w)
+            question = Gram(at, self.loss, share, self.shift, basis)
+        else:
+            question = GramScores(
+                self._floats(w), self.loss, share, self.shift, basis, self.census.intercept
+            )
+        sums = self.ask(question)
         if share is None:
             sums /= self.census.totals[:, None, None]
-        return 2.0 * sums
+        return unit * sums
 
     def label_means(self) -> Array:
         """Return the mean label of every group, after clipping."""

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from counterpoise.activations import Activation
+from counterpoise.losses import Loss
 from counterpoise.rows.engines.base import SumEngine
 from counterpoise.rows.engines.memory import make_part
 from counterpoise.rows.engines.questions import Question
@@ -35,7 +36,7 @@ class ChunkedEngine(SumEngine):
     def __init__(
         self,
         source: Source,
-        activation: Activation,
+        loss: Loss | Activation,
         *,
         intercept: bool = True,
         centred: bool = True,
@@ -43,7 +44,7 @@ class ChunkedEngine(SumEngine):
     ) -> None:
         self.source, self.progress = source, progress
         self.scan = self._first_look()
-        super().__init__(self.scan.census(intercept=intercept, centred=centred), activation)
+        super().__init__(self.scan.census(intercept=intercept, centred=centred), loss)
         self.counter.count = 1
 
     def ask(self, question: Question) -> Array:

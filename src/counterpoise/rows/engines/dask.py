@@ -17,6 +17,7 @@ from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import dask
+import dask.array as da
 import numpy as np
 from dask.base import annotate, get_annotations, persist
 from dask.delayed import Delayed, delayed
@@ -24,6 +25,8 @@ from dask.sizeof import sizeof
 from dask.utils import is_dataframe_like
 
 from counterpoise.activations import Activation
+from counterpoise.losses import Loss
+from counterpoise.rows.classes import class_numbers, encode_classes
 from counterpoise.rows.engines.base import SumEngine
 from counterpoise.rows.engines.chunked import to_part
 from counterpoise.rows.engines.dask_blocks import Columns, blocks, features, plain
@@ -51,7 +54,7 @@ class DaskEngine(SumEngine):
     are then not features. The active ``distributed.Client`` does the work.
     """
 
-    def __init__(self, X: Any, y: Any, groups: Any, sample_weight: Any, activation: Activation, *,
+    def __init__(self, X: Any, y: Any, groups: Any, sample_weight: Any, loss: Loss | Activation, *,
                  intercept: bool = True, centred: bool = True) -> None:  # fmt: skip
         named = {"y": y, "groups": groups, "sample_weight": sample_weight}
         X, columns = features(X, named)
@@ -70,7 +73,7 @@ class DaskEngine(SumEngine):
         # Futures, or the parts themselves without a cluster.
         self._parts = [dict(part.dask)[part.key] for part in persist(*placed)]
         self._bundles = homes.bundles(len(parts))
-        super().__init__(self.scan.census(intercept=intercept, centred=centred), activation)
+        super().__init__(self.scan.census(intercept=intercept, centred=centred), loss)
         self.counter.count = 1
 
     def fingerprint(self) -> str:
@@ -106,11 +109,17 @@ class DaskEngine(SumEngine):
         return np.require(tally.total, requirements="W")
 
 
-def predict(X: Any, function: Callable[[Array], Array], names: Sequence[Any] | None = None) -> Any:
+def predict(
+    X: Any,
+    function: Callable[[Array], Array],
+    names: Sequence[Any] | None = None,
+    empty: Array | None = None,
+) -> Any:
     """Apply ``function`` to the blocks of a Dask array or dataframe, as a lazy Dask array.
 
-    ``names`` selects columns of a dataframe.
+    ``names`` selects columns of a dataframe; ``empty`` is the result for no rows.
     """
+    empty = np.empty(0) if empty is None else empty
     if names is not None and is_dataframe_like(X):
         missing = [name for name in names if name not in X.columns]
         if missing:
@@ -121,7 +130,35 @@ def predict(X: Any, function: Callable[[Array], Array], names: Sequence[Any] | N
     X, columns = features(X, {})
     if columns is not None:
         X = X.map_partitions(columns.read, meta=np.empty((0, len(columns.names))))
-    return X.map_blocks(function, drop_axis=1, dtype=float, meta=np.empty(0))
+    if empty.ndim == 1:
+        return X.map_blocks(function, drop_axis=1, dtype=empty.dtype, meta=empty)
+    X = X.rechunk({1: -1}) if len(X.chunks[1]) > 1 else X
+    chunks = (X.chunks[0], (empty.shape[1],))
+    return X.map_blocks(function, chunks=chunks, dtype=empty.dtype, meta=empty)
+
+
+def number_classes(X: Any, y: Any) -> tuple[Any, Any, Array]:
+    """Replace labels by numbers of classes, lazily; the classes take a pass over the labels."""
+    labels = X[y] if isinstance(y, str) else y
+    if not hasattr(labels, "dask"):
+        classes, codes = encode_classes(np.asarray(labels))
+        return X, codes, classes
+    if is_dataframe_like(labels) or hasattr(labels, "drop_duplicates"):
+        distinct = np.asarray(labels.drop_duplicates().compute())
+    else:
+        distinct = np.asarray(da.unique(labels).compute())
+    classes = encode_classes(distinct.ravel())[0]
+    number = partial(class_numbers, classes=classes)
+    if hasattr(labels, "map_partitions"):
+        codes = labels.map_partitions(number_series, classes, meta=(labels.name, float))
+        return (X.assign(**{y: codes}), y, classes) if isinstance(y, str) else (X, codes, classes)
+    return X, labels.map_blocks(number, dtype=float, meta=np.empty(0)), classes
+
+
+def number_series(labels: Any, classes: Array) -> Any:
+    """Return a series of class numbers with the index of the labels."""
+    return type(labels)(class_numbers(np.asarray(labels), classes), index=labels.index,
+                        name=labels.name)  # fmt: skip
 
 
 # -- on the workers ----------------------------------------------------------------------------

@@ -7,7 +7,14 @@ import threading
 import numpy as np
 
 from counterpoise.activations import Activation
-from counterpoise.rows.compilation import frozen, kernel_address, ready
+from counterpoise.rows.compilation import (
+    VALUES,
+    RowKernel,
+    frozen,
+    kernel_address,
+    ready,
+    stretch_kernel,
+)
 from counterpoise.rows.engines.questions import Gram
 from counterpoise.rows.engines.row_part import RowPart
 
@@ -15,6 +22,8 @@ Array = np.ndarray
 
 # Number of rows to scale at a time before computing their Gram matrix.
 GRAM_ROWS = 2048
+# Scores as they are, with slopes of one.
+PLAIN = RowKernel(0, (0.0, 0.0, 0.0), VALUES)
 
 
 _kept = threading.local()
@@ -34,20 +43,17 @@ def _scratch(n_coef: int) -> Array:
 class DensePart(RowPart):
     """Dense rows, read in one fused pass: everything is computed while a block is in cache."""
 
-    def _kernel(self, W: Array, bias: Array, row_of_W: Array, y: Array, *, activation: Activation,
-                true_slope: bool) -> Array:  # fmt: skip
+    def _kernel(self, W: Array, bias: Array, row_of_W: Array, y: Array, kernel: RowKernel) -> Array:
         from counterpoise.rows import kernels
 
         X, y, seg = frozen(self.data.X.reshape(-1)), frozen(y), self.segments
-        address = kernel_address(activation)
         sums = np.empty((self.data.n_groups, self.data.n_features + 2))
         parts = np.empty((len(seg.parts), sums.shape[1]))
 
         def work(first: int, last: int) -> None:
             kernels.evaluate_dense(
                 X, y, self._weights, W, bias, row_of_W, seg.starts, seg.stops, seg.groups,
-                seg.slots, seg.chunks[first], seg.chunks[last], address,
-                activation.parameters, true_slope, sums, parts,
+                seg.slots, seg.chunks[first], seg.chunks[last], kernel, sums, parts,
             )  # fmt: skip
 
         ready(("evaluate_dense", X.dtype), work)
@@ -63,20 +69,20 @@ class DensePart(RowPart):
 
         size = self.data.n_coef if q.basis is None else q.basis.shape[1]
         out = np.zeros((size, size))
-        address = 0 if q.w is None else kernel_address(q.activation)
-        if address is None:
+        kernel = PLAIN if q.w is None else stretch_kernel(q.loss)
+        if kernel is None:
             for a, b in self._blocks(lo, hi):
                 rows = self._slope_rows(a, b, share, q)
                 out += rows.T @ rows
             return out
         coef, bias = (np.empty(0), 0.0) if q.w is None else self._split(q.w)
-        X = frozen(self.data.X.reshape(-1))
+        X, y = frozen(self.data.X.reshape(-1)), frozen(self.data.y)
         rows = _scratch(self.data.n_coef)
 
         def fill(first: int, last: int, filled: int) -> int:
             return kernels.scaled_rows(
-                X, self._weights, q.shift, self.data.intercept, coef, bias, first, last,
-                address, q.activation.parameters, share, filled, rows,
+                X, y, self._weights, q.shift, self.data.intercept, coef, bias, first, last,
+                kernel, share, filled, rows,
             )  # fmt: skip
 
         ready(("scaled_rows", X.dtype), lambda a, b: fill(a, b, 0))
@@ -99,26 +105,25 @@ class DensePart(RowPart):
         if address is None:
             return super()._apart(lo, hi, coef, biases, sigma)
         X, out = frozen(self.data.X.reshape(-1)), np.empty(len(coef) - 1)
+        kernel = RowKernel(address, sigma.parameters, VALUES)
 
         def work(first: int, last: int) -> None:
-            kernels.separations(
-                X, self._weights, coef, biases, first, last, address, sigma.parameters, out
-            )
+            kernels.separations(X, self._weights, coef, biases, first, last, kernel, out)
 
         ready(("separations", X.dtype), work)
         work(lo, hi)
         return out
 
     def _slope_rows(self, lo: int, hi: int, share: float, q: Gram) -> Array:
-        """Scale rows by the slope of an activation without a compiled kernel."""
+        """Scale rows by the stretch of a loss without a compiled kernel."""
         assert q.w is not None
         coef, bias = self._split(q.w)
-        slope = q.activation.slope(self._rows(lo, hi) @ coef + bias)
+        stretch = q.loss.stretch(self._rows(lo, hi) @ coef + bias, self.data.y[lo:hi])
         rows = np.ones((hi - lo, self.data.n_coef))
         np.subtract(self.data.X[lo:hi], q.shift, out=rows[:, : self.data.n_features])
         if q.basis is not None:
             rows = rows @ q.basis
-        return rows * (slope * np.sqrt(share * self.data.weights_of(lo, hi)))[:, None]
+        return rows * (stretch * np.sqrt(share * self.data.weights_of(lo, hi)))[:, None]
 
     def _squares(self, lo: int, hi: int, shift: Array) -> Array:
         return self.data.weights_of(lo, hi) @ (self.data.X[lo:hi] - shift) ** 2

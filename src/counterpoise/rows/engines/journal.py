@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 
 from counterpoise.activations import Activation
+from counterpoise.losses import Loss, NeuronLoss
 from counterpoise.rows.engines.base import SumEngine
 from counterpoise.rows.engines.questions import Question
 from counterpoise.rows.groups import label_list
@@ -216,7 +217,7 @@ class JournaledEngine(SumEngine):
     """An engine that stores the answers of another one."""
 
     def __init__(self, engine: SumEngine, journal: Journal) -> None:
-        super().__init__(engine.census, engine.activation)
+        super().__init__(engine.census, engine.loss)
         self.engine, self.journal = engine, journal
         self.counter.count = engine.passes
 
@@ -249,7 +250,11 @@ def digest_question(question: Question) -> str:
     parts: list[Any] = [type(question).__name__]
     for field in fields(question):
         value = getattr(question, field.name)
-        if isinstance(value, Activation):
+        if isinstance(value, NeuronLoss):
+            value = value.activation  # as in journals of version 0.1
+        if isinstance(value, Loss):
+            value = _digest([type(value).__name__, value.name, value.n_scores, *value.parameters])
+        elif isinstance(value, Activation):
             code = CODES.get(type(value).__name__, 0)
             known = [value.name, code, *value.parameters, value.alpha, value.beta]
             value = _digest([known, value.value(PROBES), value.slope(PROBES)])

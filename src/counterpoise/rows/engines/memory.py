@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from counterpoise.activations import Activation
+from counterpoise.losses import Loss
 from counterpoise.rows.census import Census
 from counterpoise.rows.engines.base import SumEngine, fingerprint_of
 from counterpoise.rows.engines.dense import DensePart
@@ -25,7 +26,7 @@ def make_part(data: GroupedData, codes: Array | None = None) -> RowPart:
 class MemoryEngine(SumEngine):
     """All rows in memory, dense or sparse."""
 
-    def __init__(self, data: GroupedData, activation: Activation, *, centred: bool = True) -> None:
+    def __init__(self, data: GroupedData, loss: Loss | Activation, *, centred: bool = True) -> None:
         self.data, self.part = data, make_part(data)
         shift, pivot = data.centre()
         census = Census(
@@ -39,7 +40,7 @@ class MemoryEngine(SumEngine):
             precision=float(np.finfo(data.X.dtype).eps),
             label_size=float(np.abs(data.y).max(initial=0.0)),
         )
-        super().__init__(census, activation)
+        super().__init__(census, loss)
 
     def sample(self) -> RowSample:
         data = self.data
@@ -61,9 +62,9 @@ class MemoryEngine(SumEngine):
         return self.part.answer(question)
 
 
-def make_engine(data: GroupedData, activation: Activation, *, centred: bool = True) -> SumEngine:
+def make_engine(data: GroupedData, loss: Loss | Activation, *, centred: bool = True) -> SumEngine:
     """Make the engine for rows in memory.
 
     ``centred`` engines measure second moments about a centre of the features, ``engine.shift``.
     """
-    return MemoryEngine(data, activation, centred=centred)
+    return MemoryEngine(data, loss, centred=centred)

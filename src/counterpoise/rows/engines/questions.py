@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from counterpoise.activations import Activation
+from counterpoise.losses import Loss
 
 Array = np.ndarray
 
@@ -46,11 +47,11 @@ class Labels(Question):
 class Evaluate(Question):
     """Sums of ``c x``, of ``c`` and of the losses at ``w``: (K, d + 2).
 
-    ``c`` is the residual, multiplied by the slope unless ``surrogate``.
+    ``c`` is the loss's ``pull``.
     """
 
     w: Array
-    activation: Activation
+    loss: Loss
     surrogate: bool
     truncate: float | None
 
@@ -80,14 +81,15 @@ class Squares(Question):
 
 @dataclass(frozen=True, eq=False)
 class Gram(Question):
-    """Sums of ``sigma'(w.x)^2 r r^T`` with ``r = (x - shift, 1) @ basis``: (K, D, D).
+    """Sums of ``s^2 r r^T`` with ``r = (x - shift, 1) @ basis``: (K, D, D).
 
-    Without ``w`` the slope is one; without ``basis`` the basis is the identity. With ``share_K``,
-    rows are weighted by the share of their group, and there is one matrix for all groups.
+    ``s`` is the loss's ``stretch`` at ``w``. Without ``w`` it is one; without ``basis`` the basis
+    is the identity. With ``share_K``, rows are weighted by the share of their group, and there is
+    one matrix for all groups.
     """
 
     w: Array | None
-    activation: Activation
+    loss: Loss
     share_K: Array | None
     shift: Array
     basis: Array | None

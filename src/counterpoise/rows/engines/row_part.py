@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from counterpoise.activations import Activation, identity
-from counterpoise.rows.compilation import frozen, kernel_address
+from counterpoise.activations import Activation
+from counterpoise.rows.compilation import VALUES, RowKernel, evaluation_kernel, frozen
 from counterpoise.rows.engines.questions import (
     Evaluate,
     Gram,
@@ -32,6 +32,7 @@ THREAD_WORK = 1 << 20
 BLOCK_NUMBERS = 1 << 17
 # Memory budget for all partial sums of one matrix.
 MATRIX_BYTES = 1 << 28
+LINEAR = RowKernel(0, (0.0, 0.0, 0.0), VALUES)
 
 
 class Segments(NamedTuple):
@@ -113,23 +114,26 @@ class RowPart:
     def _by_rows(self, question: Question) -> Array:
         """Answer a question by its own method ``of_rows``."""
         data, seg = self.data, self.segments
-        sums: list[Array] = []
-        for lo, hi, group in zip(seg.starts, seg.stops, seg.groups, strict=True):
-            total: Array | float = 0.0
-            for a, b in self._blocks(int(lo), int(hi)):
-                code = int(self.codes[group])
-                total = total + question.of_rows(
-                    self._rows(a, b), data.y[a:b], data.weights_of(a, b), code
-                )
-            sums.append(np.asarray(total, dtype=float))
+        sums: list[Any] = [None] * len(seg.starts)
+
+        def per_range(first: int, last: int) -> None:
+            for s in range(first, last):
+                total: Array | float = 0.0
+                code = int(self.codes[seg.groups[s]])
+                for a, b in self._blocks(int(seg.starts[s]), int(seg.stops[s])):
+                    total = total + question.of_rows(
+                        self._rows(a, b), data.y[a:b], data.weights_of(a, b), code
+                    )
+                sums[s] = np.asarray(total, dtype=float)
+
+        self._share_out(per_range, len(sums))
         if question.pooled:
             return np.sum(sums, axis=0)
         return np.add.reduceat(np.array(sums), self._first, axis=0)
 
     # -- for subclasses --------------------------------------------------------------------
 
-    def _kernel(self, W: Array, bias: Array, row_of_W: Array, y: Array, *, activation: Activation,
-                true_slope: bool) -> Array:  # fmt: skip
+    def _kernel(self, W: Array, bias: Array, row_of_W: Array, y: Array, kernel: RowKernel) -> Array:
         """Compute the sums of every group with the compiled kernel: (K, d + 2)."""
         raise NotImplementedError(type(self).__name__)
 
@@ -158,21 +162,21 @@ class RowPart:
         return self._clipped[1]
 
     def _evaluate(self, q: Evaluate) -> Array:
-        if kernel_address(q.activation) is None:
+        kernel = evaluation_kernel(q.loss, surrogate=q.surrogate)
+        if kernel is None:
             return self._python_sums(q)
         coef, bias = self._split(q.w)
         zeros = np.zeros(len(self.segments.starts), dtype=np.int64)
         return self._kernel(
-            coef[None, :], np.array([bias]), zeros, self.labels_of(q.truncate),
-            activation=q.activation, true_slope=not q.surrogate,
-        )  # fmt: skip
+            coef[None, :], np.array([bias]), zeros, self.labels_of(q.truncate), kernel
+        )
 
     def _moments(self, q: Moments) -> Array:
         d, mine = self.data.n_features, q.directions[self.codes]
         bias = mine[:, -1] if self.data.intercept else np.zeros(len(mine))
         return self._kernel(
             np.ascontiguousarray(mine[:, :d]), np.ascontiguousarray(bias), self.segments.groups,
-            np.empty(0), activation=identity(), true_slope=False,
+            np.empty(0), LINEAR,
         )  # fmt: skip
 
     def _separation(self, q: Separation) -> Array:
@@ -255,7 +259,7 @@ class RowPart:
             yield start, min(start + size, hi)
 
     def _python_sums(self, q: Evaluate) -> Array:
-        """Compute sums for an activation without a compiled kernel."""
+        """Compute sums for a loss without a compiled kernel."""
         coef, bias = self._split(q.w)
         y = self.labels_of(q.truncate)
 
@@ -264,10 +268,10 @@ class RowPart:
             for a, b in self._blocks(lo, hi):
                 rows = self._rows(a, b)
                 z = rows @ coef + bias
-                residual = q.activation.value(z) - y[a:b]
-                weighted = self.data.weights_of(a, b) * residual
-                c = weighted if q.surrogate else weighted * q.activation.slope(z)
-                total += np.concatenate([c @ rows, [c.sum(), weighted @ residual]])
+                weights = self.data.weights_of(a, b)
+                c = weights * q.loss.pull(z, y[a:b], surrogate=q.surrogate)
+                loss = weights @ q.loss.value(z, y[a:b])
+                total += np.concatenate([c @ rows, [c.sum(), loss]])
             return total
 
         return self._group_sums(sums, self.data.n_features + 2)

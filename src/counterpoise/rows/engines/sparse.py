@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from counterpoise.activations import Activation
-from counterpoise.rows.compilation import frozen, kernel_address, ready
+from counterpoise.rows.compilation import RowKernel, frozen, ready
 from counterpoise.rows.engines.questions import Gram
 from counterpoise.rows.engines.row_part import RowPart
 
@@ -15,13 +14,11 @@ Array = np.ndarray
 class SparsePart(RowPart):
     """CSR rows. The cost of a pass depends on the stored entries; rows are never centred."""
 
-    def _kernel(self, W: Array, bias: Array, row_of_W: Array, y: Array, *, activation: Activation,
-                true_slope: bool) -> Array:  # fmt: skip
+    def _kernel(self, W: Array, bias: Array, row_of_W: Array, y: Array, kernel: RowKernel) -> Array:
         from counterpoise.rows import kernels
 
         X, y, seg = self.data.X, frozen(y), self.segments
         values, indices, indptr = frozen(X.data), frozen(X.indices), frozen(X.indptr)
-        address = kernel_address(activation)
         sums = np.empty((self.data.n_groups, self.data.n_features + 2))
         parts = np.empty((len(seg.parts), sums.shape[1]))
 
@@ -29,7 +26,7 @@ class SparsePart(RowPart):
             kernels.evaluate_csr(
                 values, indices, indptr, y, self._weights, W, bias, row_of_W,
                 seg.starts, seg.stops, seg.groups, seg.slots, seg.chunks[first],
-                seg.chunks[last], address, activation.parameters, true_slope, sums, parts,
+                seg.chunks[last], kernel, sums, parts,
             )  # fmt: skip
 
         ready(("evaluate_csr", X.dtype, X.indices.dtype), work)
@@ -51,7 +48,7 @@ class SparsePart(RowPart):
         scale = share * self.data.weights_of(lo, hi)
         if question.w is not None:
             coef, bias = self._split(question.w)
-            scale = scale * question.activation.slope(X @ coef + bias) ** 2
+            scale = scale * question.loss.stretch(X @ coef + bias, self.data.y[lo:hi]) ** 2
         if question.basis is not None:
             rows = X @ question.basis[:d]
             if self.data.intercept:

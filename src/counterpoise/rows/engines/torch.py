@@ -2,7 +2,7 @@
 
 Rows are sorted by group once, on their device, and read in blocks, which bound the extra memory.
 Sums are double, even for float32 rows. Only group sums move to the host, as well as scores for an
-activation that only Python can evaluate.
+activation or loss that only Python can evaluate.
 
 A device without double precision (MPS) sums blocks in float32, and the host adds them up in double.
 Losses then have about six correct digits, and ``tol`` should not be smaller.
@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from counterpoise.activations import Activation
+from counterpoise.losses import Loss, NeuronLoss
 from counterpoise.rows.census import Census
 from counterpoise.rows.engines import questions as asked
 from counterpoise.rows.engines.base import SumEngine, fingerprint_of
@@ -72,7 +73,7 @@ class Block(NamedTuple):
 class TorchEngine(SumEngine):
     """All rows on one device; they are copied only if they are not sorted by group."""
 
-    def __init__(self, X: Tensor, y: Any, groups: Any, sample_weight: Any, activation: Activation,
+    def __init__(self, X: Tensor, y: Any, groups: Any, sample_weight: Any, loss: Loss | Activation,
                  *, intercept: bool = True, centred: bool = True) -> None:  # fmt: skip
         X, y = check_matrix(X), check_labels(y, len(X))
         numbers = np.arange(len(X), dtype=float)[:, None]  # sorted in place of the rows
@@ -94,7 +95,7 @@ class TorchEngine(SumEngine):
             precision=float(np.finfo(np.float32 if narrow else np.float64).eps),
             label_size=float(np.abs(data.y).max(initial=0.0)),
         )  # fmt: skip
-        super().__init__(census, activation)
+        super().__init__(census, loss)
 
     def sample(self) -> RowSample:
         numbers = np.arange(len(self.X), dtype=float)[:, None]  # drawn in place of the rows
@@ -152,22 +153,23 @@ class TorchEngine(SumEngine):
 
     def _add_evaluate(self, q: asked.Evaluate, b: Block) -> Tensor:
         rows, (coef, bias) = self._rows(b), self._split(q.w)
-        z = rows @ coef + bias
-        values, slopes = activate(q.activation, z)
-        residual = values - self._labels_of(b, q.truncate)
-        return self._gradient(b, rows, residual, None if q.surrogate else slopes)
+        y = self._labels_of(b, q.truncate)
+        return self._gradient(b, rows, *terms(q.loss, rows @ coef + bias, y, q.surrogate))
 
     def _add_moments(self, q: asked.Moments, b: Block) -> Tensor:
         rows, (coef, bias) = self._rows(b), self._split(q.directions)
         if len(b.sizes) == 1:
-            return self._gradient(b, rows, rows @ coef[b.first] + bias[b.first], None)
-        return self._gradient(b, rows, (rows * coef[b.codes]).sum(1) + bias[b.codes], None)
+            z = rows @ coef[b.first] + bias[b.first]
+        else:
+            z = (rows * coef[b.codes]).sum(1) + bias[b.codes]
+        return self._gradient(b, rows, z * z, z)
 
-    def _gradient(self, b: Block, rows: Tensor, residual: Tensor, slopes: Tensor | None) -> Tensor:
-        """Sum ``c x``, ``c = residual slope`` and squared residuals."""
-        c = residual if self.weights is None else residual * self.weights[b.lo : b.hi]
-        loss, c = c * residual, c if slopes is None else c * slopes
-        return torch.cat([b.sums(rows, c), b.sums(torch.stack([c, loss], 1))], 1)
+    def _gradient(self, b: Block, rows: Tensor, values: Tensor, c: Tensor) -> Tensor:
+        """Sum ``c x``, ``c`` and losses."""
+        if self.weights is not None:
+            weights = self.weights[b.lo : b.hi]
+            values, c = values * weights, c * weights
+        return torch.cat([b.sums(rows, c), b.sums(torch.stack([c, values], 1))], 1)
 
     def _add_separation(self, q: asked.Separation, b: Block) -> Tensor:
         points, w = _tensor_of(q.points), _tensor_of(q.w)
@@ -193,7 +195,8 @@ class TorchEngine(SumEngine):
             rows = rows * weights.sqrt()[:, None]
         if q.w is not None:
             coef, bias = self._split(q.w)
-            rows = rows * activate(q.activation, X @ coef + bias)[1][:, None]
+            z = X @ coef + bias
+            rows = rows * stretches(q.loss, z, self.y[b.lo : b.hi])[:, None]
         if q.share_K is None:
             return torch.stack([run.T @ run for run in rows.split(b.sizes)])
         rows = rows * _tensor_of(q.share_K)[b.codes].sqrt()[:, None]
@@ -224,16 +227,23 @@ def _tensor_of(field: Array) -> Tensor:
     return cast("Tensor", field)
 
 
+def linear_scores(X: Tensor, coef: Array, intercept: Any) -> Tensor:
+    """Compute ``X @ coef.T + intercept`` on the device of ``X``, in double if possible."""
+    X = check_matrix(X)
+    if X.shape[1] != coef.shape[-1]:
+        raise ValueError(
+            f"X has {X.shape[1]} features, but the fit was to {coef.shape[-1]}; pass the same "
+            "columns"
+        )
+    dtype = working_dtype(X.device)
+    w = torch.tensor(coef.T, dtype=dtype, device="cpu").to(X.device)
+    bias = torch.tensor(intercept, dtype=dtype, device="cpu").to(X.device)
+    return torch.cat([x.to(dtype) @ w for x in X.split(block_rows(X))]) + bias
+
+
 def predict(X: Tensor, coef: Array, intercept: float, activation: Activation) -> Tensor:
     """Predict ``sigma(X @ coef + intercept)`` on the device of ``X``, in double if possible."""
-    X = check_matrix(X)
-    if X.shape[1] != len(coef):
-        raise ValueError(
-            f"X has {X.shape[1]} features, but the fit was to {len(coef)}; pass the same columns"
-        )
-    w = torch.tensor(coef, dtype=working_dtype(X.device), device="cpu").to(X.device)
-    scores = torch.cat([x.to(w.dtype) @ w for x in X.split(block_rows(X))])
-    return activate(activation, scores + intercept)[0]
+    return activate(activation, linear_scores(X, coef, intercept))[0]
 
 
 def block_rows(X: Tensor) -> int:
@@ -318,7 +328,27 @@ def activate(sigma: Activation, z: Tensor) -> tuple[Tensor, Tensor]:
     return (on_host(sigma.value, z), on_host(sigma.slope, z)) if found is None else found
 
 
-def on_host(function: Callable[[Array], Array], z: Tensor) -> Tensor:
-    """Apply a function of arrays to a copy of the scores, which it may modify."""
-    answer = np.array(function(host(z).astype(float)), dtype=float)
-    return torch.from_numpy(answer).to(z.dtype).to(z.device)
+def terms(loss: Loss, z: Tensor, y: Tensor, surrogate: bool) -> tuple[Tensor, Tensor]:
+    """Compute losses and pulls of rows."""
+    if isinstance(loss, NeuronLoss):
+        values, slopes = activate(loss.activation, z)
+        residual = values - y
+        return residual * residual, residual if surrogate else residual * slopes
+    found = loss.on_tensor(z, y)
+    if found is None:
+        return on_host(loss.value, z, y), on_host(loss.slope, z, y)
+    return found[0], found[1]
+
+
+def stretches(loss: Loss, z: Tensor, y: Tensor) -> Tensor:
+    """Compute the roots of second derivatives of rows."""
+    if isinstance(loss, NeuronLoss):
+        return activate(loss.activation, z)[1]
+    found = loss.on_tensor(z, y)
+    return on_host(loss.stretch, z, y) if found is None else found[2].sqrt()
+
+
+def on_host(function: Callable[..., Array], *given: Tensor) -> Tensor:
+    """Apply a function of arrays to copies of tensors, which it may modify."""
+    answer = np.array(function(*(host(t).astype(float) for t in given)), dtype=float)
+    return torch.from_numpy(answer).to(given[0].dtype).to(given[0].device)

@@ -1,0 +1,82 @@
+"""The squared error of a neuron."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from counterpoise.activations import Activation, identity
+from counterpoise.losses.base import Loss
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Array = np.ndarray
+
+
+def as_loss(given: Loss | Activation) -> Loss:
+    """Return the loss; an activation stands for the squared error of its neuron."""
+    return NeuronLoss(given) if isinstance(given, Activation) else given
+
+
+class NeuronLoss(Loss):
+    """``(sigma(z) - y)^2``, with Gauss-Newton second derivatives and surrogate slopes.
+
+    It is convex for the identity alone, which is the squared error of a linear model.
+    """
+
+    is_convex: ClassVar[bool] = False
+    unit = 2.0
+
+    def __init__(self, activation: Activation | None = None) -> None:
+        self.activation = activation or identity()
+        self.name = "squared"
+        self.is_quadratic = self.activation.is_identity
+        self.has_kink = self.activation.has_kink
+        self.bend_bound = 2.0 * self.activation.beta**2
+        self.parameters = self.activation.parameters
+
+    def __repr__(self) -> str:
+        return f"NeuronLoss({self.activation!r})"
+
+    def value(self, z: Array, y: Array) -> Array:
+        return (self.activation.value(z) - y) ** 2
+
+    def slope(self, z: Array, y: Array) -> Array:
+        return 2.0 * self.pull(z, y, surrogate=False)
+
+    def pull(self, z: Array, y: Array, *, surrogate: bool) -> Array:
+        residual = self.activation.value(z) - y
+        return residual if surrogate else residual * self.activation.slope(z)
+
+    def gradient_unit(self, *, surrogate: bool) -> float:
+        return 2.0 * self.activation.beta if surrogate else 2.0
+
+    def bend(self, z: Array, y: Array) -> Array:
+        return 2.0 * self.stretch(z, y) ** 2
+
+    def stretch(self, z: Array, y: Array) -> Array:
+        return self.activation.slope(z)
+
+    def least_bend(self, z: Array, y: Array, reach: Array) -> Array:
+        if not self.is_quadratic:
+            return np.zeros_like(z)
+        return np.full_like(z, 2.0)
+
+    def outputs(self, z: Array) -> Array:
+        return self.activation.value(z)
+
+    def on_tensor(self, z: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
+        found = self.activation.on_tensor(z)
+        if found is None:
+            return None
+        residual = found[0] - y
+        return residual**2, 2.0 * residual * found[1], 2.0 * found[1] ** 2
+
+    def rounded(self, width: float) -> NeuronLoss:
+        return NeuronLoss(self.activation.rounded(width))
+
+    def config(self) -> dict[str, object] | None:
+        inner = self.activation.config()
+        return None if inner is None else {"name": self.name, "activation": inner}
