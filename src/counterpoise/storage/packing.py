@@ -46,15 +46,21 @@ TYPES = {
 }
 # Estimators and transformers: their parameters and fitted attributes are stored.
 ESTIMATORS = {
+    "AverageClassifier": "baselines",
     "AverageNeuron": "baselines",
+    "ExponentiatedGradientClassifier": "baselines",
     "ExponentiatedGradientNeuron": "baselines",
     "GroupCVaRNeuron": "baselines",
     "GroupDRONeuron": "estimators.neuron",
     "GroupDRONeuronCV": "estimators.cross_validation",
     "PrimalExtrapolationNeuron": "baselines",
+    "RowCVaRClassifier": "baselines",
+    "RowChiSquareClassifier": "baselines",
     "RowChiSquareNeuron": "baselines",
     "StochasticMirrorNeuron": "baselines",
+    "SubsampledClassifier": "baselines",
     "TableEncoder": "tabular.encoder",
+    "TiltedClassifier": "baselines",
     "TiltedNeuron": "baselines",
 }
 # Classes with config() -> dict or None, and their modules, with from_config(dict) -> object.
