@@ -88,7 +88,8 @@ class Classifier(ClassifierMixin, GroupEstimator):  # type: ignore[misc]
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any) -> Any:
         """Return the logarithm of the probability of every class."""
-        return np.log(self.predict_proba(X))
+        with np.errstate(divide="ignore"):  # of probabilities that round to zero
+            return np.log(self.predict_proba(X))
 
     def outputs(self, X: Any, kind: str = "predict") -> Array:
         scores = self.scores(X)
