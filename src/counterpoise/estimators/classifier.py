@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from scipy.special import log_softmax, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
@@ -88,8 +89,7 @@ class Classifier(ClassifierMixin, GroupEstimator):  # type: ignore[misc]
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any) -> Any:
         """Return the logarithm of the probability of every class."""
-        with np.errstate(divide="ignore"):  # of probabilities that round to zero
-            return np.log(self.predict_proba(X))
+        return self._output(X, "log_probabilities")
 
     def outputs(self, X: Any, kind: str = "predict") -> Array:
         scores = self.scores(X)
@@ -99,8 +99,11 @@ class Classifier(ClassifierMixin, GroupEstimator):  # type: ignore[misc]
             return scores
         if kind == "predict":
             return self.classes_[_winners(scores)]
-        found = self.loss_.outputs(scores)
-        return np.column_stack([1.0 - found, found]) if found.ndim == 1 else found
+        if scores.ndim == 1:  # two classes: their probabilities are those of scores -z/2 and z/2
+            scores = np.column_stack([-0.5 * scores, 0.5 * scores])
+        return (
+            log_softmax(scores, axis=1) if kind == "log_probabilities" else softmax(scores, axis=1)
+        )
 
     def outputs_of_tensor(self, scores: Any, kind: str) -> Any:
         import torch
@@ -112,15 +115,15 @@ class Classifier(ClassifierMixin, GroupEstimator):  # type: ignore[misc]
             return scores
         if kind == "predict":
             return self.classes_[_winners(host(scores))]
-        if scores.ndim > 1:
-            return torch.softmax(scores, 1)
-        found = torch.sigmoid(scores)
-        return torch.stack([1.0 - found, found], 1)
+        if scores.ndim == 1:
+            scores = torch.stack([-0.5 * scores, 0.5 * scores], 1)
+        logs = kind == "log_probabilities"
+        return torch.log_softmax(scores, 1) if logs else torch.softmax(scores, 1)
 
     def empty_output(self, kind: str) -> Array:
         if kind == "predict":
             return self.classes_[:0]
-        many = kind == "probabilities" or len(self.classes_) > 2
+        many = kind != "scores" or len(self.classes_) > 2
         return np.empty((0, len(self.classes_)) if many else 0)
 
     def _coef_shape(self) -> tuple[int, ...]:

@@ -59,6 +59,8 @@ class Loss:
     is_convex: ClassVar[bool] = True
     # Whether the loss is a quadratic function of the score, of second derivative two.
     is_quadratic: bool = False
+    # Whether labels are classes.
+    is_of_classes: ClassVar[bool] = False
     # Whether the slope jumps in a way that :meth:`rounded` can smooth.
     has_kink: bool = False
     # The largest second derivative; infinite if there is none.
@@ -96,6 +98,10 @@ class Loss:
     def outputs(self, z: Array) -> Array:
         """Return predictions: means, or probabilities of classes."""
         return z
+
+    def mistaken(self, z: Array, y: Array) -> Array:
+        """Mark rows that are put into a wrong class, for labels that are classes."""
+        raise TypeError(f"labels of the loss {self.name!r} are no classes")
 
     def on_tensor(self, z: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
         """Return values, slopes and bends on the tensors' device; None to compute on the host."""

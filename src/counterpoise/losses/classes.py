@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from scipy.special import expit, logsumexp, softmax
@@ -18,7 +18,16 @@ if TYPE_CHECKING:
 Array = np.ndarray
 
 
-class LogLoss(Loss):
+class TwoClasses(Loss):
+    """A loss for labels 0 and 1, where a positive score stands for 1."""
+
+    is_of_classes: ClassVar[bool] = True
+
+    def mistaken(self, z: Array, y: Array) -> Array:
+        return (z > 0) != (y > 0.5)
+
+
+class LogLoss(TwoClasses):
     """``log(1 + exp(z)) - y z`` for labels between 0 and 1: logistic regression."""
 
     name = "log"
@@ -72,7 +81,7 @@ class LogLoss(Loss):
         return {"name": self.name}
 
 
-class SquaredHinge(Loss):
+class SquaredHinge(TwoClasses):
     """``max(0, 1 - m)^2`` with the margin ``m = (2 y - 1) z``, for labels 0 and 1."""
 
     name = "squared_hinge"
@@ -128,6 +137,7 @@ class Multinomial(Loss):
     """
 
     name = "multinomial"
+    is_of_classes: ClassVar[bool] = True
     # The largest eigenvalue of diag(p) - p p^T.
     bend_bound = 0.5
 
@@ -141,6 +151,9 @@ class Multinomial(Loss):
 
     def value(self, z: Array, y: Array) -> Array:
         return logsumexp(z, axis=-1) - np.take_along_axis(z, _index(y), axis=-1)[..., 0]
+
+    def mistaken(self, z: Array, y: Array) -> Array:
+        return np.argmax(z, axis=-1) != y
 
     def slope(self, z: Array, y: Array) -> Array:
         out = softmax(z, axis=-1)

@@ -226,7 +226,8 @@ class Rounding(NamedTuple):
         cls, problem: Problem, u: Array, loss_K: Array, point: SimplexPoint, frame: Frame
     ) -> Rounding:
         engine, objective, coordinates = problem.engine, problem.objective, problem.coordinates
-        assert isinstance(engine, SumEngine) and isinstance(coordinates, Coordinates)
+        assert isinstance(engine, SumEngine)
+        assert isinstance(coordinates, Coordinates)
         unit, d = 0.5 * engine.rounding, engine.n_features
         w = coordinates.to_user(u)
         products = float(np.abs(w[:d]) @ frame.sizes) + (abs(w[d]) if len(w) > d else 0.0)

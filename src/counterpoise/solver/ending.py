@@ -43,6 +43,17 @@ class Ending(NamedTuple):
             return self._replace(status=f"{self.status} Rounding limits what is proved: {remedy}.")
         return self
 
+    def given_separation(self, separated: bool, alpha: float) -> Ending:
+        """Return the ending for classes that the score separates without an error, or not."""
+        if not separated:
+            return self
+        limit = f"so only the ridge of alpha = {alpha:g} keeps the coefficients finite."
+        if not alpha:
+            limit = "and nothing keeps the coefficients finite; use alpha > 0."
+        return self._replace(
+            status=f"{self.status} The score separates the classes of every group, {limit}"
+        )
+
     def given_left_out(self, gain: Gain | None, dropped: int) -> Ending:
         """Return the ending in view of what directions left out could still contribute."""
         if gain is None:

@@ -83,7 +83,7 @@ class Frame:
         if precondition == "whiten":
             frame = coords.whitened(average, engine.shift, intercept, radius,
                                     engine.census.precision, units,
-                                    standardised=alpha > 0)  # fmt: skip
+                                    standardised=alpha > 0 and radius is None)  # fmt: skip
         else:
             frame = _diagonal(engine, precondition, diagonal, radius, units)
         inner = frame

@@ -32,8 +32,12 @@ MATRIX_GROUPS, MATRIX_NUMBERS = 512, 1 << 25
 # rounded, over these shares of the scores' size, skips minima that only a few rows create.
 ROUNDING: tuple[float, ...] = (0.5, 0.2)
 ROUNDED_TOL, ROUNDED_STEPS = 1e-5, 15
-# Curvatures are measured again after a step that gained less than this share of its prediction.
-KEEP_GAIN = 0.5
+# A step on a convex risk that gains less than this share of its prediction is shortened, by these
+# factors, until it gains that share of its shorter prediction.
+SHORTER, SHARES = 0.1, (0.5, 0.25, 0.1, 0.03, 0.01)
+# Curvatures are measured again after a step that gained less or more than these shares of its
+# prediction: they were too small, or too large.
+KEEP_GAIN, KEEP_MOST = 0.5, 1.3
 
 
 @dataclass(frozen=True)
@@ -136,20 +140,21 @@ def _second_order(
         )
         size = max(objective.size(risk), floor)
         predicted = risk - problem.risk(model.evaluate(inner.u).loss_K)
-        trial = problem.evaluate(u + inner.u, surrogate=False)
+        shorten = fresh and problem.is_convex and predicted > tol * size
+        step, trial = _tried(problem, u, inner.u, risk, predicted, shorten=shorten)
         trial_risk = problem.risk(trial.loss_K)
         if predicted <= tol * size:
             converged, point = True, inner.point
             if trial_risk < risk:
-                u, ev, risk = u + inner.u, trial, trial_risk
+                u, ev, risk = u + step, trial, trial_risk
             break
         gain = (risk - trial_risk) / predicted
         logger.debug("polish %d: risk %.9g, gain %.2g of predicted", n_iter, trial_risk, gain)
         unit = float(np.trace(model.mixture(inner.point.weights))) / problem.size
         if gain > 1e-3:
-            u, ev, risk, point = u + inner.u, trial, trial_risk, inner.point
+            u, ev, risk, point = u + step, trial, trial_risk, inner.point
             fresh = fixed
-            if gain < KEEP_GAIN and not fixed:
+            if not (fixed or KEEP_GAIN <= gain <= KEEP_MOST):
                 hess = None
             if gain > 0.75:
                 damping = damping / 2.0 if damping > 0.02 * unit else 0.0
@@ -165,6 +170,25 @@ def _second_order(
                 converged = True
                 break
     return PolishResult(u, ev, point, risk, n_iter, converged, hess)
+
+
+def _tried(
+    problem: Problem, u: Array, step: Array, risk: float, predicted: float, *, shorten: bool
+) -> tuple[Array, GroupEval]:
+    """Return a step and the losses after it; ``shorten`` it if it gains too little.
+
+    Along the step, a convex risk falls at first. The whole step is returned if no share of it
+    gains enough.
+    """
+    whole = problem.evaluate(u + step, surrogate=False)
+    if not shorten or risk - problem.risk(whole.loss_K) >= SHORTER * predicted:
+        return step, whole
+    for share in SHARES:
+        shorter = problem.project(u + share * step) - u
+        there = problem.evaluate(u + shorter, surrogate=False)
+        if risk - problem.risk(there.loss_K) >= SHORTER * share * predicted:
+            return shorter, there
+    return step, whole
 
 
 def _curvatures(problem: Problem, u: Array, point: SimplexPoint, per_group: bool) -> Array:

@@ -51,9 +51,13 @@ class Problem:
     def evaluate(self, u: Array, *, surrogate: bool) -> GroupEval:
         return evaluate_at(self.engine, self.coordinates, u, surrogate=surrogate, ridge=self.ridge)
 
-    def curvature(self, u: Array, weights_K: Array | None) -> Array:
-        """Compute second derivatives of every group, or of the groups' mixture."""
-        w, stacked = self.coordinates.to_user(u), isinstance(self.coordinates, Stacked)
+    def curvature(self, u: Array | None, weights_K: Array | None) -> Array:
+        """Compute second derivatives of every group, or of the groups' mixture.
+
+        With ``u=None``, those of the rows are two.
+        """
+        w = None if u is None else self.coordinates.to_user(u)
+        stacked = isinstance(self.coordinates, Stacked)
         if self.coordinates.stiff and isinstance(self.engine, SumEngine):
             out = self.engine.curvature(w, weights_K, self.coordinates.map)
             out = self.coordinates.pull_curvature(out) if stacked else out
@@ -67,6 +71,11 @@ class Problem:
     def separation(self, points: Array, u: Array) -> Array:
         to_user = self.coordinates.to_user
         return self.engine.separation(to_user(points), to_user(u))
+
+    @property
+    def is_convex(self) -> bool:
+        """Whether the loss of rows is convex in the score."""
+        return isinstance(self.engine, SumEngine) and self.engine.loss.is_convex
 
     @property
     def has_kink(self) -> bool:
@@ -100,7 +109,7 @@ class QuadraticProblem(Problem):
     def evaluate(self, u: Array, *, surrogate: bool) -> GroupEval:
         return self.engine.evaluate(u)
 
-    def curvature(self, u: Array, weights_K: Array | None) -> Array:
+    def curvature(self, u: Array | None, weights_K: Array | None) -> Array:
         return self.engine.curvature(u, weights_K)
 
     def separation(self, points: Array, u: Array) -> Array:

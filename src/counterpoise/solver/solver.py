@@ -21,6 +21,7 @@ from counterpoise.common.text import count
 from counterpoise.dual.divergences import Divergence, SimplexPoint
 from counterpoise.dual.objective import Objective
 from counterpoise.rows.engines.base import GroupEval, SumEngine
+from counterpoise.rows.engines.scores import Mistakes
 from counterpoise.solver.algorithm import PATIENCE, PrimalDualResult, Progress, primal_dual
 from counterpoise.solver.bounds import METRICS, DualityGap, certify, duality_gap
 from counterpoise.solver.certificate import Certificate
@@ -40,6 +41,8 @@ logger = logging.getLogger("counterpoise")
 
 # If a polish follows, Algorithm 1 can stop early.
 SURROGATE_TOL, SURROGATE_PATIENCE = 2e-2, 4
+# Classes can be separated without an error only if no loss exceeds this share of the one at zero.
+SEPARATED = 1e-2
 # A linear fit whose duality gap exceeds its tolerance by this factor has not converged.
 GAP_SLACK = 100.0
 # First guess of a neuron's curvature relative to that of a linear model: half of the rows are
@@ -223,6 +226,7 @@ class Solver:
         losses = end.eval.loss_K
         if problem.ridge is not None:
             losses = np.maximum(losses - problem.ridge.value(end.u), 0.0)
+        ended = ended.given_separation(_separates(setup, end.u, losses), self.options.alpha)
         start = self._start_of(setup, run, end)
         coef, intercept = split_scores(start.coef, engine)
         return Solution(
@@ -326,6 +330,15 @@ def split_scores(w: Array, engine: SumEngine) -> tuple[Array, Any]:
     coef, d = W[:, : engine.n_features].copy(), engine.n_features
     intercept = W[:, d].copy() if engine.census.intercept else np.zeros(len(W))
     return (coef, intercept) if len(W) > 1 else (coef[0], float(intercept[0]))
+
+
+def _separates(setup: Setup, u: Array, losses: Array) -> bool:
+    """Return whether the score makes no error; takes a pass if all losses are small."""
+    engine = setup.engine
+    if not engine.loss.is_of_classes or losses.max() > SEPARATED * setup.scale.label_scale:
+        return False
+    w = setup.problem.coordinates.to_user(u)
+    return not engine.ask(Mistakes(w, engine.loss, engine.census.intercept)).any()
 
 
 def _better_weights(

@@ -131,6 +131,20 @@ class SlopeSquares(Question):
         return np.array([weights @ squares])
 
 
+@dataclass(frozen=True, eq=False)
+class Mistakes(Question):
+    """Sums of the weights of rows that are put into a wrong class: (K, 1)."""
+
+    w: Array
+    loss: Loss
+    intercept: bool
+
+    def of_rows(self, X: Any, y: Array, weights: Array, group: int) -> Array:
+        z = scores_of(X, self.w, self.loss.n_scores, self.intercept)
+        wrong = self.loss.mistaken(z if self.loss.n_scores > 1 else z[:, 0], y)
+        return np.array([weights @ wrong])
+
+
 def mapped_rows(X: Any, shift: Array, intercept: bool, basis: Array | None) -> Array:
     """Return the rows ``(x - shift, 1) @ basis``."""
     rows = X.toarray() if sparse.issparse(X) else X
