@@ -59,7 +59,7 @@ class Case:
 
     def solve(self, **changes):
         options = dict(
-            loss=self.loss, alpha=self.alpha, nu=self.nu, divergence=self.divergence,
+            loss=self.loss, ridge=self.alpha, nu=self.nu, divergence=self.divergence,
             fit_intercept=self.intercept, radius=self.radius, prior=self.prior,
         )  # fmt: skip
         return solve(self.X, self.y, self.g, self.weights, **{**options, **changes})
@@ -177,7 +177,7 @@ def test_without_a_ridge_the_gap_still_holds():
     rng = np.random.default_rng(3)
     X, g = rng.normal(size=(300, 3)), np.repeat([0, 1, 2], 100)
     y = (rng.random(300) < expit(X[:, 0] + 0.3 * g)).astype(float)
-    found = solve(X, y, g, loss=LogLoss(), alpha=0.0, nu=0.0)
+    found = solve(X, y, g, loss=LogLoss(), ridge=0.0, nu=0.0)
     assert found.converged
     assert found.penalty is None
     assert found.certificate.duality_gap <= 1e-6 * found.risk
@@ -186,7 +186,7 @@ def test_without_a_ridge_the_gap_still_holds():
 def test_separable_rows_without_a_ridge_have_no_proved_gap():
     X = np.linspace(-1, 1, 40)[:, None]
     y = (X[:, 0] > 0).astype(float)
-    found = solve(X, y, loss=LogLoss(), alpha=0.0, nu=0.0)
+    found = solve(X, y, loss=LogLoss(), ridge=0.0, nu=0.0)
     # The infimum is zero and nothing attains it; whatever is claimed must allow for that.
     assert found.risk - found.certificate.duality_gap <= 0.0
 
@@ -208,7 +208,7 @@ def test_the_squared_loss_with_a_ridge_is_ridge_regression():
     rng = np.random.default_rng(1)
     X = rng.normal(size=(200, 4)) * [1, 10, 0.1, 1]
     y = X @ [1.0, 0.1, 5.0, 0.0] + rng.normal(size=200)
-    found = solve(X, y, loss=NeuronLoss(), alpha=0.3, nu=np.inf, tol=1e-10)
+    found = solve(X, y, loss=NeuronLoss(), ridge=0.3, nu=np.inf, tol=1e-10)
     scale = X.std(axis=0)
     expected = Ridge(alpha=0.3 * 200 / 2).fit((X - X.mean(0)) / scale, y)
     np.testing.assert_allclose(found.coef * scale, expected.coef_, rtol=1e-6)

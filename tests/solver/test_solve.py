@@ -452,7 +452,7 @@ def test_an_estimator_has_the_options_of_a_fit_with_their_defaults():
     defaults = {field.name: field.default for field in fields(FitOptions)}
     given = GroupDRONeuron().get_params()
     assert defaults.pop("loss") is None
-    assert defaults.pop("alpha") == 0.0
+    assert defaults.pop("ridge") == 0.0
     assert {name: given[name] for name in defaults} == defaults
 
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from counterpoise.activations import Activation
 from counterpoise.estimators.base import GroupEstimator, Neuron
-from counterpoise.estimators.classifier import Classifier, GroupDROClassifier, row_loss
-from counterpoise.estimators.linear import TINY
+from counterpoise.estimators.classes import Classifier, row_loss
+from counterpoise.estimators.classifier import GroupDROClassifier
 from counterpoise.estimators.neuron import NEURON, GroupDRONeuron, plain_average
 from counterpoise.losses import Loss, NeuronLoss
 from counterpoise.rows.backends import backend_of
@@ -106,12 +106,12 @@ class ClassifierBaseline(Classifier, Baseline):
         return self._fit(X, codes, groups, sample_weight)
 
     def _options(self, **options: Any) -> FitOptions:
-        return FitOptions.of(self, loss=self.loss_, **options)
+        return FitOptions.of(self, loss=self.loss_, ridge=self.alpha, **options)
 
     def plain_twin(self) -> GroupDROClassifier:
         """The same classifier, unfitted, for the plain average over rows."""
         return GroupDROClassifier(
-            self.loss, alpha=getattr(self, "alpha", TINY), nu=math.inf, prior="rows",
+            self.loss, alpha=self.alpha, nu=math.inf, prior="rows",
             fit_intercept=self.fit_intercept,
         )  # fmt: skip
 

@@ -82,6 +82,5 @@ status_, history_, certificate_ :
         CVaR(self.alpha)
 
     def _find(self, *rows: Any) -> Outcome:
-        # Here alpha is a share of groups, not the strength of a ridge.
-        options = self._options(divergence=CVaR(self.alpha), alpha=0.0)
+        options = self._options(divergence=CVaR(self.alpha))
         return solve(*rows, nu=0.0, options=options, check_input=False)

@@ -62,7 +62,7 @@ class ExponentiatedGradient(Baseline):
             require_memory(X, f"batch_size={self.batch_size}", "Use batch_size=None.")
         solver = self._open(X, *others)
         engine, prior, K = solver.engine, solver.prior, solver.engine.n_groups
-        equal, alpha = np.full(K, 1.0 / K), solver.options.alpha
+        equal, alpha = np.full(K, 1.0 / K), solver.options.ridge
         each = standardised(engine, equal)
         ridge = standardised_ridge(engine, each, prior, alpha)
         n_scores = engine.loss.n_scores

@@ -75,7 +75,7 @@ class LinearModel(Solved):
         if isinstance(y, Array):
             loss.check_labels(y)
         self.loss_ = loss
-        self._solve(X, y, groups, sample_weight, FitOptions.of(self, loss=loss))
+        self._solve(X, y, groups, sample_weight, FitOptions.of(self, loss=loss, ridge=self.alpha))
 
     def _keep(self, X: Any, others: tuple[Any, ...], found: Outcome) -> None:
         self.feature_scale_ = found.penalty if isinstance(found, Solution) else None

@@ -125,6 +125,10 @@ class Loss:
         """Return the coefficients of rows in the sums of a gradient."""
         return self.slope(z, y)
 
+    def value_and_pull(self, z: Array, y: Array, *, surrogate: bool) -> tuple[Array, Array]:
+        """Return losses and pulls."""
+        return self.value(z, y), self.pull(z, y, surrogate=surrogate)
+
     def gradient_unit(self, *, surrogate: bool) -> float:
         """Return the factor from sums of pulls to a gradient."""
         return self.unit

@@ -47,8 +47,12 @@ class NeuronLoss(Loss):
         return 2.0 * self.pull(z, y, surrogate=False)
 
     def pull(self, z: Array, y: Array, *, surrogate: bool) -> Array:
+        return self.value_and_pull(z, y, surrogate=surrogate)[1]
+
+    def value_and_pull(self, z: Array, y: Array, *, surrogate: bool) -> tuple[Array, Array]:
         residual = self.activation.value(z) - y
-        return residual if surrogate else residual * self.activation.slope(z)
+        pull = residual if surrogate else residual * self.activation.slope(z)
+        return residual * residual, pull
 
     def gradient_unit(self, *, surrogate: bool) -> float:
         return 2.0 * self.activation.beta if surrogate else 2.0

@@ -27,12 +27,13 @@ PerGroup = Array | Mapping[Any, float]
 class FitOptions:
     """Options of a fit, except ``nu``; see :class:`counterpoise.GroupDRONeuron` for each.
 
-    ``loss`` replaces the squared error of the neuron, and ``alpha`` is the strength of the ridge.
+    ``loss`` replaces the squared error of the neuron. ``ridge`` is the ``alpha`` of
+    :class:`counterpoise.GroupDROClassifier`.
     """
 
     activation: str | Activation = "relu"
     loss: Loss | None = None
-    alpha: float = 0.0
+    ridge: float = 0.0
     divergence: str | Divergence = "kl"
     radius: float | None = None
     prior: PerGroup | str | None = None
@@ -87,8 +88,8 @@ class FitOptions:
             value = getattr(self, name)
             if value is not None and not (is_number(value) and value > 0 and math.isfinite(value)):
                 raise ValueError(f"{name} must be None or a positive finite number; got {value!r}")
-        if not (is_number(self.alpha) and self.alpha >= 0 and math.isfinite(self.alpha)):
-            raise ValueError(f"alpha must be a finite number >= 0; got {self.alpha!r}")
+        if not (is_number(self.ridge) and self.ridge >= 0 and math.isfinite(self.ridge)):
+            raise ValueError(f"alpha must be a finite number >= 0; got {self.ridge!r}")
         known = isinstance(self.precondition, str) and self.precondition in PRECONDITIONS
         if self.precondition is not None and not known:
             raise ValueError(

@@ -35,8 +35,8 @@ ROUNDED_TOL, ROUNDED_STEPS = 1e-5, 15
 # A step on a convex risk that gains less than this share of its prediction is shortened, by these
 # factors, until it gains that share of its shorter prediction.
 SHORTER, SHARES = 0.1, (0.5, 0.25, 0.1, 0.03, 0.01)
-# Curvatures are measured again after a step that gained less or more than these shares of its
-# prediction: they were too small, or too large.
+# Curvatures are measured again after a step that gained less than the first share of its
+# prediction or, on a convex risk, more than the second: they were too small, or too large.
 KEEP_GAIN, KEEP_MOST = 0.5, 1.3
 
 
@@ -119,7 +119,7 @@ def _second_order(
     ev = ev or problem.evaluate(u, surrogate=False)
     per_group = keeps_group_matrices(objective.n_groups, problem.size)
     risk = problem.risk(ev.loss_K)
-    damping = 0.0
+    damping, most = 0.0, KEEP_MOST if problem.is_convex else np.inf
     # Matrices cost several passes, so they are kept while their steps lower the risk.
     fresh = fixed
     converged = False
@@ -154,7 +154,7 @@ def _second_order(
         if gain > 1e-3:
             u, ev, risk, point = u + step, trial, trial_risk, inner.point
             fresh = fixed
-            if not (fixed or KEEP_GAIN <= gain <= KEEP_MOST):
+            if not fixed and not KEEP_GAIN <= gain <= most:
                 hess = None
             if gain > 0.75:
                 damping = damping / 2.0 if damping > 0.02 * unit else 0.0

@@ -51,7 +51,7 @@ HALF = 0.5
 # Numbers whose centre exceeds their spread by this factor are far from zero.
 FAR = 1e3
 # Attributes and options that the coordinates depend on.
-FRAMED = {"engine", "prior", "radius", "precondition", "alpha"}
+FRAMED = {"engine", "prior", "radius", "precondition", "ridge"}
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Solver:
         """Coordinates and second moments, measured once."""
         options = self.options
         return Frame.measure(
-            self.engine, self.prior, options.precondition, options.radius, alpha=options.alpha
+            self.engine, self.prior, options.precondition, options.radius, alpha=options.ridge
         )
 
     def variant(self, **changes: Any) -> Solver:
@@ -207,7 +207,7 @@ class Solver:
             certificate = ConvexCertificate(
                 risk=risk, duality_gap=gap.value, rounding=gap.rounding,
                 returned_bound=gap.distance, metric=METRICS[frame.kind], loss=engine.loss.name,
-                alpha=self.options.alpha, dropped=problem.coordinates.dropped,
+                alpha=self.options.ridge, dropped=problem.coordinates.dropped,
             )  # fmt: skip
         else:
             gap = proved = None
@@ -226,7 +226,7 @@ class Solver:
         losses = end.eval.loss_K
         if problem.ridge is not None:
             losses = np.maximum(losses - problem.ridge.value(end.u), 0.0)
-        ended = ended.given_separation(_separates(setup, end.u, losses), self.options.alpha)
+        ended = ended.given_separation(_separates(setup, end.u, losses), self.options.ridge)
         start = self._start_of(setup, run, end)
         coef, intercept = split_scores(start.coef, engine)
         return Solution(

@@ -20,6 +20,7 @@ from problems import neuron_data
 
 from counterpoise import GroupDRONeuron
 from counterpoise.activations import Activation, identity, relu
+from counterpoise.losses import NeuronLoss
 from counterpoise.rows.engines.dask import FAN_IN, DaskEngine, Tally, _tree, load_block, predict
 from counterpoise.rows.engines.memory import make_engine
 from counterpoise.rows.engines.questions import Evaluate, Gram, Labels, Moments, Separation, Squares
@@ -87,16 +88,17 @@ def questions(engine, seed=5):
     K, d = engine.n_groups, engine.n_features
     w, shift = rng.normal(size=d + 1), rng.normal(size=d)
     share, basis = rng.uniform(size=K), rng.normal(size=(d + 1, 3))
+    own = Activation(lambda t: np.maximum(t, 0.2 * t), None, 1.0, 1.0)
     return [
         Labels(0.3, 1.0),
-        Evaluate(w, relu(), True, None),
-        Evaluate(w, relu(), False, 0.5),
-        Evaluate(w, Activation(lambda t: np.maximum(t, 0.2 * t), None, 1.0, 1.0), False, None),
+        Evaluate(w, NeuronLoss(relu()), True, None),
+        Evaluate(w, NeuronLoss(relu()), False, 0.5),
+        Evaluate(w, NeuronLoss(own), False, None),
         Moments(rng.normal(size=(K, d + 1))),
         Separation(rng.normal(size=(3, d + 1)), w, relu()),
         Squares(shift),
-        Gram(w, relu(), None, shift, None),
-        Gram(None, relu(), share, shift, basis),
+        Gram(w, NeuronLoss(relu()), None, shift, None),
+        Gram(None, NeuronLoss(relu()), share, shift, basis),
     ]
 
 

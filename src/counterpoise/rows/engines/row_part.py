@@ -269,9 +269,9 @@ class RowPart:
                 rows = self._rows(a, b)
                 z = rows @ coef + bias
                 weights = self.data.weights_of(a, b)
-                c = weights * q.loss.pull(z, y[a:b], surrogate=q.surrogate)
-                loss = weights @ q.loss.value(z, y[a:b])
-                total += np.concatenate([c @ rows, [c.sum(), loss]])
+                value, pull = q.loss.value_and_pull(z, y[a:b], surrogate=q.surrogate)
+                c = weights * pull
+                total += np.concatenate([c @ rows, [c.sum(), weights @ value]])
             return total
 
         return self._group_sums(sums, self.data.n_features + 2)
