@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -65,6 +66,8 @@ class Loss:
     has_kink: bool = False
     # The largest second derivative; infinite if there is none.
     bend_bound: float = 1.0
+    # The largest absolute slope; infinite if there is none.
+    slope_bound: float = math.inf
     # Sums over rows are of slopes and second derivatives divided by this.
     unit: float = 1.0
     # Arguments of the kernels.
@@ -160,6 +163,7 @@ class Loss:
             for t in (-0.3, -0.15, 0.0, 0.15, 0.3):
                 near = self.bend(z + t, y)
                 self._require("the bounds of least_bend()", least <= near + 1e-12, z)
+            self._require("slopes up to slope_bound", np.abs(slope) <= self.slope_bound, z)
             self._require("a bend up to bend_bound", bend <= self.bend_bound * (1 + 1e-12), z)
 
     def probe_labels(self) -> tuple[float, ...]:

@@ -32,6 +32,7 @@ class LogLoss(TwoClasses):
 
     name = "log"
     bend_bound = 0.25
+    slope_bound = 1.0
 
     def value(self, z: Array, y: Array) -> Array:
         return np.maximum(z, 0.0) - y * z + np.log1p(np.exp(-np.abs(z)))
@@ -140,6 +141,7 @@ class Multinomial(Loss):
     is_of_classes: ClassVar[bool] = True
     # The largest eigenvalue of diag(p) - p p^T.
     bend_bound = 0.5
+    slope_bound = math.sqrt(2.0)
 
     def __init__(self, n_classes: int) -> None:
         if n_classes < 2:

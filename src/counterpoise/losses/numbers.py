@@ -30,6 +30,7 @@ class Huber(Loss):
         if not (np.isfinite(delta) and delta > 0):
             raise ValueError(f"delta must be a positive number; got {delta!r}")
         self.parameters = (float(delta), 0.0, 0.0)
+        self.slope_bound = float(delta)
 
     def __repr__(self) -> str:
         return f"Huber(delta={self.delta!r})"

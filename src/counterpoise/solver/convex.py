@@ -55,9 +55,17 @@ NOTHING = ConvexGap(math.inf, math.inf)
 
 
 def convex_gap(
-    problem: Problem, u: Array, ev: GroupEval, point: SimplexPoint, frame: Frame
+    problem: Problem,
+    u: Array,
+    ev: GroupEval,
+    point: SimplexPoint,
+    frame: Frame,
+    hess: Array | None = None,
 ) -> ConvexGap:
-    """Prove a duality gap at ``u``, where losses and gradients are ``ev``."""
+    """Prove a duality gap at ``u``, where losses and gradients are ``ev``.
+
+    ``hess`` are second derivatives of the groups near ``u``, if known. They only choose the norm.
+    """
     if problem.size > GAP_LIMIT:
         return NOTHING
     if not problem.size:
@@ -65,7 +73,10 @@ def convex_gap(
     objective, coordinates = problem.objective, problem.coordinates
     inner = max(problem.risk(ev.loss_K) - objective.lagrangian(ev.loss_K, point.weights), 0.0)
     gradient = point.weights @ ev.grad_KD
-    curved = problem.curvature(u, point.weights)
+    if hess is None or len(hess) != len(point.weights):
+        curved = problem.curvature(u, point.weights)
+    else:
+        curved = np.tensordot(point.weights, hess, axes=1)
     errors = Errors.of(problem, u, ev.loss_K, point, frame)
     best = NOTHING
     for multiplier in _multipliers(coordinates, u, gradient):
@@ -184,8 +195,10 @@ class Errors(NamedTuple):
         # Groups may be farther out than the average: E_i x^2 <= E x^2 / prior_i.
         share = np.sqrt(np.maximum(objective.prior, np.finfo(float).tiny))
         score_K = (d + 8) * unit * (products / share + 1.0)
-        squares = engine.ask(SlopeSquares(w, loss, engine.census.intercept))[:, 0]
-        slope_K = np.sqrt(squares / engine.census.totals)
+        slope_K = np.full(len(loss_K), loss.slope_bound)
+        if not math.isfinite(loss.slope_bound):
+            squares = engine.ask(SlopeSquares(w, loss, engine.census.intercept))[:, 0]
+            slope_K = np.sqrt(squares / engine.census.totals)
         summing = (engine.additions + 16) * unit
         lost_K = slope_K * score_K + summing * loss_K
         plain = 16 * np.finfo(float).eps * (float(loss_K.max()) + abs(objective.risk(loss_K)))

@@ -32,6 +32,7 @@ from counterpoise.solver.frame import Frame
 from counterpoise.solver.left_out import gain_left_out
 from counterpoise.solver.options import FitOptions
 from counterpoise.solver.polish import ROUNDING, SECOND_ORDER_LIMIT, PolishResult, polish
+from counterpoise.solver.problem import Problem
 from counterpoise.solver.schedules import ProblemScale, Schedule
 from counterpoise.solver.setup import Setup, set_up
 from counterpoise.solver.solution import Solution, Start
@@ -259,7 +260,7 @@ class Solver:
         second derivatives vary so much that only a point very near the minimum proves anything.
         """
         problem, tol = setup.problem, self.options.tol
-        gap = convex_gap(problem, end.u, end.eval, end.point, self.frame)
+        gap = self._gap(problem, end)
         worthwhile = self.options.polish and tol <= FINE and problem.ridge is not None
         for _ in range(FURTHER):
             if gap.value < math.inf or not worthwhile or problem.size > SECOND_ORDER_LIMIT:
@@ -268,11 +269,18 @@ class Solver:
             found = polish(problem, end.u, end.point, tol=tol, floor=setup.floor, ev=end.eval)
             point = _better_weights(problem.objective, found.eval, found.point, setup.scale)
             end = replace(
-                end, u=found.u, eval=found.eval, point=point, risk=found.risk,
-                n_iter=end.n_iter + found.n_iter,
-            )  # fmt: skip
-            gap = convex_gap(problem, end.u, end.eval, end.point, self.frame)
+                found, point=point, n_iter=end.n_iter + found.n_iter, converged=end.converged
+            )
+            gap = self._gap(problem, end)
         return end, gap
+
+    def _gap(self, problem: Problem, end: PolishResult) -> ConvexGap:
+        """Prove a gap in the norm of known curvatures or, if that fails, of those at the end."""
+        for hess in (end.hess, None) if end.hess is not None else (None,):
+            gap = convex_gap(problem, end.u, end.eval, end.point, self.frame, hess)
+            if gap.value < math.inf:
+                break
+        return gap
 
     def _remedy(self, setup: Setup) -> str:
         """Say what lowers the part of a gap that allows for rounding."""

@@ -253,7 +253,11 @@ def digest_question(question: Question) -> str:
         if isinstance(value, NeuronLoss):
             value = value.activation  # as in journals of version 0.1
         if isinstance(value, Loss):
-            value = _digest([type(value).__name__, value.name, value.n_scores, *value.parameters])
+            known = [type(value).__name__, value.name, value.n_scores, *value.parameters]
+            ones = np.ones_like(PROBES)
+            if value.n_scores == 1:
+                known += [value.value(PROBES, ones), value.slope(PROBES, ones)]
+            value = _digest(known)
         elif isinstance(value, Activation):
             code = CODES.get(type(value).__name__, 0)
             known = [value.name, code, *value.parameters, value.alpha, value.beta]
