@@ -37,8 +37,10 @@ ROUNDED_TOL, ROUNDED_STEPS = 1e-5, 15
 SHORTER, SHARES = 0.1, (0.5, 0.25, 0.1, 0.03, 0.01)
 # Curvatures are measured again after a step that gained less than this share of its prediction.
 # On a convex risk, where Newton's method is fast, they are also measured again unless a step
-# promises less than this share of the step before.
+# promises less than this share of what the step before it promised.
 KEEP_GAIN, FAST = 0.5, 0.1
+# Smallest tolerance of the min-max over quadratics, for a neuron and for a convex risk.
+INNER_TOL, CONVEX_INNER_TOL = 1e-11, 1e-14
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,7 @@ def _second_order(
     fresh = fixed
     converged = False
     n_iter = 0
+    least = CONVEX_INNER_TOL if problem.is_convex else INNER_TOL
     for n_iter in range(1, max_iter + 1):
         if hess is None:
             fresh = True
@@ -136,7 +139,7 @@ def _second_order(
             origin=u,
             coordinates=problem.coordinates,
             damping=damping,
-            tol=1e-11 if fixed else max(1e-11, 0.03 * tol),
+            tol=least if fixed else max(least, 0.03 * tol),
             centre=_interior(point, objective.prior),
         )
         size = max(objective.size(risk), floor)
