@@ -96,7 +96,8 @@ def find_roles(
         raise ValueError("with_label=True crosses groups with the target; give a target")
     if overlapping and not groups:
         raise ValueError(
-            "overlapping=True makes groups of several columns; name them, as in group=['sex', 'region']"
+            "overlapping=True makes groups of several columns; name them, as in "
+            "group=['sex', 'region']"
         )
     targets, weights = (() if name is None else (name,) for name in (target, weight))
     own = (*targets, *groups, *weights)
