@@ -233,10 +233,11 @@ def test_references_of_truncated_labels_are_floors_of_truncated_labels():
     from counterpoise.solver.options import FitOptions
     from counterpoise.solver.solve import open_solver
 
-    solver = open_solver(X, y, g, options=FitOptions(activation="identity"))
-    raw = references(solver, np.zeros(4))
-    clipped = references(solver.variant(truncate=3.0), np.zeros(4))
-    assert raw[1] > 5 * clipped[1]
+    for activation in ("identity", "relu"):  # quadratics, and groups fitted one by one
+        solver = open_solver(X, y, g, options=FitOptions(activation=activation))
+        raw = references(solver, np.zeros(4))
+        clipped = references(solver.variant(truncate=3.0), np.zeros(4))
+        assert raw[1] > 5 * clipped[1]
 
 
 @pytest.mark.slow

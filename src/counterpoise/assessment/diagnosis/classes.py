@@ -461,8 +461,9 @@ def advise_classes(groups: list[GroupClassDiagnosis]) -> list[str]:
     noisy = troubled("noise", VIOLATED) or troubled("noise", DOUBTFUL)
     if noisy:
         out.append(
-            f"check the labels of {named(noisy)}: rows with equal or similar features have "
-            "different labels there, so much of the error is not the classifier's."
+            f"check the labels of {named(noisy)}, or add features: rows with equal or similar "
+            "features have different labels there, so no classifier of these features can be much "
+            "better."
         )
     apart = troubled("separable", DOUBTFUL, VIOLATED)
     if apart:

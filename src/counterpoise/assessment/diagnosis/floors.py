@@ -102,8 +102,10 @@ def fit_alone(solver: Solver, rows: GroupedData) -> Alone:
         schedule=AdaptiveSteps(),
         tol=max(solver.options.tol, FLOOR_TOL),
     )
-    coef = alone.end(np.inf)[0].coef
-    return Alone(float(engine.evaluate(coef, surrogate=False).loss_K[0]), coef)
+    end, found = alone.end(np.inf)
+    if solver.options.ridge:  # the loss without it
+        found = engine.evaluate(end.coef, surrogate=False)
+    return Alone(float(found.loss_K[0]), end.coef)
 
 
 def of_classes(loss: Loss) -> bool:
