@@ -19,7 +19,7 @@ from sklearn.exceptions import ConvergenceWarning
 from counterpoise import GroupDROClassifier, GroupDROClassifierCV, worst_group_log_loss
 
 Array = np.ndarray
-SETTINGS = ((60, 12), (250, 3))
+SETTINGS = ((60, 12), (250, 3), (400, 12))
 CHOICES = {
     "loss": dict(scoring="loss"),
     "error": dict(scoring="error"),
