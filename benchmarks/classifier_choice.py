@@ -3,7 +3,7 @@
     python benchmarks/classifier_choice.py
 
 Four groups. "same": one law for all, so no fit can serve the worst group better than the plain
-average, and choosing a robust one is a mistake. "other": the smallest group follows another
+average, and choosing a robust one is a mistake. "other": the fourth group follows another
 feature. Ratios are of the worst group's log loss on 4,000 fresh rows a group: the chosen fit over
 logistic regression; below one is a gain. Fifteen draws each.
 """
