@@ -20,6 +20,7 @@ from counterpoise.rows.frames import given
 from counterpoise.solver.solution import Outcome, Solution
 
 if TYPE_CHECKING:
+    from counterpoise.assessment.diagnosis.classes import ClassDiagnosis
     from counterpoise.assessment.diagnosis.diagnose import Diagnosis
     from counterpoise.assessment.record import RiskComparison
     from counterpoise.rows.sample import RowSample
@@ -52,6 +53,10 @@ class GroupEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
     def fit(self, X: Any, y: Any = None, groups: Any = None, sample_weight: Any = None) -> Self:
         """Fit the model; see the subclass."""
         raise NotImplementedError(type(self).__name__)
+
+    def scores(self, X: Any) -> Array:
+        """Return the linear scores of rows in memory without checking them."""
+        return np.asarray(X @ self.coef_.T) + self.intercept_
 
     def outputs(self, X: Any, kind: str = "predict") -> Array:
         """Predict rows in memory without checking them."""
@@ -155,7 +160,9 @@ class GroupEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         """Return the sample of rows that the fit keeps; None if it keeps none."""
         return None
 
-    def diagnosis(self, feature_names: Sequence[str] | None = None) -> Diagnosis | None:
+    def diagnosis(
+        self, feature_names: Sequence[str] | None = None
+    ) -> Diagnosis | ClassDiagnosis | None:
         """Diagnose the sample that the fit keeps; None if it keeps none."""
         return None
 
@@ -213,7 +220,7 @@ class Neuron(RegressorMixin, GroupEstimator):  # type: ignore[misc]  # scikit-le
         return self._output(X, "predict")
 
     def outputs(self, X: Any, kind: str = "predict") -> Array:
-        return self.activation_.value(X @ self.coef_ + self.intercept_)
+        return self.activation_.value(self.scores(X))
 
     def outputs_of_tensor(self, scores: Any, kind: str) -> Any:
         from counterpoise.rows.engines.torch import activate

@@ -11,7 +11,6 @@ import numpy as np
 from counterpoise.dual.divergences import Divergence
 from counterpoise.estimators.solved import Solved
 from counterpoise.losses import Loss
-from counterpoise.solver.convex_certificate import ConvexCertificate
 from counterpoise.solver.options import FitOptions
 from counterpoise.solver.solution import Outcome, Solution
 
@@ -29,7 +28,6 @@ class LinearModel(Solved):
     """The common part of `GroupDROClassifier` and `GroupDRORegressor`."""
 
     loss_: Loss
-    certificate_: ConvexCertificate
     feature_scale_: Array | None
     # Options that affect a diagnosis.
     SEEN: ClassVar = ("divergence", "fit_intercept", "precondition", "alpha")
@@ -80,10 +78,6 @@ class LinearModel(Solved):
     def _keep(self, X: Any, others: tuple[Any, ...], found: Outcome) -> None:
         self.feature_scale_ = found.penalty if isinstance(found, Solution) else None
         super()._keep(X, others, found)
-
-    def scores(self, X: Any) -> Array:
-        """Return the linear scores of rows in memory without checking them."""
-        return np.asarray(X @ self.coef_.T) + self.intercept_
 
     def plain_twin(self) -> LinearModel:
         """Return the same model, unfitted, for the plain average over rows."""

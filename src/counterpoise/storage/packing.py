@@ -27,15 +27,26 @@ MARK = "!"
 # Dataclasses and named tuples that may be stored, and their modules.
 TYPES = {
     "AdaptiveSteps": "solver.schedules",
+    "AlikeRows": "assessment.diagnosis.neighbours",
+    "Calibration": "assessment.calibration",
+    "CalibrationBin": "assessment.calibration",
+    "CalibrationByGroup": "assessment.calibration",
     "Certificate": "solver.certificate",
     "CertificateConstants": "solver.certificate",
+    "ClassComparison": "assessment.classes",
+    "ClassDiagnosis": "assessment.diagnosis.classes",
+    "ClassScores": "assessment.classes",
+    "ConvexCertificate": "solver.convex_certificate",
     "DataFacts": "assessment.record",
     "Diagnosis": "assessment.diagnosis.diagnose",
     "Feature": "tabular.layout",
     "FitRecord": "assessment.record",
     "Frontier": "estimators.frontier",
+    "GroupClassDiagnosis": "assessment.diagnosis.classes",
     "GroupDiagnosis": "assessment.diagnosis.diagnose",
     "Interval": "assessment.intervals",
+    "PairedErrors": "assessment.proportions",
+    "PairedLosses": "assessment.classes",
     "PaperSteps": "solver.schedules",
     "Residuals": "assessment.record",
     "RiskComparison": "assessment.record",
@@ -46,19 +57,28 @@ TYPES = {
 }
 # Estimators and transformers: their parameters and fitted attributes are stored.
 ESTIMATORS = {
+    "AverageClassifier": "baselines",
     "AverageNeuron": "baselines",
+    "ExponentiatedGradientClassifier": "baselines",
     "ExponentiatedGradientNeuron": "baselines",
     "GroupCVaRNeuron": "baselines",
+    "GroupDROClassifier": "estimators.classifier",
+    "GroupDROClassifierCV": "estimators.classifier_cv",
     "GroupDRONeuron": "estimators.neuron",
     "GroupDRONeuronCV": "estimators.cross_validation",
+    "GroupDRORegressor": "estimators.regressor",
     "PrimalExtrapolationNeuron": "baselines",
+    "RowCVaRClassifier": "baselines",
+    "RowChiSquareClassifier": "baselines",
     "RowChiSquareNeuron": "baselines",
     "StochasticMirrorNeuron": "baselines",
+    "SubsampledClassifier": "baselines",
     "TableEncoder": "tabular.encoder",
+    "TiltedClassifier": "baselines",
     "TiltedNeuron": "baselines",
 }
 # Classes with config() -> dict or None, and their modules, with from_config(dict) -> object.
-CONFIGURED = {"Activation": "activations", "Divergence": "dual.divergences"}
+CONFIGURED = {"Activation": "activations", "Divergence": "dual.divergences", "Loss": "losses"}
 
 
 class Packer:
