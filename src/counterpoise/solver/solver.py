@@ -31,7 +31,7 @@ from counterpoise.solver.ending import Ending
 from counterpoise.solver.frame import Frame
 from counterpoise.solver.left_out import gain_left_out
 from counterpoise.solver.options import FitOptions
-from counterpoise.solver.polish import ROUNDING, SECOND_ORDER_LIMIT, PolishResult, polish
+from counterpoise.solver.polish import CONVEX_LIMIT, ROUNDING, PolishResult, polish
 from counterpoise.solver.problem import Problem
 from counterpoise.solver.schedules import ProblemScale, Schedule
 from counterpoise.solver.setup import Setup, set_up
@@ -308,7 +308,7 @@ class Solver:
         gap = self._gap(problem, end)
         worthwhile = self.options.polish and tol <= FINE and problem.ridge is not None
         for _ in range(FURTHER):
-            if gap.value < math.inf or not worthwhile or problem.size > SECOND_ORDER_LIMIT:
+            if gap.value < math.inf or not worthwhile or problem.size > CONVEX_LIMIT:
                 break
             tol *= FINER
             found = polish(problem, end.u, end.point, tol=tol, floor=setup.floor, ev=end.eval)
