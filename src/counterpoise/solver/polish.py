@@ -35,12 +35,10 @@ ROUNDED_TOL, ROUNDED_STEPS = 1e-5, 15
 # A step on a convex risk that gains less than this share of its prediction is shortened, by these
 # factors, until it gains that share of its shorter prediction.
 SHORTER, SHARES = 0.1, (0.5, 0.25, 0.1, 0.03, 0.01)
-# Curvatures are measured again after a step that gained less than the first share of its
-# prediction or, on a convex risk, more than the second: they were too small, or too large.
-KEEP_GAIN, KEEP_MOST = 0.5, 1.3
-# On a convex risk, they are also measured again unless a step promises less than this share of what
-# the one before it promised: where slopes level off, old curvatures make steps far too short.
-KEEP_RATE = 0.1
+# Curvatures are measured again after a step that gained less than this share of its prediction.
+# On a convex risk, where Newton's method is fast, they are also measured again unless a step
+# promises less than this share of the step before.
+KEEP_GAIN, FAST = 0.5, 0.1
 # Smallest tolerance of the min-max over quadratics, for a neuron and for a convex risk.
 INNER_TOL, CONVEX_INNER_TOL = 1e-11, 1e-14
 
@@ -124,12 +122,12 @@ def _second_order(
     ev = ev or problem.evaluate(u, surrogate=False)
     per_group = keeps_group_matrices(objective.n_groups, problem.size)
     risk = problem.risk(ev.loss_K)
-    damping, most = 0.0, KEEP_MOST if problem.is_convex else np.inf
+    damping, last = 0.0, np.inf
+    least = CONVEX_INNER_TOL if problem.is_convex else INNER_TOL
     # Matrices cost several passes, so they are kept while their steps lower the risk.
     fresh = fixed
     converged = False
-    n_iter, promised = 0, np.inf
-    least = CONVEX_INNER_TOL if problem.is_convex else INNER_TOL
+    n_iter = 0
     for n_iter in range(1, max_iter + 1):
         if hess is None:
             fresh = True
@@ -160,10 +158,9 @@ def _second_order(
         if gain > 1e-3:
             u, ev, risk, point = u + step, trial, trial_risk, inner.point
             fresh = fixed
-            slow = problem.is_convex and predicted > KEEP_RATE * promised
-            if not fixed and (slow or not KEEP_GAIN <= gain <= most):
+            if not fixed and (gain < KEEP_GAIN or (problem.is_convex and predicted > FAST * last)):
                 hess = None
-            promised = predicted
+            last = predicted
             if gain > 0.75:
                 damping = damping / 2.0 if damping > 0.02 * unit else 0.0
             elif gain < 0.4:

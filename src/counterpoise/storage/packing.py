@@ -29,6 +29,7 @@ TYPES = {
     "AdaptiveSteps": "solver.schedules",
     "Certificate": "solver.certificate",
     "CertificateConstants": "solver.certificate",
+    "ConvexCertificate": "solver.convex_certificate",
     "DataFacts": "assessment.record",
     "Diagnosis": "assessment.diagnosis.diagnose",
     "Feature": "tabular.layout",
@@ -64,7 +65,7 @@ ESTIMATORS = {
     "TiltedNeuron": "baselines",
 }
 # Classes with config() -> dict or None, and their modules, with from_config(dict) -> object.
-CONFIGURED = {"Activation": "activations", "Divergence": "dual.divergences"}
+CONFIGURED = {"Activation": "activations", "Divergence": "dual.divergences", "Loss": "losses"}
 
 
 class Packer:
