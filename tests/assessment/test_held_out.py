@@ -102,3 +102,24 @@ def test_risks_below_the_floor_are_equal():
     found = held([[[1e-30], [1e-40]], [[1e-30], [1e-40]]], floor=1e-20)
     assert found.scores[0] == pytest.approx(1e-20)
     assert found.choose().chosen == 0
+
+
+def test_bounded_losses_have_plain_means_and_may_be_zero():
+    """Two folds, two candidates, one group of ten rows a fold."""
+    sums = np.array([[[0.0], [2.0]], [[1.0], [3.0]]])
+    heldout = HeldOut(sums, np.full((2, 1), 10.0), bounded=True)
+    np.testing.assert_allclose(heldout.fold_worst, [[0.0, 0.2], [0.1, 0.3]])
+    np.testing.assert_allclose(heldout.scores, [0.05, 0.25])
+    np.testing.assert_allclose(heldout.errors, np.std([0.0, 0.1], ddof=1) / np.sqrt(2))
+    assert heldout.choose(1).chosen == 0
+    assert heldout.choose(0).chosen == 0
+    assert heldout.choose(1).striking == 0
+
+
+def test_other_averages_are_not_chosen():
+    sums = np.repeat(np.array([[3.0, 1.0, 2.0]])[:, :, None], 5, axis=0)
+    heldout = HeldOut(sums, np.full((5, 1), 10.0))
+    assert heldout.choose(0).chosen == 1
+    assert heldout.choose(0, [0, 1]).chosen == 2
+    assert heldout.choose(0, [0, 1]).best == 2
+    assert heldout.choose(0, [0, 1, 2]).chosen == 0

@@ -162,7 +162,7 @@ def test_notes_on_the_data_are_part_of_every_command(tmp_path, monkeypatch, caps
     rows = [f"{k},{x[k]:.5f},{k % 2},{'ab'[k % 3 == 0]}" for k in range(80)]
     (tmp_path / "t.csv").write_text("\n".join(["rownames,x,y,g", *rows]) + "\n")
     args = ("t.csv", "-y", "y", "-g", "g")
-    told = ("column 'rownames' numbers the rows and is left out", "predictions are not")
+    told = ("column 'rownames' numbers the rows and is left out", "are taken for classes")
     for command in (
         ("fit", *args, "--bare"),
         ("diagnose", *args),

@@ -233,10 +233,11 @@ def test_references_of_truncated_labels_are_floors_of_truncated_labels():
     from counterpoise.solver.options import FitOptions
     from counterpoise.solver.solve import open_solver
 
-    solver = open_solver(X, y, g, options=FitOptions(activation="identity"))
-    raw = references(solver, np.zeros(4))
-    clipped = references(solver.variant(truncate=3.0), np.zeros(4))
-    assert raw[1] > 5 * clipped[1]
+    for activation in ("identity", "relu"):  # quadratics, and groups fitted one by one
+        solver = open_solver(X, y, g, options=FitOptions(activation=activation))
+        raw = references(solver, np.zeros(4))
+        clipped = references(solver.variant(truncate=3.0), np.zeros(4))
+        assert raw[1] > 5 * clipped[1]
 
 
 @pytest.mark.slow
@@ -327,7 +328,7 @@ def test_families_far_off_are_named_not_drawn():
         (dict(nus=[-1.0]), "nu must be >= 0; got -1.0"),
         (dict(nus=0.1), "nus must be a list of numbers >= 0, or None; got 0.1"),
         (dict(nus="auto"), "nus must be a list of numbers >= 0, or None; got 'auto'"),
-        (dict(truncate=[[0.9]]), "must be flat lists"),
+        (dict(truncate=[[0.9]]), "truncate must be a flat list"),
         (dict(cv=[(np.arange(70), np.arange(70))] * 2), "make the two disjoint"),
         (dict(cv=KFold(3), repeats=2), "leave repeats at 1"),
         (dict(truncate=(1.5,)), r"truncate must list quantiles between 0 and 1, or None; got 1.5"),

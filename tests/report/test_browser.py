@@ -1,11 +1,12 @@
 """Reports in a real browser: drawn, usable, and deaf to what names say."""
 
 import json
+import re
 from itertools import pairwise
 
 import pytest
 from browser import chromium, visit, visits  # noqa: F401
-from report_fits import HOSTILE, fitted, long_fit
+from report_fits import HOSTILE, class_fit, fitted, long_fit
 
 from counterpoise.report import fit_page
 
@@ -261,3 +262,30 @@ def test_one_group_alone(visit):  # noqa: F811
     opened = visit(fit_page(*fitted(["only"], compared=False)), width=375)
     assert opened.draw_all() == 5
     assert "nothing to balance" in opened.locator("h1").inner_text()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (375, "dark")])
+def test_classes_are_drawn(visit, width, scheme):  # noqa: F811
+    opened = visit(fit_page(*class_fit()), width=width, scheme=scheme)
+    assert opened.draw_all() == 6
+    assert opened.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert "the worst group's accuracy goes from" in opened.locator("h1").inner_text()
+    shown = column(opened, "accuracy-table", 3)
+    assert all(re.fullmatch(r"[\d.]+% \[[\d.]+%, [\d.]+%\]", text) for text in shown)
+    assert all(text.endswith(" pts") for text in column(opened, "accuracy-table", 5))
+    assert opened.chart("accuracies", "gd.layout.xaxis.tickformat") == ".0%"
+    assert opened.chart("calibration", "gd.data.length") == 4  # three groups and the diagonal
+    opened.locator("#choice-calibrated").get_by_role("button", name="None").click()
+    assert opened.chart("calibration", "gd.data.length") == 1
+    head = opened.locator("#accuracy-table th").nth(3)
+    head.locator("button").click()
+    values = [float(text.split("%")[0]) for text in column(opened, "accuracy-table", 4)]
+    assert values == sorted(values, reverse=True)
+
+
+def test_hostile_classes_stay_text(visit):  # noqa: F811
+    opened = visit(fit_page(*class_fit(("a", "b"), tuple(HOSTILE[:3]))))
+    opened.draw_all()
+    said = set(column(opened, "confusion-table", 2))
+    assert said == set(HOSTILE[:3])
+    assert opened.locator("#confusion-table b, #confusion-table img").count() == 0

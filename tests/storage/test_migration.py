@@ -57,6 +57,6 @@ def test_models_of_tables_become_pipelines(name, tmp_path):
     assert record.model is model
     assert (record.comparison is None) == (name == "table-cv")  # which was a bare fit
     again, same = load_fit(record.save(tmp_path))  # in the current format
-    assert json.loads((tmp_path / "model.json").read_text())["version"] == 3
+    assert json.loads((tmp_path / "model.json").read_text())["version"] == 4
     np.testing.assert_array_equal(again[-1].predict(rows.X), neuron.predict(rows.X))
     assert str(same) == str(record)

@@ -145,7 +145,7 @@ def test_files_are_open_and_the_same_each_time(model, tmp_path):
     }
     whole = json.loads((one / "model.json").read_text())
     assert whole["format"] == "counterpoise model"
-    assert whole["version"] == 3
+    assert whole["version"] == 4
     with np.load(one / whole["arrays"]["file"], allow_pickle=False) as arrays:
         member = whole["arrays"]["members"]["model.coef_"]
         np.testing.assert_array_equal(arrays[member], model.coef_)
@@ -224,7 +224,7 @@ def test_damage_is_refused(model, tmp_path):
     broken(flip, "checksum")
     broken(lambda folder: (folder / arrays).unlink(), "missing; a model is a whole folder")
     broken(lambda folder: (folder / "model.json").unlink(), "holds no model.json")
-    broken(lambda folder: changed(folder, lambda w: w.update(version=4)), "version 4.*upgrade")
+    broken(lambda folder: changed(folder, lambda w: w.update(version=5)), "version 5.*upgrade")
     broken(lambda folder: changed(folder, lambda w: w.update(version=0)), "version 0.*fit")
     broken(lambda folder: changed(folder, resealed(lambda w: w.update(arrays=None))), "name the")
     broken(lambda folder: changed(folder, resealed(naming(".."))), "name the file")

@@ -8,7 +8,13 @@ from html import unescape
 
 import numpy as np
 
-from counterpoise import GroupDRONeuron, GroupDRONeuronCV, risk_intervals
+from counterpoise import (
+    GroupDROClassifier,
+    GroupDRONeuron,
+    GroupDRONeuronCV,
+    assess,
+    risk_intervals,
+)
 from counterpoise.assessment.record import (
     QUANTILES,
     DataFacts,
@@ -137,3 +143,25 @@ def blocks_of(data):
 def by_id(data, name):
     (found,) = [block for block in blocks_of(data) if block.get("id") == name]
     return found
+
+
+def class_rows(labels, classes, rows=120, seed=0):
+    """Classes by a linear score; in the first group, the first feature means the opposite."""
+    rng = np.random.default_rng(seed)
+    codes = np.repeat(np.arange(len(labels)), rows)
+    X = rng.normal(size=(len(codes), 3))
+    score = X @ [1.5, 0.5, -0.5] - 2.0 * X[:, 0] * (codes == 0) + rng.logistic(size=len(codes))
+    ends = np.quantile(score, np.linspace(0, 1, len(classes) + 1)[1:-1])
+    return X, np.array(classes)[np.digitize(score, ends)], np.array(labels)[codes]
+
+
+@functools.cache
+def class_fit(labels=("a", "b", "c"), classes=("no", "yes"), rows=120, crossed=False, **options):
+    """A classifier for rows of these groups, and its record."""
+    X, y, groups = class_rows(labels, classes, rows)
+    if crossed:
+        groups = np.array([f"{g} | {c}" for g, c in zip(groups, y, strict=True)])
+    model = GroupDROClassifier(nu=0.02, **options).fit(X, y, groups=groups)
+    facts = DataFacts(rows=len(y), encoded=3, target="y", group=["g", "y"] if crossed else ["g"])
+    command = "counterpoise fit rows.csv --target y --group g"
+    return model, assess(model, X, y, groups, folds=3, data=facts, command=command)

@@ -10,9 +10,12 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
+from sklearn.base import is_classifier
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
 from counterpoise.activations import get_activation
+from counterpoise.assessment.class_fits import compare_classes_by_folds, compare_classes_on_rows
+from counterpoise.assessment.classes import ClassComparison
 from counterpoise.assessment.comparison import (
     compare_by_folds,
     compare_on_rows,
@@ -20,6 +23,7 @@ from counterpoise.assessment.comparison import (
     risks_with_given_labels,
 )
 from counterpoise.assessment.convergence import collecting_convergence
+from counterpoise.assessment.diagnosis.classes import ClassDiagnosis, diagnose_classes
 from counterpoise.assessment.diagnosis.diagnose import Diagnosis, diagnose
 from counterpoise.assessment.intervals import check_level
 from counterpoise.assessment.record import DataFacts, FitRecord, Residuals, RiskComparison
@@ -28,7 +32,8 @@ from counterpoise.common.progress import stage
 from counterpoise.common.text import figure
 from counterpoise.rows.backends import backend_of, open_engine, to_host
 from counterpoise.rows.frames import given
-from counterpoise.rows.groups import encode_groups, label_list
+from counterpoise.rows.groups import label_list
+from counterpoise.rows.memberships import RowGroups
 from counterpoise.rows.sources import Chunks, Source
 
 Array = np.ndarray
@@ -56,14 +61,15 @@ def assess(
 ) -> FitRecord:
     """Assess a fitted model on the rows it was fitted to, group by group.
 
-    The model is compared with the plain average over rows (least squares, for a linear model) on
-    rows held out: both are fitted again without each fold in turn. A cross-validated model brings
-    the risks of its own folds. Rows in chunks are not fitted again; both models are compared on
-    the rows of the fit.
+    The model is compared with the plain average over rows (least squares for a linear model,
+    logistic regression for a classifier) on rows held out: both are fitted again without each fold
+    in turn. A cross-validated neuron brings the risks of its own folds; a cross-validated
+    classifier is fitted again with the options that it has chosen. Rows in chunks are not fitted
+    again; both models are compared on the rows of the fit.
 
     Parameters
     ----------
-    model : GroupDRONeuron, GroupDRONeuronCV or baseline, fitted
+    model : GroupDRONeuron, GroupDROClassifier, GroupDRORegressor, ...CV or baseline, fitted
         Or a pipeline that ends in one. Its earlier steps are used as they are.
     X, y, groups, sample_weight :
         The rows of the fit, as ``model.fit`` takes them: arrays, data frames, tensors or a
@@ -78,7 +84,9 @@ def assess(
     random_state : int, default=0
         How rows are assigned to folds.
     diagnosis : bool, default=True
-        Whether to check the assumptions of the theory; see :func:`diagnose`.
+        Whether to check the assumptions of the theory (:func:`diagnose`) or, for a classifier,
+        what can be done for every group (:func:`diagnose_classes`). Regressors with another loss
+        than squared errors have no diagnosis.
     data : DataFacts, optional
         Facts about the data, for the report. By default, those that the arguments show.
     command : str, optional
@@ -173,6 +181,7 @@ def assess_encoded(
         comparison=found.comparison,
         residuals=found.residuals,
         diagnosis=found.diagnosis,
+        classes=found.classes,
         model=model,
     )
 
@@ -192,8 +201,9 @@ class _Assessment:
     risks: Array
     comparison: RiskComparison | None
     residuals: Residuals | None
-    diagnosis: Diagnosis | None
+    diagnosis: Diagnosis | ClassDiagnosis | None
     notes: list[str]
+    classes: ClassComparison | None = None
 
 
 def _in_memory(
@@ -211,17 +221,27 @@ def _in_memory(
     groups, sample_weight = given(groups, "groups"), given(sample_weight, "sample_weight")
     check_consistent_length(X, y, groups, sample_weight)
     y = column_or_1d(y)
-    groups, sample_weight = (
-        None if values is None else np.asarray(values) for values in (groups, sample_weight)
-    )
-    labels, codes = encode_groups(groups, len(y))
-    _check_groups(neuron, labels)
+    sample_weight = None if sample_weight is None else np.asarray(sample_weight)
+    own = RowGroups.of(groups, len(y))
+    groups = None if groups is None else own.given
+    _check_groups(neuron, own.labels)
     plain, notes = _plain_fit(neuron, X, y, groups, sample_weight)
-    comparison = residuals = found = None
-    if settings.folds is not None:
+    notes = [*own.notes(), *notes]
+    comparison = residuals = found = classes = None
+    if is_classifier(neuron):
+        if settings.folds is not None and int(own.sizes.max()) > 1:
+            with collecting_convergence() as missed:
+                comparison, classes = compare_classes_by_folds(
+                    neuron, X, y, groups, sample_weight,
+                    folds=settings.folds, level=settings.level or LEVEL,
+                    random_state=settings.random_state,
+                )  # fmt: skip
+            if missed:
+                notes.append(f"{len(missed)} fits to folds did not converge: {missed[0]}")
+    elif settings.folds is not None:
         comparison, ignored = _own_comparison(neuron, settings)
         notes += ignored
-        if comparison is None and int(np.bincount(codes).max()) < 2:
+        if comparison is None and int(own.sizes.max()) < 2:
             notes.append("no group has two rows, so no risk could be measured on held-out rows")
         elif comparison is None:
             with collecting_convergence() as missed:
@@ -234,12 +254,12 @@ def _in_memory(
                 notes.append(f"{len(missed)} fits to folds did not converge: {missed[0]}")
         residuals = residuals_by_group(plain, neuron, X, y, groups)
     risks = risks_with_given_labels(neuron, X, y, groups, sample_weight)
-    own = comparison is not None and neuron.held_out_comparison() is not None
-    notes += _other_rows(neuron, risks, y, own=own)
+    brought = comparison is not None and neuron.held_out_comparison() is not None
+    notes += _other_rows(neuron, risks, y, own=brought)
     if settings.diagnosis:
         found, missed = _diagnose(neuron, (X, y, groups, sample_weight), names)
         notes += missed
-    return _Assessment(plain, len(y), risks, comparison, residuals, found, notes)
+    return _Assessment(plain, len(y), risks, comparison, residuals, found, notes, classes)
 
 
 def _on_source(
@@ -247,28 +267,35 @@ def _on_source(
 ) -> _Assessment:
     plain, notes = _plain_fit(neuron, source)
     _check_groups(neuron, plain.groups_)
-    residuals = found = None
+    residuals = found = classes = None
     level = settings.level or LEVEL
-    comparison = compare_on_rows(plain, neuron, source, source.n_rows, level)
+    if is_classifier(neuron):
+        comparison, classes = compare_classes_on_rows(plain, neuron, source, source.n_rows, level)
+    else:
+        comparison = compare_on_rows(plain, neuron, source, source.n_rows, level)
     risks = comparison.ours.values
     sample = neuron.kept_sample()
     if sample is None:
+        rows_of = source
+        if is_classifier(neuron):
+            rows_of = backend_of(source).number_classes(source, None)[0]
+        loss = neuron.loss_ if hasattr(neuron, "loss_") else get_activation(neuron.activation)
         sample = open_engine(
-            source, None, None, None, get_activation(neuron.activation),
-            intercept=bool(neuron.fit_intercept), centred=False,
-        ).sample()  # fmt: skip
-    notes += _other_rows(neuron, risks, sample.y, own=False)
-    if settings.folds is not None:
+            rows_of, None, None, None, loss, intercept=bool(neuron.fit_intercept), centred=False
+        ).sample()
+    notes = [*sample.notes, *notes, *_other_rows(neuron, risks, sample.y, own=False)]
+    if settings.folds is not None and classes is None:
         chunk = Chunks([(sample.X, sample.y)])
         residuals = residuals_by_group(plain, neuron, chunk, sample.y, sample.labels[sample.codes])
     if settings.diagnosis:
         found, missed = _diagnose(neuron, (source, None, None, None), names)
         notes += missed
-    rows, drawn = int(sample.counts.sum()), len(sample.y)
+    rows, drawn = sample.n_rows, sample.n_drawn
     if drawn < rows and (settings.folds is not None or settings.diagnosis):
         notes.append(f"residuals and diagnosis are from {drawn:,} rows drawn at random")
-    kept = comparison if settings.folds is not None else None
-    return _Assessment(plain, rows, risks, kept, residuals, found, notes)
+    if settings.folds is None:
+        return _Assessment(plain, rows, risks, None, residuals, found, notes)
+    return _Assessment(plain, rows, risks, comparison, residuals, found, notes, classes)
 
 
 def _plain_fit(
@@ -310,8 +337,10 @@ def _other_rows(neuron: Any, risks: Array, y: Array, *, own: bool) -> list[str]:
         return []
     known = np.asarray(neuron.group_risks_)
     gap = np.abs(risks - known)
-    # Where a fit is nearly perfect, rounding errors are relative to the labels.
-    rounding = 1e-6 * np.var(y, dtype=float) + 1e-12 * np.mean(np.square(y, dtype=float))
+    rounding = 1e-9
+    if not is_classifier(neuron):
+        # Where a fit is nearly perfect, rounding errors are relative to the labels.
+        rounding = 1e-6 * np.var(y, dtype=float) + 1e-12 * np.mean(np.square(y, dtype=float))
     if (gap <= 1e-3 * known + rounding).all():
         return []
     k = int(np.argmax(gap))
@@ -326,25 +355,43 @@ def _other_rows(neuron: Any, risks: Array, y: Array, *, own: bool) -> list[str]:
 
 def _diagnose(
     neuron: Any, rows: tuple[Any, ...], names: Sequence[str] | None
-) -> tuple[Diagnosis, list[str]]:
+) -> tuple[Diagnosis | ClassDiagnosis | None, list[str]]:
     """The diagnosis of the sample that the fit kept, else of the rows; notes on convergence."""
     stage("diagnosing")
     with collecting_convergence() as missed:
         found = neuron.diagnosis(names)
         if found is None:
-            known = ("activation", "fit_intercept", "precondition")
-            options = {name: getattr(neuron, name) for name in known if hasattr(neuron, name)}
-            found = diagnose(*rows, **options, feature_names=names)
+            found = _diagnose_rows(neuron, rows, names)
     stage(None)
     return found, [f"a fit of the diagnosis did not converge: {text}" for text in missed]
+
+
+def _diagnose_rows(
+    neuron: Any, rows: tuple[Any, ...], names: Sequence[str] | None
+) -> Diagnosis | ClassDiagnosis | None:
+    """Diagnose the rows of a model that keeps no sample; None if that is not possible."""
+    known = ("fit_intercept", "precondition")
+    options = {name: getattr(neuron, name) for name in known if hasattr(neuron, name)}
+    if is_classifier(neuron):
+        if isinstance(rows[0], Source):
+            return None
+        return diagnose_classes(*rows, **options, loss=neuron.loss_)
+    if hasattr(neuron, "activation"):
+        options["activation"] = neuron.activation
+    elif neuron.loss_.is_quadratic:
+        options["activation"] = "identity"
+    else:
+        return None
+    return diagnose(*rows, **options, feature_names=names)
 
 
 def _neuron(model: Any) -> Any:
     neuron = model.steps[-1][1] if hasattr(model, "steps") else model
     if not hasattr(neuron, "plain_twin"):
         raise TypeError(
-            f"model must be a fitted neuron of counterpoise, or a pipeline that ends in one; got "
-            f"{type(model).__name__}. For predictions of other models, see risk_intervals"
+            "model must be a fitted classifier or neuron of counterpoise, or a pipeline that ends "
+            f"in one; got {type(model).__name__}. For predictions of other models, see "
+            "risk_intervals and group_scores"
         )
     return neuron
 

@@ -6,21 +6,20 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, Self
 
 import numpy as np
-from sklearn.base import clone
-from sklearn.utils import _safe_indexing
 
-from counterpoise.assessment.held_out import stratified_folds
+from counterpoise.assessment.folds import fits_by_fold, usable_folds
 from counterpoise.assessment.intervals import (
     GroupSums,
     RiskIntervals,
     check_level,
+    group_intervals,
+    group_sums,
     intervals_of,
-    loss_intervals,
 )
-from counterpoise.assessment.metrics import squared_errors
 from counterpoise.assessment.record import QUANTILES, Residuals, RiskComparison
+from counterpoise.assessment.row_losses import prediction_losses, row_losses
 from counterpoise.common.progress import stage
-from counterpoise.rows.groups import encode_groups
+from counterpoise.rows.memberships import RowGroups
 from counterpoise.rows.sources import Chunks
 
 Array = np.ndarray
@@ -54,52 +53,31 @@ def cross_predict(
 
     The only row of a group is never held out; its predictions are NaN.
     """
-    labels, codes = encode_groups(groups, len(y))
-    rng = np.random.default_rng(random_state)
-    folds = usable_folds(folds, codes)
-    fold = stratified_folds(codes, len(labels), folds, rng)
     out = {name: np.full(len(y), np.nan) for name in models}
-    for f in range(folds):
-        train, test = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
-        weights = None if sample_weight is None else sample_weight[train]
-        X_train, X_test = _safe_indexing(X, train), _safe_indexing(X, test)
-        for i, (name, model) in enumerate(models.items()):
-            done = (f + i / len(models)) / folds
-            stage(f"held-out rows, fold {f + 1} of {folds}, {name}", done)
-            fresh = clone(model)
-            if "checkpoint" in fresh.get_params(deep=False):  # it belongs to the fit to all rows
-                fresh.set_params(checkpoint=None)
-            fitted = fresh.fit(
-                X_train, y[train], groups=labels[codes[train]], sample_weight=weights
-            )
-            out[name][test] = fitted.predict(X_test)
-    stage(None)
+    for name, fitted, X_test, test in fits_by_fold(
+        models, X, y, groups, sample_weight, folds=folds, random_state=random_state
+    ):
+        out[name][test] = fitted.predict(X_test)
     return out
 
 
-def usable_folds(folds: int, codes: Array) -> int:
-    """Return the number of folds, limited by the rows of the largest group.
-
-    ``codes`` number the groups of the rows.
-    """
-    largest = int(np.bincount(codes).max())
-    if largest < 2:
-        raise ValueError(
-            f"held-out risks need a group with at least two rows; got {len(codes)} row(s) in "
-            "groups of one. Use groups with more rows"
-        )
-    return min(folds, largest)
-
-
 def held_out_intervals(
-    y: Array, predicted: Array, groups: Any, sample_weight: Array | None, level: float = 0.95
+    y: Array,
+    predicted: Array,
+    groups: Any,
+    sample_weight: Array | None,
+    level: float = 0.95,
+    model: Any = None,
 ) -> tuple[RiskIntervals, float]:
-    """Compute risks by group and on average, over the rows that have a prediction."""
-    labels, codes = encode_groups(groups, len(y))
+    """Compute risks by group and on average, over the rows that have a prediction.
+
+    The losses are those of the ``model``; by default, squared errors.
+    """
     seen = np.flatnonzero(np.isfinite(predicted))
+    own = RowGroups.of(groups, len(y)).take(seen)
     weights = None if sample_weight is None else sample_weight[seen]
-    losses = squared_errors(y[seen], predicted[seen])
-    found = loss_intervals(losses, labels, codes[seen], weights, level=level)
+    losses = prediction_losses(model, y[seen], predicted[seen])
+    found = group_intervals(losses, own, weights, level=level)
     return found, float(np.average(losses, weights=weights))
 
 
@@ -119,9 +97,10 @@ def compare_by_folds(
         {"plain": model.plain_twin(), "ours": model}, X, y, groups, sample_weight,
         folds=folds, random_state=random_state,
     )  # fmt: skip
-    folds = usable_folds(folds, encode_groups(groups, len(y))[1])
-    plain, plain_average = held_out_intervals(y, made["plain"], groups, sample_weight, level)
-    ours, ours_average = held_out_intervals(y, made["ours"], groups, sample_weight, level)
+    folds = usable_folds(folds, RowGroups.of(groups, len(y)))
+    given = (groups, sample_weight, level, model)
+    plain, plain_average = held_out_intervals(y, made["plain"], *given)
+    ours, ours_average = held_out_intervals(y, made["ours"], *given)
     return RiskComparison(
         how=f"rows held out in {folds} folds",
         held_out=True,
@@ -138,21 +117,24 @@ def compare_on_rows(
     """Compare on the rows of the fit, in one more pass; fair if there are very many."""
     check_level(level)
     labels, models, read = ours.groups_, (plain, ours), 0
-    sums: list[GroupSums | None] = [None, None]
+    sums: list[tuple[GroupSums, GroupSums] | None] = [None, None]
     for X, y, *rest in chunks:
         groups, weights = (*rest, None, None)[:2]
-        codes = np.zeros(len(y), int) if groups is None else np.searchsorted(labels, groups)
+        own = RowGroups.of(groups, len(y)).among(labels)
         for i, model in enumerate(models):
             # As a chunk: rows of a source have no names to check.
-            losses = squared_errors(y, model.predict(Chunks([(X, y, groups, weights)])))
-            part, before = GroupSums.of(losses, codes, len(labels), weights), sums[i]
-            sums[i] = part if before is None else before.merge(part)
+            losses = row_losses(model, Chunks([(X, y, groups, weights)]), y)
+            all_rows = GroupSums.of(losses, np.zeros(len(losses), int), 1, weights)
+            parts, before = (group_sums(losses, own, weights), all_rows), sums[i]
+            sums[i] = parts if before is None else (
+                before[0].merge(parts[0]), before[1].merge(parts[1])
+            )  # fmt: skip
         read += len(y)
         stage(f"risks by group, {read:,} rows", read / rows if rows else None)
     stage(None)
     found = [part for part in sums if part is not None]
-    averages = [float(part.mass @ part.mean / part.mass.sum()) for part in found]
-    intervals = [intervals_of(part.moments(), labels, level) for part in found]
+    averages = [float(everything.mean[0]) for _, everything in found]
+    intervals = [intervals_of(by_group.moments(), labels, level) for by_group, _ in found]
     return RiskComparison(
         how="the rows of the fit, which favor it if they are few",
         held_out=False,
@@ -165,20 +147,19 @@ def compare_on_rows(
 
 def risks_with_given_labels(model: Regressor, X: Any, y: Array, groups: Any, weights: Any) -> Array:
     """Compute risks of all groups for the original labels, even if the fit clipped them."""
-    labels, codes = encode_groups(groups, len(y))
-    return GroupSums.of(squared_errors(y, model.predict(X)), codes, len(labels), weights).mean
+    return group_sums(row_losses(model, X, y), RowGroups.of(groups, len(y)), weights).mean
 
 
 def residuals_by_group(
     plain: Regressor, ours: Regressor, X: Any, y: Array, groups: Any
 ) -> Residuals:
     """Compute quantiles of the residuals of both fits by group."""
-    labels, codes = encode_groups(groups, len(y))
-    order = np.argsort(codes, kind="stable")
-    ends = np.cumsum(np.bincount(codes, minlength=len(labels)))[:-1]
+    found = RowGroups.of(groups, len(y))
+    order = np.argsort(found.codes, kind="stable")
+    labels, ends = found.labels, np.cumsum(found.sizes)[:-1]
     tables = []
     for model in (plain, ours):
-        left = np.asarray(y, dtype=float) - model.predict(X)
+        left = found.listed(np.asarray(y, dtype=float) - model.predict(X))
         tables.append([np.quantile(part, QUANTILES) for part in np.split(left[order], ends)])
     return Residuals(
         labels=labels, levels=QUANTILES, plain=np.array(tables[0]), ours=np.array(tables[1])

@@ -18,10 +18,10 @@ import numpy as np
 from scipy.stats import t as student
 from sklearn.utils.validation import column_or_1d
 
-from counterpoise.assessment.metrics import squared_errors
+from counterpoise.assessment.metrics import grouped_rows, squared_errors
 from counterpoise.common.text import text_table
-from counterpoise.rows.backends import to_host
-from counterpoise.rows.groups import check_sample_weight, encode_groups, label_list
+from counterpoise.rows.groups import label_list
+from counterpoise.rows.memberships import RowGroups
 
 Array = np.ndarray
 
@@ -74,6 +74,14 @@ class RiskIntervals:
             raise KeyError(label) from None
         return Interval(float(self.values[i]), float(self.low[i]), float(self.high[i]))
 
+    def complement(self) -> RiskIntervals:
+        """Return one minus these risks: accuracies, if they are errors; ``worst`` is the lowest."""
+        worst = Interval(1.0 - self.worst.value, 1.0 - self.worst.high, 1.0 - self.worst.low)
+        return RiskIntervals(
+            self.labels, self.sizes, 1.0 - self.values, 1.0 - self.high, 1.0 - self.low, worst,
+            self.level,
+        )  # fmt: skip
+
     def intervals(self) -> list[Interval]:
         """Return the intervals in the order of the labels."""
         return [
@@ -124,14 +132,17 @@ def risk_intervals(
     worst             1.243 [0.8434, 4.641]
     """
     losses = squared_errors(y_true, y_pred)
-    labels, codes = encode_groups(to_host(groups), len(losses))
-    weights = check_sample_weight(to_host(sample_weight), len(losses))
-    if weights is not None:
-        totals = np.bincount(codes, weights, len(labels))
-        if (totals <= 0).any():
-            empty = label_list(labels)[int(np.argmin(totals))]
-            raise ValueError(f"sample_weight is zero on all rows of group {empty!r}; leave it out")
-    return loss_intervals(losses, labels, codes, weights, level=level)
+    found, weights = grouped_rows(groups, sample_weight, len(losses))
+    return group_intervals(losses, found, weights, level=level)
+
+
+def group_intervals(
+    losses: Array, groups: RowGroups, weights: Array | None, *, level: float = 0.95
+) -> RiskIntervals:
+    """Intervals from the losses of rows; a row counts in each of its groups."""
+    return loss_intervals(
+        groups.listed(losses), groups.labels, groups.codes, groups.weights(weights), level=level
+    )
 
 
 def loss_intervals(
@@ -248,6 +259,13 @@ class GroupSums(NamedTuple):
         skew = (size * skew + BELIEVED_ROWS * NORMAL_SKEW) / (size + BELIEVED_ROWS)
         error = np.sqrt(spread / np.maximum(size - 1.0, 1e-9))
         return GroupMoments(size, np.where(there, self.mean, np.nan), error, skew)
+
+
+def group_sums(losses: Array, groups: RowGroups, weights: Array | None) -> GroupSums:
+    """Sums from which the moments of losses in groups, which may overlap, follow."""
+    return GroupSums.of(
+        groups.listed(losses), groups.codes, groups.n_groups, groups.weights(weights)
+    )
 
 
 def group_moments(losses: Array, codes: Array, K: int, weights: Array | None) -> GroupMoments:

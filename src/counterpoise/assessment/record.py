@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,9 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from counterpoise.assessment.classes import ClassComparison, ClassScores
+from counterpoise.assessment.diagnosis.classes import ClassDiagnosis
 from counterpoise.assessment.diagnosis.diagnose import Diagnosis
 from counterpoise.assessment.intervals import RiskIntervals
-from counterpoise.common.text import change, clipped, figure, number, text_table
+from counterpoise.common.task_words import TaskWords, words_of
+from counterpoise.common.text import clipped, number, percent, text_table
 from counterpoise.rows.groups import label_list
 
 Array = np.ndarray
@@ -39,6 +41,7 @@ class DataFacts:
     digest : str, identifies the content of the files
     target, weight : str, names of columns
     group : list of str, names of the columns whose values are the groups
+    overlapping : bool, whether their levels are groups side by side, not crossed
     features : list of str, columns used
     engine : {"memory", "chunked"}
     notes : list of str, remarks for the reader
@@ -54,6 +57,7 @@ class DataFacts:
     group: list[str] = field(default_factory=list)
     weight: str | None = None
     features: list[str] = field(default_factory=list)
+    overlapping: bool = False
     engine: str = "memory"
     notes: list[str] = field(default_factory=list)
 
@@ -99,8 +103,8 @@ class Residuals:
 class FitRecord:
     """The record of a fit, from :func:`counterpoise.assess`; prints as a table of groups.
 
-    The *plain average* is the same neuron fitted to the average over rows; for the identity
-    activation, least squares.
+    The *plain average* is the same model fitted to the average over rows: least squares for a
+    linear neuron, logistic regression for a classifier.
 
     Attributes
     ----------
@@ -114,7 +118,9 @@ class FitRecord:
     seconds : float or None, duration of the fit
     comparison : RiskComparison or None
     residuals : Residuals or None
-    diagnosis : Diagnosis or None
+    diagnosis : Diagnosis, ClassDiagnosis or None
+    classes : ClassComparison or None
+        For a classifier, accuracies, calibration and confusion of both models by group.
     model : the fitted model
         A neuron, or a pipeline that ends in one. It is stored beside the record, not in it.
     """
@@ -129,7 +135,8 @@ class FitRecord:
     seconds: float | None = None
     comparison: RiskComparison | None = None
     residuals: Residuals | None = None
-    diagnosis: Diagnosis | None = None
+    diagnosis: Diagnosis | ClassDiagnosis | None = None
+    classes: ClassComparison | None = None
     model: Any = field(default=None, repr=False, compare=False, metadata={"stored": False})
 
     @property
@@ -138,28 +145,55 @@ class FitRecord:
         return self.model.steps[-1][1] if hasattr(self.model, "steps") else self.model
 
     @property
+    def words(self) -> TaskWords:
+        """The words for the loss of the model."""
+        return words_of(self.neuron)
+
+    @property
     def plain_name(self) -> str:
         """What the plain average is called; "least squares" for a linear model."""
-        return "least squares" if self.neuron.activation_.is_identity else "plain average"
+        return self.words.plain
 
     @property
     def answer(self) -> str:
         """The outcome on one line, as errors of the plain average and of the fit in label units."""
-        found, (before, after) = self.comparison, self._worst()
-        what = "Worst group's error" if len(self.risks) > 1 else "Error"
-        out = f"{what}: {_error(before)} -> {_error(after)} ({_moved(before, after)})"
-        if found is not None and len(self.risks) > 1:
+        if self.classes is not None:
+            return self._accuracy_answer()
+        found, say, (before, after) = self.comparison, self.words, self._worst()
+        several = len(self.risks) > 1
+        what = f"Worst group's {say.rate}" if several else say.rate[:1].upper() + say.rate[1:]
+        out = f"{what}: {say.figure(before)} -> {say.figure(after)} ({say.change(before, after)})"
+        if found is not None and several:
             mean, own = found.plain_average, found.ours_average
-            out += f"; all rows: {_error(mean)} -> {_error(own)} ({_moved(mean, own)})"
+            out += f"; all rows: {say.figure(mean)} -> {say.figure(own)} ({say.change(mean, own)})"
         return f"{out}."
+
+    def _accuracy_answer(self) -> str:
+        before, after = self._class_scores()
+        own, others = (scores.accuracies.worst.value for scores in (before, after))
+        what = "Worst group's accuracy" if len(self.risks) > 1 else "Accuracy"
+        out = f"{what}: {percent(own)} -> {percent(others)}"
+        if len(self.risks) > 1:
+            means = (percent(1.0 - scores.average_error) for scores in (before, after))
+            out += f"; all rows: {' -> '.join(means)}"
+        return f"{out}."
+
+    def _class_scores(self) -> tuple[ClassScores, ClassScores]:
+        """The scores of the plain average and of the fit."""
+        assert self.classes is not None
+        plain, *others = self.classes.scores.values()
+        return plain, others[-1]
 
     @property
     def unit(self) -> str:
         """A sentence that explains the errors of `answer`."""
+        if self.classes is not None:
+            rows = "held-out rows" if self.classes.held_out else "the rows of the fit"
+            return f"Share of {rows} whose class is right; {self.plain_name} -> this fit."
         held_out = self.comparison is not None and self.comparison.held_out
-        of = f", in units of {self.data.target}" if self.data.target else ""
+        of = self.words.of_target(self.data.target)
         rows = "held-out rows" if held_out else "the rows of the fit"
-        return f"Root mean squared error on {rows}{of}; {self.plain_name} -> this fit."
+        return f"{self.words.shown_title} on {rows}{of}; {self.plain_name} -> this fit."
 
     @property
     def helps_worst_group(self) -> bool:
@@ -173,7 +207,9 @@ class FitRecord:
         return float(np.nanmax(self.plain_risks)), float(np.nanmax(self.risks))
 
     def table(self, most: int = SHOWN) -> str:
-        """Mean squared errors by group as text, the group that was hardest before first."""
+        """Mean losses by group as text, the group that was hardest before first."""
+        if self.classes is not None:
+            return self._class_table(most)
         labels, weights = label_list(self.neuron.groups_), self.neuron.group_weights_
         found = self.comparison
         plain = self.plain_risks if found is None else found.plain.values
@@ -195,12 +231,41 @@ class FitRecord:
             lines.append(f"... and {len(order) - most} groups with a lower {self.plain_name} error")
         return "\n".join(lines)
 
+    def _class_table(self, most: int) -> str:
+        """Accuracies and log losses by group as text, the lowest accuracy before first."""
+        sides = self._class_scores()
+        before, after = (scores.accuracies for scores in sides)
+        labels, weights = (
+            label_list(after.labels),
+            dict(zip(label_list(self.neuron.groups_), self.neuron.group_weights_, strict=True)),
+        )
+        losses = [s.log_losses for s in sides if s.log_losses is not None]
+        head = ["group", "rows" if self.data.weight is None else "eff. rows", "accuracy"]
+        head += [f"{100 * after.level:g}% interval"]
+        head += ["log loss"] if len(losses) == 2 else []
+        order = np.argsort(np.nan_to_num(before.values, nan=2.0), kind="stable")
+        rows = []
+        for k in order[:most]:
+            row = [clipped(str(labels[k])), f"{after.sizes[k]:.0f}"]
+            row.append(f"{percent(before.values[k])} -> {percent(after.values[k])}")
+            row.append(f"{percent(after.low[k])} .. {percent(after.high[k])}")
+            if len(losses) == 2:
+                row.append(" -> ".join(number(one.values[k], 3) for one in losses))
+            rows.append([*row, f"{weights[labels[k]]:.3f}"])
+        lines = [text_table([*head, "weight"], rows)]
+        if len(order) > most:
+            lines.append(f"... and {len(order) - most} groups with a higher accuracy before")
+        return "\n".join(lines)
+
     def __str__(self) -> str:
         if self.model is None:
             return repr(self)
+        if self.classes is not None:
+            head = f"{self.answer}\n{self.unit}\n\nAccuracy and log loss by group, on "
+            return f"{head}{self.classes.how}:\n\n{self.table()}"
         how = "the rows of the fit" if self.comparison is None else self.comparison.how
         head = f"{self.answer}\n{self.unit}"
-        return f"{head}\n\nMean squared error by group, on {how}:\n\n{self.table()}"
+        return f"{head}\n\n{self.words.title} by group, on {how}:\n\n{self.table()}"
 
     def report(self, path: str | os.PathLike[str]) -> Path:
         """Write the record as one HTML page, which needs no other file, and return its path.
@@ -222,14 +287,3 @@ class FitRecord:
         from counterpoise.storage.models import save
 
         return save(self.model, folder, self)
-
-
-def _error(risk: float) -> str:
-    return figure(math.sqrt(risk)) if risk >= 0 else "unknown"
-
-
-def _moved(before: float, after: float) -> str:
-    """The change of the root of a risk, in words."""
-    if not (before >= 0 and after >= 0):
-        return "not comparable"
-    return change(math.sqrt(before), math.sqrt(after))

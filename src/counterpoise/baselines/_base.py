@@ -290,7 +290,12 @@ def require_memory(X: Any, what: str, remedy: str) -> None:
 
 
 def in_memory(solver: Solver) -> MemoryEngine:
-    assert isinstance(solver.engine, MemoryEngine)
+    """Return the engine of rows in memory with one group each."""
+    if not isinstance(solver.engine, MemoryEngine):
+        raise ValueError(
+            "groups: this baseline looks at single rows and takes one label per row; got "
+            "memberships of groups that overlap"
+        )
     return solver.engine
 
 

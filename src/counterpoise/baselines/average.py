@@ -129,6 +129,12 @@ class AverageNeuron(NeuronBaseline):
     def _find(self, *rows: Any) -> Outcome:
         solver = self._open(*rows)
         engine, frame, prior = solver.engine, solver.frame, solver.prior
+        if isinstance(self.prior, str) and not engine.even:
+            raise ValueError(
+                f"prior={self.prior!r}: no mixture of these overlapping groups is the average over "
+                "rows, since some rows belong to more groups than others; leave groups out, or use "
+                "GroupDRONeuron(nu=inf, prior='rows')"
+            )
         problem = Problem(
             engine, frame.coordinates, Objective(Fixed(), 1.0, prior, solver.reference)
         )

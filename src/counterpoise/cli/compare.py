@@ -1,37 +1,39 @@
-"""``counterpoise compare``: group DRO, least squares and other methods on held-out rows."""
+"""``counterpoise compare``: group DRO, the plain average and other methods on held-out rows."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
 
-from counterpoise.cli.options import (
-    TableRequest,
-    as_json,
-    check_parent,
-    model_options,
-    table_options,
-)
+from counterpoise.cli.judged import judge
+from counterpoise.cli.models import ModelRequest, model_options
+from counterpoise.cli.options import TableRequest, as_json, check_parent, table_options
 from counterpoise.cli.printing import as_text, say, say_notes, show_json, wrapped
 from counterpoise.cli.wording import in_options
+from counterpoise.common.task_words import words_of
+from counterpoise.common.text import text_table
 
-METHODS = (
+if TYPE_CHECKING:
+    from counterpoise.tabular.layout import TableLayout
+
+FOR_NUMBERS = (
     "least-squares", "average", "ours", "ours-cv", "group-dro-eg", "primal", "mirror", "tilted",
     "group-cvar", "row-chi2",
 )  # fmt: skip
+FOR_CLASSES = ("logistic", "balanced", "ours", "ours-cv")
+METHODS = tuple(dict.fromkeys((*FOR_NUMBERS, *FOR_CLASSES)))
 
 
-def _methods(names: tuple[str, ...], activation: str, divergence: str) -> dict[str, Any]:
+def _for_numbers(activation: str, divergence: str) -> dict[str, Callable[[], Any]]:
     from counterpoise import baselines
     from counterpoise.estimators.cross_validation import GroupDRONeuronCV
     from counterpoise.estimators.neuron import GroupDRONeuron
 
-    made: dict[str, Callable[[], Any]] = {
+    return {
         "least-squares": lambda: GroupDRONeuron("identity", nu=np.inf, prior="rows"),
         "average": lambda: GroupDRONeuron(activation, nu=np.inf, prior="rows"),
         "ours": lambda: GroupDRONeuron(activation, divergence=divergence),
@@ -43,8 +45,40 @@ def _methods(names: tuple[str, ...], activation: str, divergence: str) -> dict[s
         "group-cvar": lambda: baselines.GroupCVaRNeuron(activation),
         "row-chi2": lambda: baselines.RowChiSquareNeuron(activation),
     }
+
+
+def _for_classes(wanted: ModelRequest, layout: TableLayout) -> dict[str, Callable[[], Any]]:
+    def classifier(**options: Any) -> Any:
+        return wanted.estimator(layout, **options)
+
+    return {
+        "logistic": lambda: classifier(nu=np.inf, prior="rows"),
+        "balanced": lambda: classifier(nu=np.inf),
+        "ours": classifier,
+        "ours-cv": lambda: classifier(cv=True),
+    }
+
+
+def _methods(names: tuple[str, ...], wanted: ModelRequest, layout: TableLayout) -> dict[str, Any]:
+    """The methods to compare, by name; those that suit the target if none is named."""
+    if layout.classes:
+        made = _for_classes(wanted, layout)
+    elif wanted.loss in (None, "squared") and wanted.alpha is None:
+        made = _for_numbers(wanted.activation, wanted.divergence)
+    else:
+        made = {
+            "average": lambda: wanted.estimator(layout, nu=np.inf, prior="rows"),
+            "ours": lambda: wanted.estimator(layout),
+        }
+    strange = [name for name in names if name not in made]
+    if strange:
+        kind = "classes" if layout.classes else "numbers"
+        raise click.UsageError(
+            f"--method {strange[0]} does not fit {kind} with this loss; use {', '.join(made)}"
+        )
+    linear = wanted.activation == "identity"
     chosen = names or tuple(
-        name for name in METHODS if not (name == "average" and activation == "identity")
+        name for name in made if not (name == "average" and linear and "least-squares" in made)
     )
     return {name: made[name]() for name in chosen}
 
@@ -59,13 +93,12 @@ def _methods(names: tuple[str, ...], activation: str, divergence: str) -> dict[s
 @click.option("--out", type=click.Path(dir_okay=False), help="Write all figures to this JSON file.")
 @as_json
 def compare(
-    as_json: bool, names: tuple[str, ...], folds: int, out: str | None, activation: str,
-    divergence: str, **options: Any,
+    as_json: bool, names: tuple[str, ...], folds: int, out: str | None, **options: Any
 ) -> None:  # fmt: skip
-    """Compare group DRO with least squares and other methods on held-out rows.
+    """Compare group DRO with the plain average and other methods on held-out rows.
 
     Every method is fitted to the same folds with its default settings, and scored on the rows it
-    has not seen.
+    has not seen. For numbers:
 
     \b
     least-squares  the linear model of the average      group-dro-eg  exponentiated gradient
@@ -74,78 +107,48 @@ def compare(
     ours-cv        GroupDRONeuronCV, nu chosen          tilted        tilted (log-sum-exp) risk
     group-cvar     CVaR over groups                     row-chi2      chi-squared DRO over rows
 
+    For classes:
+
+    \b
+    logistic       logistic regression                  ours          GroupDROClassifier
+    balanced       all groups weighted alike            ours-cv       GroupDROClassifierCV
+
     \b
     counterpoise compare diamonds.csv --target price --group clarity
     counterpoise compare diamonds.csv -y price -g clarity -m least-squares -m ours-cv --json
+    counterpoise compare adult.csv -y income -g sex --with-label --missing drop
     """
-    from counterpoise.assessment.comparison import cross_predict, held_out_intervals, usable_folds
-    from counterpoise.assessment.convergence import collecting_convergence
-    from counterpoise.common.text import clipped, figure, number, text_table
-    from counterpoise.rows.groups import encode_groups
+    from counterpoise.assessment.folds import usable_folds
+    from counterpoise.rows.memberships import RowGroups
     from counterpoise.storage.files import write_text
 
     if out is not None:
         check_parent("--out", out)
-    request = TableRequest.of(options)
-    rows, notes = request.rows_in_memory()
-    assert rows.y is not None
-    models = _methods(names, activation, divergence)
-    found = []
-    for name, model in models.items():
-        began = time.perf_counter()
-        with collecting_convergence() as missed:
-            made = cross_predict(
-                {name: model}, rows.X, rows.y, rows.groups, rows.sample_weight, folds=folds
-            )
-        seconds = time.perf_counter() - began
-        risks, average = held_out_intervals(rows.y, made[name], rows.groups, rows.sample_weight)
-        worst = int(np.nanargmax(risks.values))
-        found.append(
-            {
-                "method": name,
-                "average": average,
-                "worst": risks.worst,
-                "worst_group": risks.labels.tolist()[worst],
-                "seconds": seconds,
-                "not_converged": len(missed),
-                "status": missed[0] if missed else None,
-                "groups": {
-                    str(label): risks[label] for label in risks
-                },
-            }
-        )  # fmt: skip
-    found.sort(key=lambda row: row["worst"].value)
+    wanted = ModelRequest.of(options)
+    rows, learned = TableRequest.of(options).rows_in_memory()
+    notes, layout = learned.remarks, learned.layout
+    models = _methods(names, wanted, layout)
+    found = [
+        judge(name, model, rows, folds, classes=bool(layout.classes))
+        for name, model in models.items()
+    ]
+    found.sort(key=lambda row: row.order)
     if out is not None:
-        write_text(Path(out), as_text(found) + "\n")
+        write_text(Path(out), as_text([row.json() for row in found]) + "\n")
     if as_json:
         say_notes(notes, compare, err=True)  # the JSON is a list of methods
-        show_json(found)
+        show_json([row.json() for row in found])
         return
-    best, unit = found[0], request.layout["target"]
-    say(wrapped(
-        f"Best on the worst group: {best['method']}, with an error of "
-        f"{figure(best['worst'].value ** 0.5)} there and {figure(best['average'] ** 0.5)} over all "
-        f"rows. Root mean squared error, held out, in units of {unit}."
-    ))  # fmt: skip
-    head = ["method", "worst group's risk", "95% interval", "worst group", "average", "seconds"]
-    body = [
-        [
-            row["method"] + ("*" if row["not_converged"] else ""),
-            number(row["worst"].value),
-            f"{number(row['worst'].low)} .. {number(row['worst'].high)}",
-            clipped(str(row["worst_group"])),
-            number(row["average"]),
-            f"{row['seconds']:.1f}",
-        ]
-        for row in found
-    ]
-    used = usable_folds(folds, encode_groups(rows.groups, len(rows))[1])
-    say(f"\nMean squared error on rows held out in {used} folds, default settings:\n")
-    say(text_table(head, body))
+    words = words_of(next(iter(models.values())))
+    say(wrapped(f"Best on the worst group: {found[0].headline(words, layout.target)}"))
+    used = usable_folds(folds, RowGroups.of(rows.groups, len(rows)))
+    what = "Accuracy and log loss" if layout.classes else words.title
+    say(f"\n{what} on rows held out in {used} folds, default settings:\n")
+    say(text_table(found[0].head(), [row.cells() for row in found]))
     for row in found:
-        if row["not_converged"]:
-            fits = f"{row['not_converged']} of its fits did not converge"
-            say(wrapped(f"* {row['method']}: {fits}. {in_options(row['status'], compare)}"))
+        if row.missed:
+            fits = f"{len(row.missed)} of its fits did not converge"
+            say(wrapped(f"* {row.method}: {fits}. {in_options(row.missed[0], compare)}"))
     if notes:
         say("")
         say_notes(notes, compare)

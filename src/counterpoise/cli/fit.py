@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from counterpoise.cli.models import ModelRequest, model_options, scoring_option
 from counterpoise.cli.options import (
     Amount,
     Strength,
     TableRequest,
     as_json,
     command_line,
-    model_options,
     table_options,
 )
-from counterpoise.cli.printing import say, show_json, wrapped
+from counterpoise.cli.printing import say, scores_json, show_json, wrapped
 from counterpoise.cli.wording import in_options
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ NOT_CONVERGED = 5
 @click.option("--nu", type=Strength(), help="Strength of the pull toward the average: 0 is the "
               "worst group alone, inf the average.  [default: auto]")  # fmt: skip
 @click.option("--cv", is_flag=True, help="Choose nu, truncation and references on held-out rows.")
+@scoring_option
 @click.option("--out", type=click.Path(file_okay=False), help="Folder to store the model in.")
 @click.option("--folds", type=click.IntRange(2), default=5, show_default=True,
               help="Folds for held-out risks and --cv.")  # fmt: skip
@@ -55,23 +56,28 @@ NOT_CONVERGED = 5
 @as_json
 @click.pass_context
 def fit(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
-    """Fit a model that holds up on the worst group, and compare it with least squares.
+    """Fit a model that holds up on the worst group, and compare it with the plain average.
 
     DATA is a CSV, Parquet (file or folder), Arrow or .npz file. Text columns become indicators.
-    Parquet that does not fit in memory is read in chunks, pass by pass.
+    Parquet that does not fit in memory is read in chunks, pass by pass. A target of text,
+    true/false, or 0 and 1 is classified, beside logistic regression; other numbers are fitted
+    beside least squares.
 
     \b
     counterpoise fit diamonds.csv --target price --group clarity --out fit
     counterpoise fit flights.csv -y air_time -g carrier --features distance,hour,origin \\
         --missing drop --cv --out fit
     counterpoise fit patients/ -y days -g hospital -g sex --drop id --activation relu
+    counterpoise fit adult.csv -y income -g sex -g race --missing impute --out fit
+    counterpoise fit photos.parquet -y blond -g sex --with-label --cv
     """
     out = options.pop("out")
     bare, chunked, folds = options.pop("bare"), options.pop("chunked"), options.pop("folds")
     if out is not None and Path(out).exists() and not Path(out).is_dir():
         raise click.UsageError(f"--out: {out!r} is a file; give a folder")
+    wanted = ModelRequest.of(options)
     request = TableRequest.of(options)
-    model = _model(options, folds)
+    settings = _settings(options, folds)
 
     from counterpoise.tabular.fit import fit_table
 
@@ -79,7 +85,7 @@ def fit(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
     with _removed_if_empty(out):
         table, learned = request.read()
         record = fit_table(
-            model, table, learned,
+            wanted.estimator(learned.layout, **settings), table, learned,
             command=command_line(ctx), bare=bare, chunked=chunked, folds=folds,
         )  # fmt: skip
         failure: OSError | RuntimeError | None = None
@@ -118,26 +124,21 @@ def _removed_if_empty(out: str | None) -> Iterator[None]:
                 Path(out).rmdir()
 
 
-def _model(options: dict[str, Any], folds: int) -> Any:
-    """The estimator that the options ask for."""
-    from counterpoise.estimators.cross_validation import GroupDRONeuronCV
-    from counterpoise.estimators.neuron import GroupDRONeuron
-
+def _settings(options: dict[str, Any], folds: int) -> dict[str, Any]:
+    """The options of the estimator, by the names of its arguments; None for those not given."""
     nu, cv, checkpoint = options.pop("nu"), options.pop("cv"), options.pop("checkpoint")
     truncate = options.pop("truncate")
     options["fit_intercept"] = not options.pop("no_intercept")
     polish = not options.pop("no_polish")
     if not cv:
-        return GroupDRONeuron(
-            **options, nu="auto" if nu is None else nu, truncate=truncate, checkpoint=checkpoint,
-            polish=polish,
-        )  # fmt: skip
+        found = {"nu": nu, "truncate": truncate, "checkpoint": checkpoint, "polish": polish}
+        return {**options, **found}
     if not polish:
         raise click.UsageError("--no-polish does not go with --cv")
     for name, value in (("nu", nu), ("truncate", truncate), ("checkpoint", checkpoint)):
         if value is not None:
             raise click.UsageError(f"--cv chooses this itself; leave out --{name} or --cv")
-    return GroupDRONeuronCV(**options, cv=folds)
+    return {**options, "cv": True, "folds": folds}
 
 
 def summary(record: FitRecord, out: str | None) -> dict[str, Any]:
@@ -170,6 +171,9 @@ def summary(record: FitRecord, out: str | None) -> dict[str, Any]:
             }
             for k, label in enumerate(neuron.groups_.tolist())
         ],
+        "classes": None if record.classes is None else {
+            name: scores_json(scores) for name, scores in record.classes.scores.items()
+        },
         "held_out": found and {
             "how": found.how,
             "held_out": found.held_out,

@@ -9,11 +9,11 @@ from typing import Any
 import click
 import numpy as np
 
+from counterpoise.cli.models import ModelRequest, model_options, scoring_option
 from counterpoise.cli.options import (
     TableRequest,
     as_json,
     check_parent,
-    model_options,
     table_options,
 )
 from counterpoise.cli.printing import say, say_notes, show_json, wrapped
@@ -31,12 +31,12 @@ PLOTS = (".png", ".svg", ".pdf", ".jpg")
               help="Folds of the cross-validation.")  # fmt: skip
 @click.option("--repeats", type=click.IntRange(1), default=1, show_default=True,
               help="Cross-validation repeats, each with new folds.")  # fmt: skip
+@scoring_option
 @click.option("--plot", type=click.Path(dir_okay=False),
               help="Write a plot to this file (PNG, SVG).")  # fmt: skip
 @as_json
 def frontier(
-    as_json: bool, folds: int, repeats: int, plot: str | None, activation: str, divergence: str,
-    **options: Any,
+    as_json: bool, folds: int, repeats: int, scoring: str | None, plot: str | None, **options: Any
 ) -> None:  # fmt: skip
     """Show what robustness costs on average and gains on the worst group, on held-out rows.
 
@@ -47,14 +47,15 @@ def frontier(
     counterpoise frontier diamonds.csv -y price -g clarity --plot frontier.png
     """
     from counterpoise.assessment.convergence import collecting_convergence
-    from counterpoise.estimators.cross_validation import GroupDRONeuronCV
 
     if plot is not None:
         if Path(plot).suffix.lower() not in PLOTS:
             raise click.UsageError(f"--plot: {plot!r} must end with one of {', '.join(PLOTS)}")
         check_parent("--plot", plot)
-    rows, notes = TableRequest.of(options).rows_in_memory()
-    model = GroupDRONeuronCV(activation, divergence=divergence, cv=folds, repeats=repeats)
+    wanted = ModelRequest.of(options)
+    rows, learned = TableRequest.of(options).rows_in_memory()
+    notes = learned.remarks
+    model = wanted.estimator(learned.layout, cv=True, folds=folds, repeats=repeats, scoring=scoring)
     with collecting_convergence() as missed:
         model.fit(rows.X, rows.y, groups=rows.groups, sample_weight=rows.sample_weight)
     found = model.frontier_

@@ -17,9 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from counterpoise.activations import NAMED as ACTIVATIONS
 from counterpoise.cli.printing import say
-from counterpoise.dual.divergences import NAMED as DIVERGENCES
 
 if TYPE_CHECKING:
     from counterpoise.tabular.encoded_rows import EncodedRows
@@ -115,8 +113,21 @@ file_options.add(
 layout_options = OptionGroup()
 layout_options.add("--target", "-y", required=True, metavar="COLUMN", help="Column to predict.")
 layout_options.add(
+    "--task", type=click.Choice(["classify", "regress"]),
+    help="Whether the target names classes or is a number.  [default: text, true/false and two "
+    "whole numbers such as 0 and 1 are classes]",
+)  # fmt: skip
+layout_options.add(
     "--group", "-g", **_columns("COLUMN"),
     help="Column with the group of each row. Several columns are crossed.",
+)  # fmt: skip
+layout_options.add(
+    "--with-label", is_flag=True,
+    help="Cross the groups with the classes of the target, as for spurious correlations.",
+)  # fmt: skip
+layout_options.add(
+    "--overlapping", is_flag=True,
+    help="Do not cross several group columns: every level of each is a group, and groups overlap.",
 )  # fmt: skip
 layout_options.add("--weight", metavar="COLUMN", help="Column with weights of rows.")
 layout_options.add(
@@ -134,25 +145,13 @@ layout_options.add(
 )  # fmt: skip
 layout_options.add(
     "--max-levels", type=click.IntRange(1), default=100, show_default=True,
-    help="Maximum number of categories per column.",
+    help="Maximum number of categories per column, and of classes.",
 )  # fmt: skip
 
 
 def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The argument DATA, and how to read it."""
     return click.argument("data", type=click.Path())(layout_options(file_options(command)))
-
-
-# How the neuron is fitted.
-model_options = OptionGroup()
-model_options.add(
-    "--activation", "-a", type=click.Choice(list(ACTIVATIONS)), default="identity",
-    show_default=True, help="Activation of the neuron; identity is a linear model.",
-)  # fmt: skip
-model_options.add(
-    "--divergence", type=click.Choice(list(DIVERGENCES)), default="kl", show_default=True,
-    help="Penalty on group weights far from the prior.",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -179,7 +178,7 @@ class TableRequest:
         layout, reading = self.layout, f"reading {self.path}"
         check_roles(layout["target"], layout["group"], layout["weight"])
         stage(reading)
-        amounts = (layout["target"], layout["weight"])
+        amounts = (None if layout["task"] == "classify" else layout["target"], layout["weight"])
         table = open_table(
             self.path,
             **{**self.file, "numbers": [*self.file["numbers"], *filter(None, amounts)]},
@@ -192,8 +191,8 @@ class TableRequest:
         stage(None)
         return table, learned
 
-    def rows_in_memory(self) -> tuple[EncodedRows, list[str]]:
-        """The rows as cross-validation needs them, and remarks on the data.
+    def rows_in_memory(self) -> tuple[EncodedRows, LearnedLayout]:
+        """The rows as cross-validation needs them, and what was learned of the columns.
 
         The rows are a sample if they do not fit in memory.
         """
@@ -202,13 +201,13 @@ class TableRequest:
 
         table, learned = self.read()
         if fits_in_memory(table, learned.layout):
-            return read_rows(table, learned.layout), learned.remarks
+            return read_rows(table, learned.layout), learned
         say(
             f"Using {CHOOSING_ROWS:,} rows drawn at random, because the table does not fit in "
             "memory.",
             err=True,
         )
-        return sample_rows(table, learned.layout, CHOOSING_ROWS, 0), learned.remarks
+        return sample_rows(table, learned.layout, CHOOSING_ROWS, 0), learned
 
 
 def check_parent(option: str, path: str) -> None:

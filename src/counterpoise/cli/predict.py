@@ -12,7 +12,7 @@ import click
 import numpy as np
 
 from counterpoise.cli.options import as_json, file_options, names
-from counterpoise.cli.printing import say, show_json
+from counterpoise.cli.printing import say, scores_json, show_json
 
 PREDICTION = "prediction"
 
@@ -24,6 +24,8 @@ PREDICTION = "prediction"
               help="A .csv, .parquet or .arrow file.  [default: print CSV]")  # fmt: skip
 @click.option("--with", "extra", multiple=True, metavar="COLUMN,...", callback=names,
               help="Data columns to include in the output.")  # fmt: skip
+@click.option("--proba", is_flag=True,
+              help="Add the probability of every class, in columns such as P(yes).")  # fmt: skip
 @click.option("--unseen", type=click.Choice(["refuse", "base"]), default="refuse",
               show_default=True, help="Categories that the fit never saw: report an error, or "
               "count them as the most frequent level.")  # fmt: skip
@@ -36,16 +38,17 @@ PREDICTION = "prediction"
 @click.pass_context
 def predict(
     ctx: click.Context, /, model: str, data: str, out: str | None, extra: list[str],
-    unseen: str, score: bool, spreadsheet_safe: bool, as_json: bool, **options: Any,
+    proba: bool, unseen: str, score: bool, spreadsheet_safe: bool, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Predict the rows of a table with a stored model.
 
-    MODEL is a folder written by `counterpoise fit --out`. A row with a missing feature has no
-    prediction if the fit left such rows out.
+    MODEL is a folder written by `counterpoise fit --out`. Predictions are numbers or classes. A row
+    with a missing feature has no prediction if the fit left such rows out.
 
     \b
     counterpoise predict fit new.csv > predictions.csv
     counterpoise predict fit new.parquet --out predictions.parquet --with id
+    counterpoise predict fit new.csv --proba
     counterpoise predict fit labelled.csv --score
     """
     from counterpoise.storage.models import load
@@ -56,8 +59,8 @@ def predict(
     options["numbers"] = [*options["numbers"], *layout.numbers]
     table = open_table(data, **options, text=layout.text, words=layout.words)
     if score:
-        if out is not None or extra:
-            raise click.UsageError("--score prints only risks; leave out --out and --with")
+        if out is not None or extra or proba:
+            raise click.UsageError("--score prints only risks; leave out --out, --with and --proba")
         _score(fitted, table, unseen, as_json)
         return
     if as_json:
@@ -67,7 +70,7 @@ def predict(
     from counterpoise.tabular.predict import predictions
     from counterpoise.tabular.safe_text import protected
 
-    batches = predictions(fitted, table, extra=extra, unseen=unseen, name=PREDICTION)
+    batches = predictions(fitted, table, extra=extra, unseen=unseen, name=PREDICTION, proba=proba)
     count, without = 0, 0
     with _writer(out) as write:
         for batch in batches:
@@ -123,37 +126,70 @@ def _writer(out: str | None) -> Iterator[Callable[[Any], None]]:
 
 
 def _score(fitted: Any, table: Any, unseen: str, as_json: bool) -> None:
-    from counterpoise.assessment.intervals import risk_intervals
-    from counterpoise.common.text import figure, number
     from counterpoise.tabular import DataError, read_rows
     from counterpoise.tabular.errors import check_names
 
-    layout, neuron = fitted.steps[0][1].layout_, fitted.steps[-1][1]
+    layout, model = fitted.steps[0][1].layout_, fitted.steps[-1][1]
     check_names((layout.target,), table.names, table.where, "target")
     rows = read_rows(table, layout, labelled=False, unseen=unseen)
     y = np.full(len(rows), np.nan) if rows.y is None else rows.y
-    groups = np.zeros(len(rows), int) if rows.groups is None else rows.groups
-    w = np.ones(len(rows)) if rows.sample_weight is None else rows.sample_weight
-    used = np.flatnonzero(np.isfinite(y) & (w > 0))
+    known = np.array([label is not None for label in y]) if layout.classes else np.isfinite(y)
+    if rows.sample_weight is not None:
+        known &= rows.sample_weight > 0
+    used = np.flatnonzero(known)
     if not len(used):
+        what = "class" if layout.classes else "number"
         raise DataError(
-            f"no row of {table.where} has a number in {layout.target!r}; use other data"
+            f"no row of {table.where} has a {what} in {layout.target!r}; use other data"
         )
-    y, groups, w, predicted = y[used], groups[used], w[used], neuron.predict(rows.X)[used]
-    weights = None if rows.sample_weight is None else w
-    risks = risk_intervals(y, predicted, groups=groups, sample_weight=weights)
-    average = float(np.average((y - predicted) ** 2, weights=w))
+    groups = np.zeros(len(used), int) if rows.groups is None else rows.groups[used]
+    weights = None if rows.sample_weight is None else rows.sample_weight[used]
     left_out = table.n_rows - len(used)
+    judged = _score_classes if layout.classes else _score_numbers
+    found, text = judged(model, rows.X[used], y[used], groups, weights, layout.target)
     if as_json:
-        by_group = {str(label): risks[label] for label in risks}
-        found = {"rows": len(used), "left_out": left_out, "average": average}
-        show_json({**found, "worst": risks.worst, "groups": by_group})
+        show_json({"rows": len(used), "left_out": left_out, **found})
         return
-    root = np.sqrt([risks.worst.value, average])
-    say(
-        f"Worst group's error: {figure(root[0])}; all rows: {figure(root[1])}. Root mean squared "
-        f"error, in units of {layout.target}.\n\nMean squared error by group:\n\n{risks}"
-    )
-    say(f"\naverage over rows: {number(average)}")
+    say(text)
     if left_out:
         say(f"{left_out:,} of {table.n_rows:,} rows have a missing value and were left out")
+
+
+def _score_numbers(
+    model: Any, X: Any, y: Any, groups: Any, weights: Any, target: str
+) -> tuple[dict[str, Any], str]:
+    """Risks by group, as JSON and as text."""
+    from counterpoise.assessment.intervals import group_intervals
+    from counterpoise.assessment.row_losses import prediction_losses
+    from counterpoise.common.task_words import words_of
+    from counterpoise.common.text import number
+    from counterpoise.rows.memberships import RowGroups
+
+    words, losses = words_of(model), prediction_losses(model, y, model.predict(X))
+    risks = group_intervals(losses, RowGroups.of(groups, len(y)), weights)
+    average = float(np.average(losses, weights=weights))
+    found = {
+        "average": average,
+        "worst": risks.worst,
+        "groups": {str(label): risks[label] for label in risks},
+    }
+    return found, (
+        f"Worst group's {words.rate}: {words.figure(risks.worst.value)}; all rows: "
+        f"{words.figure(average)}. {words.shown_title}{words.of_target(target)}.\n\n"
+        f"{words.title} by group:\n\n{risks}\n\naverage over rows: {number(average)}"
+    )
+
+
+def _score_classes(
+    model: Any, X: Any, y: Any, groups: Any, weights: Any, target: str
+) -> tuple[dict[str, Any], str]:
+    """Accuracies, log losses and calibration by group, as JSON and as text."""
+    from counterpoise.assessment.classes import group_scores
+    from counterpoise.common.text import number, percent
+
+    scores = group_scores(model, X, y, groups, weights)
+    worst, average = scores.accuracies.worst.value, 1.0 - scores.average_error
+    text = f"Worst group's accuracy: {percent(worst)}; all rows: {percent(average)}.\n\n{scores}"
+    if scores.log_losses is not None:
+        text += f"\n\naverage log loss over rows: {number(scores.average_log_loss)}"
+    return scores_json(scores), text

@@ -7,12 +7,15 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from counterpoise.cli.wording import in_options
 from counterpoise.common.text import CONTROLS, harmless
+
+if TYPE_CHECKING:
+    from counterpoise.assessment.classes import ClassScores
 
 # Control characters that JSON does not escape by itself.
 _CONTROL = re.compile(f"[{CONTROLS}]")
@@ -41,6 +44,30 @@ def as_text(value: Any) -> str:
 
     text = json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False)
     return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def scores_json(scores: ClassScores) -> dict[str, Any]:
+    """The scores of a classifier, for JSON: over all rows, of the worst group, and by group."""
+    right, losses = scores.accuracies, scores.log_losses
+    found: dict[str, Any] = {
+        "accuracy": {"average": 1.0 - scores.average_error, "worst": right.worst},
+        "log_loss": losses and {"average": scores.average_log_loss, "worst": losses.worst},
+        "classes": scores.classes,
+        "groups": {},
+    }
+    for k, label in enumerate(right):
+        calibration = None if scores.calibration is None else scores.calibration.groups[k]
+        found["groups"][str(label)] = {
+            "rows": right.sizes[k],
+            "accuracy": right[label],
+            "balanced_accuracy": 1.0 - scores.balanced_errors[k],
+            "log_loss": losses and losses[label],
+            "calibration_error": calibration and calibration.ece,
+            "calibration_error_by_chance": calibration and calibration.ece_by_chance,
+            "calibration_slope": calibration and calibration.slope,
+            "confusion": scores.confusion[k],
+        }
+    return found
 
 
 def wrapped(text: str) -> str:

@@ -81,6 +81,15 @@ def number(value: float, digits: int = 4) -> str:
     return "-" if math.isnan(value) else f"{value:.{digits}g}"
 
 
+def percent(share: float) -> str:
+    """A share in percent with one decimal; a dash if it is not known.
+
+    >>> percent(0.6624), percent(1.0), percent(float("nan"))
+    ('66.2%', '100.0%', '-')
+    """
+    return "-" if math.isnan(share) else f"{100 * share:.1f}%"
+
+
 def count(number: int, noun: str) -> str:
     """A number of things, with the noun in the singular or plural.
 

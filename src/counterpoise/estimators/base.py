@@ -20,6 +20,7 @@ from counterpoise.rows.frames import given
 from counterpoise.solver.solution import Outcome, Solution
 
 if TYPE_CHECKING:
+    from counterpoise.assessment.diagnosis.classes import ClassDiagnosis
     from counterpoise.assessment.diagnosis.diagnose import Diagnosis
     from counterpoise.assessment.record import RiskComparison
     from counterpoise.rows.sample import RowSample
@@ -159,7 +160,9 @@ class GroupEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         """Return the sample of rows that the fit keeps; None if it keeps none."""
         return None
 
-    def diagnosis(self, feature_names: Sequence[str] | None = None) -> Diagnosis | None:
+    def diagnosis(
+        self, feature_names: Sequence[str] | None = None
+    ) -> Diagnosis | ClassDiagnosis | None:
         """Diagnose the sample that the fit keeps; None if it keeps none."""
         return None
 

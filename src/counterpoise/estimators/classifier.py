@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from counterpoise.dual.divergences import Divergence
 from counterpoise.estimators.classes import Classifier, row_loss
 from counterpoise.estimators.linear import TINY, LinearModel
 from counterpoise.losses import Loss
+
+if TYPE_CHECKING:
+    from counterpoise.assessment.diagnosis.classes import ClassDiagnosis
 
 Array = np.ndarray
 
@@ -136,8 +139,9 @@ class GroupDROClassifier(Classifier, LinearModel):
             As in :meth:`GroupDRONeuron.fit`.
         y : array of shape (n,)
             Labels of any sortable type.
-        groups : array of shape (n,), optional
-            A sortable label per row; None means a single group.
+        groups : array of shape (n,), or memberships of shape (n, K), optional
+            A sortable label per row, or groups that overlap; see :meth:`GroupDRONeuron.fit`. None
+            means a single group.
         sample_weight : array of shape (n,), optional
             Weights of the rows within their group.
         """
@@ -151,3 +155,14 @@ class GroupDROClassifier(Classifier, LinearModel):
         self.classes_ = classes
         self._fit(X, codes, groups, sample_weight, loss)
         return self
+
+    def diagnosis(self, feature_names: Sequence[str] | None = None) -> ClassDiagnosis | None:
+        """Diagnose the sample that the fit keeps; None for a stored model."""
+        sample = self.kept_sample()
+        if sample is None:
+            return None
+        from counterpoise.assessment.diagnosis.classes import diagnose_class_sample
+
+        known = {name: getattr(self, name) for name in ("fit_intercept", "precondition")}
+        options = {**known, "loss": self.loss_, "ridge": self.alpha}
+        return diagnose_class_sample(sample, self.classes_, options)

@@ -27,6 +27,10 @@ class Frontier:
         error.
     chosen : int
         Index of the chosen candidate.
+    plain : int
+        Index of the plain average over rows.
+    measure : str
+        What a risk is: "risk" for squared errors, "log loss", "error", ...
     """
 
     family: list[str]
@@ -35,9 +39,13 @@ class Frontier:
     worst: Array
     error: Array
     chosen: int
+    plain: int = 0
+    measure: str = "risk"
 
     @classmethod
-    def of(cls, results: dict[str, Any], chosen: int) -> Frontier:
+    def of(
+        cls, results: dict[str, Any], chosen: int, plain: int = 0, measure: str = "risk"
+    ) -> Frontier:
         """Make the frontier from ``cv_results_``."""
         return cls(
             family=list(results["family"]),
@@ -46,6 +54,8 @@ class Frontier:
             worst=results["worst_group_risk"],
             error=results["standard_error"],
             chosen=chosen,
+            plain=plain,
+            measure=measure,
         )
 
     def __len__(self) -> int:
@@ -66,7 +76,7 @@ class Frontier:
     def near(self) -> Array:
         """Mark the candidates to plot: at most twice the risks of the main ones."""
         matters = [i for i, name in enumerate(self.family) if name in ("average", "plain")]
-        matters.append(self.chosen)
+        matters += [self.chosen, self.plain]
         ends = [2.0 * float(values[matters].max()) for values in (self.average, self.worst)]
         return (self.average <= ends[0]) & (self.worst <= ends[1])
 
@@ -94,7 +104,7 @@ class Frontier:
                 hidden.append(name)
                 continue
             style = dict(marker="s", linestyle="none", color="black", zorder=4)
-            if name != "average":
+            if not name.startswith("average"):
                 style = dict(marker="o", markersize=4, linewidth=1.2)
             ax.plot(self.average[at], self.worst[at], label=name, **style)
         i = self.chosen
@@ -103,7 +113,8 @@ class Frontier:
             self.average[i], self.worst[i], marker="o", markersize=14, fillstyle="none",
             linestyle="none", color="crimson", label="chosen",
         )  # fmt: skip
-        ax.set(xlabel="held-out risk, average over rows", ylabel="held-out risk, worst group")
+        what = f"held-out {self.measure}"
+        ax.set(xlabel=f"{what}, average over rows", ylabel=f"{what}, worst group")
         low, high = float(self.worst[near].min()), float(self.worst[near].max())
         if low > 0 and high > 10 * low:
             ax.set_yscale("log")

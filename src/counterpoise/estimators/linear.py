@@ -11,7 +11,6 @@ import numpy as np
 from counterpoise.dual.divergences import Divergence
 from counterpoise.estimators.solved import Solved
 from counterpoise.losses import Loss
-from counterpoise.solver.convex_certificate import ConvexCertificate
 from counterpoise.solver.options import FitOptions
 from counterpoise.solver.solution import Outcome, Solution
 
@@ -29,7 +28,6 @@ class LinearModel(Solved):
     """The common part of `GroupDROClassifier` and `GroupDRORegressor`."""
 
     loss_: Loss
-    certificate_: ConvexCertificate
     feature_scale_: Array | None
     # Options that affect a diagnosis.
     SEEN: ClassVar = ("divergence", "fit_intercept", "precondition", "alpha")

@@ -41,8 +41,9 @@ class GroupDRONeuron(Solved, Neuron):
         Largest norm of ``coef_``. None means no bound.
     prior : array of shape (K,), mapping group -> weight, or "rows", optional
         The mixture to stay near; uniform over groups if None. "rows" weights groups by their
-        number of rows (or total sample weight); with ``nu=inf`` and the identity activation, this
-        is least squares.
+        number of rows (or total sample weight); with ``nu=inf`` this is the average over rows,
+        which is least squares for the identity activation. If groups overlap, a row counts in the
+        prior once for each of its groups, but once in the average of ``nu=inf``.
     reference : array of shape (K,) or mapping group -> risk, optional
         Subtracted from each group's risk before the maximum, so that groups are compared by their
         avoidable (excess) risk.
@@ -85,7 +86,8 @@ class GroupDRONeuron(Solved, Neuron):
     groups_ : array of shape (K,)
         Group labels, sorted; the order of everything below.
     group_weights_ : array of shape (K,)
-        The final mixture; hard groups have large weights.
+        The final mixture; hard groups have large weights. NaN for the average over rows if no
+        mixture of overlapping groups is that average.
     group_risks_ : array of shape (K,)
         Mean squared error of every group.
     risk_ : float
@@ -96,7 +98,7 @@ class GroupDRONeuron(Solved, Neuron):
     n_passes_ : int
         Passes over the rows, including preparation, polish and certificate.
     status_ : str
-        How the fit ended, as a sentence.
+        How the fit ended, as a sentence; also which overlapping groups lie within others.
     history_ : dict of arrays
         "risk", "worst", "step", "slack" (running), "weights" and "group_risks" (both (T, K)), one
         entry per iteration of Algorithm 1.
@@ -170,8 +172,11 @@ class GroupDRONeuron(Solved, Neuron):
             an iterable), which include ``y``, ``groups`` and ``sample_weight``; a Dask array or
             data frame; or a PyTorch tensor, which stays on its device.
         y : array of shape (n,)
-        groups : array of shape (n,), optional
-            A sortable label per row; None means a single group.
+        groups : array of shape (n,), or memberships of shape (n, K), optional
+            A sortable label per row; None means a single group. Groups may overlap: a
+            :class:`counterpoise.Memberships` or a matrix (dense, sparse or data frame) has a column
+            for every group with the share of each row in it, 0 or 1 or between, and
+            :func:`counterpoise.side_by_side` makes a group of every level of several columns.
         sample_weight : array of shape (n,), optional
             Weights of the rows within their group.
         """

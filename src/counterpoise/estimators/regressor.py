@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -12,6 +12,9 @@ from sklearn.base import RegressorMixin
 from counterpoise.dual.divergences import Divergence
 from counterpoise.estimators.linear import TINY, LinearModel
 from counterpoise.losses import Loss, get_loss
+
+if TYPE_CHECKING:
+    from counterpoise.assessment.diagnosis.diagnose import Diagnosis
 
 Array = np.ndarray
 
@@ -104,3 +107,13 @@ status_, history_, certificate_ :
 
     def outputs_of_tensor(self, scores: Any, kind: str) -> Any:
         return scores.exp() if self.loss_.name == "poisson" else scores
+
+    def diagnosis(self, feature_names: Sequence[str] | None = None) -> Diagnosis | None:
+        """Diagnose the sample that the fit keeps, for a squared error; else None."""
+        sample = self.kept_sample()
+        if sample is None or not self.loss_.is_quadratic:
+            return None
+        from counterpoise.assessment.diagnosis.diagnose import diagnose_sample
+
+        known = {name: getattr(self, name) for name in ("fit_intercept", "precondition")}
+        return diagnose_sample(sample, {**known, "activation": "identity"}, names=feature_names)

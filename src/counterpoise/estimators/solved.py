@@ -20,6 +20,7 @@ from counterpoise.solver.solution import Solution, Start
 from counterpoise.solver.solve import solve
 
 if TYPE_CHECKING:
+    from counterpoise.assessment.diagnosis.classes import ClassDiagnosis
     from counterpoise.assessment.diagnosis.diagnose import Diagnosis
     from counterpoise.rows.sample import RowSample
 
@@ -66,8 +67,11 @@ class Solved(GroupEstimator):
         return found
 
     @property
-    def diagnose_(self) -> Diagnosis:
-        """Whether the theory's assumptions hold for the rows of this fit; see :func:`diagnose`.
+    def diagnose_(self) -> Diagnosis | ClassDiagnosis:
+        """What argues for or against this fit in every group, with advice.
+
+        For a neuron, whether the theory's assumptions hold (:func:`diagnose`); for a classifier,
+        what a linear score can do for every group (:func:`diagnose_classes`).
 
         Computed on first access, from a sample of the rows that the fit keeps. A stored model
         keeps no rows: access this before storing, or call ``diagnose`` with the rows.
@@ -75,6 +79,11 @@ class Solved(GroupEstimator):
         check_is_fitted(self)
         if not hasattr(self, "_diagnosis"):
             found = self.diagnosis(getattr(self, "feature_names_in_", None))
+            if found is None and self.kept_sample() is not None:
+                raise AttributeError(
+                    "a diagnosis is of neurons, classifiers and squared errors; this fit has "
+                    "another loss"
+                )
             if found is None:
                 raise AttributeError(
                     "a stored model keeps no rows to diagnose; call counterpoise.diagnose(X, y, "
@@ -83,7 +92,9 @@ class Solved(GroupEstimator):
             self._diagnosis = found
         return self._diagnosis
 
-    def diagnosis(self, feature_names: Sequence[str] | None = None) -> Diagnosis | None:
+    def diagnosis(
+        self, feature_names: Sequence[str] | None = None
+    ) -> Diagnosis | ClassDiagnosis | None:
         """Diagnose the sample that the fit keeps; None for a stored model."""
         sample = self.kept_sample()
         if sample is None:
@@ -104,7 +115,7 @@ class Solved(GroupEstimator):
 
     def _start(self) -> Start | None:
         """Return the last fit, if any, as a start for the next."""
-        if not hasattr(self, "coef_"):
+        if not hasattr(self, "coef_") or np.isnan(self.group_weights_).any():
             return None
         coef = self.coef_
         if self.fit_intercept:

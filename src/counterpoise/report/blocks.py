@@ -65,8 +65,9 @@ def table(
     Parameters
     ----------
     columns : pairs of a heading and a kind
-        Kinds are "text", "number", "count", "share", "change", "interval" (value, low, high) and
-        "verdict" (status, evidence).
+        Kinds are "text", "number", "count", "share", "change", "points" (of percent), "interval"
+        (value, low, high; also "share-interval" and "points-interval") and "verdict" (status,
+        evidence).
     sort : pair, optional
         Column number and "ascending" or "descending", if the rows are already sorted.
     search : bool

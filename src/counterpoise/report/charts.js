@@ -49,12 +49,13 @@
       data.push({ type: "scatter", mode: "markers", name: safe(one.name), x: one.values, y: names.map((_, i) => i + (2 * s - 1) * offset),
         marker: { color: colour(one.colour), size: 9, symbol: s ? "circle" : "diamond" }, hoverinfo: "text", ...bars,
         hovertext: names.map((name, i) => {
-          const [middle, bounds] = one.high ? interval([one.values[i], one.low[i], one.high[i]]) : [number(one.values[i]), ""];
+          const as = block.percent ? share : number;
+          const [middle, bounds] = one.high ? interval([one.values[i], one.low[i], one.high[i]], as) : [as(one.values[i]), ""];
           return lines(safe(name), `${safe(one.name)}: ${middle} ${bounds}`, block.remarks ? safe(block.remarks[i]) : "");
         }) });
     });
     return { data, layout: layout(width, rowHeight(names, offset ? 30 : 26), {
-      xaxis: { title: block.x, type: log ? "log" : "linear", range: block.range ? (log ? block.range.map(Math.log10) : block.range) : undefined, rangemode: log ? "normal" : "tozero", zeroline: !log },
+      xaxis: { title: block.x, type: log ? "log" : "linear", range: block.range ? (log ? block.range.map(Math.log10) : block.range) : undefined, rangemode: log ? "normal" : "tozero", zeroline: !log, tickformat: block.percent ? ".0%" : undefined },
       yaxis: rowAxis(names, width), hovermode: "closest" }) };
   }
 
@@ -84,14 +85,14 @@
       const [paint, dash] = one.colour ? [colour(one.colour), one.dash || "solid"] : style(one.pick);
       const line = { type: "scatter", mode: one.x.length < 30 ? "lines+markers" : "lines", name: safe(one.name), x: one.x, y: one.y, connectgaps: true,
         line: { color: paint, dash: one.dash || dash, width: 2 }, marker: { size: 5 }, hoverinfo: "text",
-        hovertext: one.y.map((y, i) => lines(safe(one.name), `${value(y)} at ${safe(block.x)} ${number(one.x[i])}`)) };
+        hovertext: one.y.map((y, i) => lines(safe(one.name), `${value(y)} at ${safe(block.x)} ${(block.shares ? share : number)(one.x[i])}`)) };
       if (!one.low) return [line];
       const band = { type: "scatter", mode: "lines", x: [...one.x, ...[...one.x].reverse()], y: [...one.high, ...[...one.low].reverse()],
         fill: "toself", fillcolor: paint, opacity: 0.15, line: { width: 0 }, hoverinfo: "skip", showlegend: false };
       return [band, line];
     });
     return { data, layout: layout(width, width < NARROW ? 300 : 360, {
-      xaxis: { title: safe(block.x), type: block.logx ? "log" : "linear", zeroline: false, dtick: few || block.logx ? 1 : undefined, tickformat: block.logx ? ",d" : undefined },
+      xaxis: { title: safe(block.x), type: block.logx ? "log" : "linear", zeroline: false, dtick: few || block.logx ? 1 : undefined, tickformat: block.logx ? ",d" : block.shares ? ".0%" : undefined, range: block.shares ? [-0.02, 1.02] : undefined },
       yaxis: { title: safe(block.y), type: block.logy ? "log" : "linear", tickformat: block.percent ? ".0%" : undefined, zeroline: false, rangemode: block.percent ? "tozero" : "normal" },
       showlegend: !block.choice && block.series.length > 1, hovermode: "closest" }) };
   }

@@ -35,11 +35,18 @@ const report = (() => {
 
   const change = (value) => (value > 0 ? `+${share(value)}` : share(value).replace("-", "−"));
 
-  function interval([value, low, high]) {
-    if (value === null) return ["–", ""];
-    const bounds = low === null && high === null ? "" : `[${number(low)}, ${high === null ? "∞" : number(high)}]`;
-    return [number(value), bounds];
+  function points(value) {
+    if (value === null || value === undefined) return "–";
+    const shown = (Math.round(1000 * value) / 10).toFixed(1);
+    return `${value > 0 ? "+" : ""}${shown === "-0.0" ? "0.0" : shown.replace("-", "−")} pts`;
   }
+
+  function interval([value, low, high], as = number) {
+    if (value === null) return ["–", ""];
+    const bounds = low === null && high === null ? "" : `[${low === null ? "−∞" : as(low)}, ${high === null ? "∞" : as(high)}]`;
+    return [as(value), bounds];
+  }
+  const FORMATS = { share, change, points };
 
   // Tables -------------------------------------------------------------------------------------
   const MARKS = { holds: "✓", doubtful: "?", violated: "✗" };
@@ -51,17 +58,17 @@ const report = (() => {
       const word = make("summary", { class: `verdict ${status}`, title: evidence }, `${MARKS[status] || ""} ${status}`);
       return make("td", {}, make("details", {}, word, make("div", { class: "evidence" }, evidence)));
     }
-    if (kind === "interval") {
-      const [middle, bounds] = interval(value);
+    if (kind.endsWith("interval")) {
+      const [middle, bounds] = interval(value, FORMATS[kind.replace("-interval", "")]);
       return make("td", { class: "right" }, middle, bounds ? make("span", { class: "bounds" }, ` ${bounds}`) : null);
     }
     if (kind === "text") return make("td", { dir: "auto" }, value === null ? "–" : value);
-    return make("td", { class: "right" }, kind === "share" ? share(value) : kind === "change" ? change(value) : number(value));
+    return make("td", { class: "right" }, (FORMATS[kind] || number)(value));
   }
 
   function order(value, kind) {
     if (kind === "verdict") return RANKS[value[0]];
-    return kind === "interval" ? value[0] : value;
+    return kind.endsWith("interval") ? value[0] : value;
   }
 
   function table(block) {

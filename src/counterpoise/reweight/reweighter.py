@@ -183,6 +183,26 @@ class Reweighter:
             )
         return np.array([known[n] for n in names], dtype=np.int64)
 
+    def memberships(self, names: Any) -> Array:
+        """Return memberships (n, K) of examples that belong to several domains, or to none.
+
+        ``names`` lists the domains of every example, or is a :class:`counterpoise.Memberships`.
+
+        >>> Reweighter(["north", "women"]).memberships([["women"], ["north", "women"], []])
+        array([[0., 1.],
+               [1., 1.],
+               [0., 0.]])
+        """
+        if hasattr(names, "matrix") and hasattr(names, "labels"):
+            shares = np.zeros((len(names), len(self.domains)))
+            shares[:, self.codes(names.labels.tolist())] = names.matrix.toarray()
+            return shares
+        rows = [[name] if isinstance(name, (str, int)) else list(name) for name in names]
+        out = np.zeros((len(rows), len(self.domains)))
+        codes = self.codes([name for row in rows for name in row])
+        out[np.repeat(np.arange(len(rows)), [len(row) for row in rows]), codes] = 1.0
+        return out
+
     def as_dict(self) -> dict[Any, float]:
         """Return the weights by name."""
         return dict(zip(self.domains, self.weights.tolist(), strict=True))
@@ -201,7 +221,8 @@ class Reweighter:
         Parameters
         ----------
         losses : sequence or mapping
-            Mean loss of each domain. NaN and infinite losses are left out, with a warning.
+            Mean loss of each domain. NaN and infinite losses are left out, with a warning. Domains
+            may overlap: an example then counts in the mean of each of its domains.
         counts : sequence or mapping, optional
             Tokens or examples behind each loss. A domain with none is left out, with a warning.
         step : int, optional

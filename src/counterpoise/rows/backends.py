@@ -27,7 +27,8 @@ from counterpoise.losses import Loss
 from counterpoise.rows.classes import ClassNumbers, encode_classes
 from counterpoise.rows.engines.base import SumEngine
 from counterpoise.rows.engines.memory import MemoryEngine
-from counterpoise.rows.groups import GroupedData
+from counterpoise.rows.groups import GroupedData, OverlappingGroups
+from counterpoise.rows.memberships import as_memberships, check_length
 from counterpoise.rows.sources import Source
 from counterpoise.storage.packing import check_storable
 
@@ -75,6 +76,29 @@ class Backend(ABC):
         *, intercept: bool, centred: bool, progress: PassProgress | None = None,
     ) -> SumEngine:  # fmt: skip
         """Open the engine that reads these rows; parameters as in :func:`open_engine`."""
+
+    def open_overlapping(
+        self, X: Any, y: Any, groups: Any, sample_weight: Any, loss: Loss | Activation,
+        **options: Any,
+    ) -> SumEngine:  # fmt: skip
+        """Open the engine for groups that overlap; ``groups`` are memberships."""
+        from counterpoise.rows.engines import overlapping as engines
+
+        found = as_memberships(to_host(groups), X.shape[0])
+        assert found is not None
+        check_length(found, X.shape[0])
+
+        def open_rows(X: Any, y: Any, codes: Any, weights: Any) -> SumEngine:
+            return self.open(X, y, codes, weights, loss, **options)
+
+        few = engines.few_in_memory if not self.in_place(X) else engines.few_patterns
+        if few(found, X.shape[1]):
+            return engines.open_patterns(open_rows, X, y, found, sample_weight)
+        if self.in_place(X):
+            raise engines.too_many(found.patterns[1].shape[0], self.name)
+        X, y, sample_weight = map(to_host, (X, y, sample_weight))
+        options.pop("progress")
+        return engines.open_shares(X, y, found, sample_weight, loss, **options)
 
     def predict(self, X: Any, model: Fitted, kind: str = "predict") -> Any:
         """Predict the rows where they are."""
@@ -135,6 +159,20 @@ class SourceBackend(Backend):
                 )
         return ChunkedEngine(X, loss, intercept=intercept, centred=centred, progress=progress)
 
+    def open_overlapping(
+        self, X: Any, y: Any, groups: Any, sample_weight: Any, loss: Loss | Activation,
+        **options: Any,
+    ) -> SumEngine:  # fmt: skip
+        from counterpoise.rows.engines import overlapping as engines
+
+        def open_rows(X: Any, y: Any, groups: Any, weights: Any) -> SumEngine:
+            return self.open(X, y, groups, weights, loss, **options)
+
+        try:
+            return engines.open_keys(open_rows, engines.PatternSource(X), None, None, None)
+        except engines.TooManyPatterns:
+            return engines.open_copies(X, loss, **options)
+
     def predict(self, X: Any, model: Fitted, kind: str = "predict") -> Array:
         return np.concatenate([model.outputs(model.check_width(chunk[0]), kind) for chunk in X])
 
@@ -159,6 +197,19 @@ class DaskBackend(Backend):
 
         return DaskEngine(X, y, groups, sample_weight, loss,
                           intercept=intercept, centred=centred)  # fmt: skip
+
+    def open_overlapping(
+        self, X: Any, y: Any, groups: Any, sample_weight: Any, loss: Loss | Activation,
+        **options: Any,
+    ) -> SumEngine:  # fmt: skip
+        from counterpoise.rows.engines import overlapping as engines
+        from counterpoise.rows.engines.dask_blocks import pattern_keys
+
+        def open_rows(X: Any, y: Any, groups: Any, weights: Any) -> SumEngine:
+            return self.open(X, y, groups, weights, loss, **options)
+
+        keys = pattern_keys(groups, X.shape[1])
+        return engines.open_keys(open_rows, X, y, keys, sample_weight)
 
     def predict(self, X: Any, model: Fitted, kind: str = "predict") -> Any:
         from counterpoise.rows.engines.dask import predict
@@ -260,12 +311,29 @@ def open_engine(
     ``centred`` engines measure second moments about a centre of the features, ``engine.shift``.
     ``progress`` is called after every chunk, if there are chunks.
     """
-    engine = backend_of(X).open(
-        X, y, groups, sample_weight, loss,
-        intercept=intercept, centred=centred, progress=progress,
-    )  # fmt: skip
+    backend = backend_of(X)
+    options: dict[str, Any] = dict(intercept=intercept, centred=centred, progress=progress)
+    overlapping = has_memberships(groups, X)
+    if not overlapping:
+        try:
+            engine = backend.open(X, y, groups, sample_weight, loss, **options)
+        except OverlappingGroups:
+            if not isinstance(X, Source):  # whose chunks tell only when they are read
+                raise
+            overlapping = True
+    if overlapping:
+        engine = backend.open_overlapping(X, y, groups, sample_weight, loss, **options)
     check_storable(engine.census.labels)
     return engine
+
+
+def has_memberships(groups: Any, X: Any) -> bool:
+    """Return whether the ``groups`` of rows ``X`` are memberships rather than labels."""
+    if backend_of(groups).is_memory:
+        rows = getattr(X, "shape", (None,))[0]
+        return as_memberships(groups, rows) is not None
+    shape: Any = getattr(groups, "shape", ())
+    return len(shape) == 2 and shape[1] != 1
 
 
 def _roots(X: object) -> set[str]:

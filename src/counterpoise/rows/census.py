@@ -15,7 +15,8 @@ class Census:
 
     ``shift`` is near the mean of the features (zero without centring), and ``pivot`` near that of
     the labels. Moments about them lose fewer digits. ``precision`` is the relative rounding of the
-    stored features, and ``label_size`` the largest absolute label.
+    stored features, and ``label_size`` the largest absolute label. ``notes`` are sentences for the
+    user about groups that overlap.
     """
 
     labels: Array
@@ -27,6 +28,7 @@ class Census:
     pivot: float
     precision: float
     label_size: float
+    notes: tuple[str, ...] = ()
 
     @property
     def n_groups(self) -> int:

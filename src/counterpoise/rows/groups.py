@@ -13,6 +13,10 @@ from counterpoise.rows.frames import given
 Array = np.ndarray
 
 
+class OverlappingGroups(ValueError):
+    """Memberships were given where every row needs one label."""
+
+
 @dataclass(frozen=True)
 class GroupedData:
     """Rows sorted by group.
@@ -145,6 +149,18 @@ class GroupedData:
         """Return the weights of rows ``lo:hi``; ones if all rows have equal weight."""
         return self.row_weights[lo:hi] if self.row_weights.size else np.ones(hi - lo)
 
+    def alone(self, rows: Any, weights: Array, labels: Array) -> GroupedData:
+        """Return some rows as one group, with their own weights (empty if all are equal)."""
+        y = self.y[rows]
+        return GroupedData(
+            X=self.X[rows],
+            y=y,
+            labels=labels,
+            offsets=np.array([0, len(y)]),
+            row_weights=weights,
+            intercept=self.intercept,
+        )
+
     def centre(self) -> tuple[Array, float]:
         """Return a centre of the features and of the labels, from evenly spaced rows.
 
@@ -162,7 +178,13 @@ def encode_groups(groups: Any, n: int) -> tuple[Array, Array]:
     """Return the sorted distinct labels, and the index of every row's label."""
     if groups is None:
         return np.array([0]), np.zeros(n, dtype=np.intp)
+    if sparse.issparse(groups) or hasattr(groups, "patterns"):  # as counterpoise.Memberships has
+        raise OverlappingGroups("groups must hold one label per row here; got memberships")
     values = as_labels(groups)
+    if values.ndim == 2 and len(values) == n and values.shape[1] > 1:
+        raise OverlappingGroups(
+            f"groups must hold one label for each of the {n} rows here; got shape {values.shape}"
+        )
     if values.ndim == 2 and 1 in values.shape:
         values = values.ravel()
     if values.shape != (n,):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,9 @@ class RowSample:
     keys : array of shape (m,)
     budget : int
         Approximate size of the sample, in numbers.
+    notes : sentences for the user about groups that overlap
+    rows : the numbers of rows in the data and in the sample, if the sample has a copy of a row for
+        each of its groups
     """
 
     X: Any
@@ -43,6 +46,18 @@ class RowSample:
     counts: Array
     keys: Array
     budget: int = BUDGET
+    notes: tuple[str, ...] = ()
+    rows: tuple[int, int] | None = None
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows in the data."""
+        return int(self.counts.sum()) if self.rows is None else self.rows[0]
+
+    @property
+    def n_drawn(self) -> int:
+        """Number of rows in the sample."""
+        return len(self.y) if self.rows is None else self.rows[1]
 
     @classmethod
     def draw(
@@ -69,6 +84,10 @@ class RowSample:
             keys=keys[rows],
             budget=budget,
         )
+
+    def with_rows(self, X: Any, budget: int) -> RowSample:
+        """Return the sample with rows in place of their numbers, which were drawn instead."""
+        return replace(self, X=X, budget=budget)
 
     def merge(self, other: RowSample, labels: Array) -> RowSample:
         """Merge two samples; ``labels`` are the labels of both."""

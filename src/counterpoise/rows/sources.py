@@ -60,6 +60,7 @@ class Chunks(Source):
     ----------
     chunks : iterable of tuples, or function without arguments that returns one
         ``(X, y)``, ``(X, y, groups)`` or ``(X, y, groups, sample_weight)``; ``X`` dense or CSR.
+        ``groups`` are labels, or memberships in all chunks.
     """
 
     def __init__(self, chunks: Iterable[Chunk] | Callable[[], Iterable[Chunk]]) -> None:
@@ -82,7 +83,7 @@ class Npy(Source):
     Parameters
     ----------
     X, y, groups, sample_weight : path of a .npy file, or array
-        ``X`` of shape (n, d); the others of shape (n,).
+        ``X`` of shape (n, d); the others of shape (n,), or (n, K) for memberships as ``groups``.
     chunk_rows : int, optional
         Rows per chunk; by default 16 MB of them.
     """

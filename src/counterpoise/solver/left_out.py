@@ -43,6 +43,8 @@ class Along(Question):
     equal columns keep the digits of their difference.
     """
 
+    alike = True
+
     w: Array
     loss: Loss
     truncate: float | None

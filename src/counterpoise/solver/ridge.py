@@ -48,6 +48,8 @@ class Ridge:
 class FeatureSums(Question):
     """Sums of ``x - shift`` for every feature: (K, d)."""
 
+    alike = True
+
     shift: Array
 
     def of_rows(self, X: Any, y: Array, weights: Array, group: int) -> Array:

@@ -69,7 +69,8 @@ def solve(
     solver = open_solver(X, y, groups, sample_weight, **_split(options))
     with running(solver):
         found = solver.fit(nu, start=solver.checked(start), callback=callback)
-        return replace(found, sample=solver.engine.sample())
+        status = " ".join([found.status, *solver.engine.census.notes])
+        return replace(found, status=status, sample=solver.engine.sample())
 
 
 def solve_path(

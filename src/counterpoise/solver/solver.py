@@ -88,6 +88,8 @@ class Solver:
         own = {field.name for field in fields(self)}
         asked = {name: value for name, value in changes.items() if name not in own}
         given = {name: value for name, value in changes.items() if name in own}
+        if "prior" in given:
+            asked["prior"] = given["prior"]
         other = replace(self, options=replace(self.options, **asked), **given)
         if "frame" in self.__dict__ and not FRAMED & changes.keys():
             other.__dict__["frame"] = self.frame
@@ -103,9 +105,52 @@ class Solver:
         callback: Callable[[Progress], None] | None = None,
     ) -> Solution:
         """Fit, from ``start`` if given, and certify the result."""
+        by_rows = isinstance(self.options.prior, str) and nu == math.inf
+        if by_rows and not self.engine.even:
+            return self._fit_to_rows(start, callback)
         setup = self.set_up(nu, start)
         run = self.run(setup, nu, start, callback=callback)
         return self.certify(setup, run, self.descend(setup, run, start))
+
+    def over_rows(self) -> Solver:
+        """Return a solver whose ``nu = inf`` is the average over rows, each counted once.
+
+        It has one group if no mixture of overlapping groups is that average.
+        """
+        if self.engine.even:
+            totals = self.engine.census.totals
+            return self.variant(prior=totals / totals.sum())
+        one = np.ones(1)
+        return self.variant(engine=self.engine.pooled(), prior=one, reference=np.zeros(1))
+
+    def average(self) -> tuple[Array, GroupEval]:
+        """Fit the average over rows; return the user's coefficients, and losses of groups there."""
+        end, found = self.over_rows().end(math.inf)
+        if not self.engine.even:
+            found = self._clipped().evaluate(end.coef, surrogate=False)
+        return end.coef, found
+
+    def _fit_to_rows(
+        self, start: Start | None, callback: Callable[[Progress], None] | None
+    ) -> Solution:
+        """Fit the average over rows, where no mixture of the groups is that average."""
+        K = self.engine.n_groups
+        if start is not None:
+            start = replace(start, weights=np.ones(1))
+        found = self.over_rows().fit(math.inf, start=start, callback=callback)
+        losses = self._clipped().evaluate(found.start.coef, surrogate=False).loss_K
+        nothing = np.full((len(found.history["risk"]), K), np.nan)
+        history = {**found.history, "weights": nothing, "group_risks": nothing}
+        return replace(
+            found, losses=losses, weights=np.full(K, np.nan), labels=self.engine.census.labels,
+            history=history, n_passes=self.engine.passes,
+            start=replace(found.start, weights=self.prior),
+        )  # fmt: skip
+
+    def _clipped(self) -> SumEngine:
+        """Return the engine, with labels clipped if the options say so."""
+        truncate = self.options.truncate
+        return self.engine if truncate is None else self.engine.variant(truncate=truncate)
 
     def end(self, nu: float | str, start: Start | None = None) -> tuple[Start, GroupEval]:
         """Fit without a certificate; return the end point and its losses and gradients."""

@@ -33,6 +33,8 @@ LARGEST_EXPONENT = 1000
 class Magnitudes(Question):
     """Sums of ``|x - shift|`` for every feature: (K, d)."""
 
+    alike = True
+
     shift: Array
 
     def of_rows(self, X: Any, y: Array, weights: Array, group: int) -> Array:
@@ -44,6 +46,8 @@ class Magnitudes(Question):
 @dataclass(frozen=True, eq=False)
 class UnitSquares(Question):
     """Sums of ``((x - shift) units)^2`` for every feature: (K, d)."""
+
+    alike = True
 
     shift: Array
     units: Array

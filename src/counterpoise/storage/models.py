@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-FORMAT, VERSION, OLDEST = "counterpoise model", 3, 1
+FORMAT, VERSION, OLDEST = "counterpoise model", 4, 1
 # Since this version arrays are not compressed.
 STORED = 3
 FILE = "model.json"

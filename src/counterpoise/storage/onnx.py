@@ -1,4 +1,4 @@
-"""Export a fitted neuron as an ONNX model: a MatMul, an Add and an activation."""
+"""Export a fitted model as ONNX: a MatMul, an Add, and what turns scores into predictions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Array = np.ndarray
 OPSET = 14
 IR_VERSION = 7
 # Version of the metadata; raised if a reader of the old one would misread the new.
-FORMAT = "counterpoise neuron"
+FORMAT, CLASSIFIER_FORMAT = "counterpoise neuron", "counterpoise classifier"
 FORMAT_VERSION = 1
 DTYPES = ("float64", "float32")
 
@@ -35,17 +35,20 @@ DTYPES = ("float64", "float32")
 def to_onnx(
     model: Any, path: str | os.PathLike[str] | None = None, *, dtype: str = "float64"
 ) -> onnx.ModelProto:
-    """Export a fitted neuron as an ONNX model.
+    """Export a fitted model as ONNX.
 
-    The model takes "X" of shape (n, d), for any n, and returns "prediction" of shape (n,). It uses
-    opset 14. A row with a missing value gets the prediction NaN.
+    The graph takes "X" of shape (n, d), for any n. For numbers it returns "prediction" of shape
+    (n,), NaN for a row with a missing value. For classes it returns "label" of shape (n,), of text,
+    integers or booleans as in ``classes_``, and "probabilities" of shape (n, C), NaN for a row with
+    a missing value, whose label then means nothing; with the squared hinge, which has no
+    probabilities, "score" of shape (n,) in their place. It uses opset 14.
 
     Parameters
     ----------
-    model : fitted GroupDRONeuron, GroupDRONeuronCV or baseline
+    model : fitted GroupDRONeuron, GroupDROClassifier, GroupDRORegressor, ...CV or baseline
         With a named activation, because ONNX cannot hold a Python function. Of a pipeline with a
-        :class:`counterpoise.tabular.TableEncoder`, the neuron is exported: "X" is what the encoder
-        returns.
+        :class:`counterpoise.tabular.TableEncoder`, the last step is exported: "X" is what the
+        encoder returns.
     path : path, optional
         The file to write.
     dtype : {"float64", "float32"}, default="float64"
@@ -58,8 +61,9 @@ def to_onnx(
     -------
     onnx.ModelProto
         Its ``metadata_props`` hold the format and its version, the version of Counterpoise, the
-        activation, and the names of features if the fit knew them (as JSON, in the order of the
-        columns of "X"; features made from a table's categories have names of their own).
+        activation or loss, the classes as JSON, and the names of features if the fit knew them (as
+        JSON, in the order of the columns of "X"; features made from a table's categories have names
+        of their own).
 
     Examples
     --------
@@ -74,22 +78,23 @@ def to_onnx(
     names = getattr(model, "feature_names_in_", None)
     if hasattr(model, "steps") and hasattr(model.steps[0][1], "layout_"):
         names, model = model[:-1].get_feature_names_out(), model.steps[-1][1]
-    if not isinstance(getattr(model, "activation_", None), Activation):
+    check_choice("dtype", dtype, DTYPES)
+    draft = Draft(np.dtype(dtype))
+    if isinstance(getattr(model, "activation_", None), Activation):
+        score = _score(draft, model.coef_, model.intercept_)
+        draft.outputs["prediction"] = model.activation_.to_onnx(draft, score)
+        about = _neuron_facts(model)
+    elif hasattr(model, "loss") and hasattr(model, "plain_twin"):
+        check_is_fitted(model)
+        about = (_classify if hasattr(model, "classes_") else _regress)(draft, model)
+    else:
         if hasattr(model, "activation"):
             check_is_fitted(model)
         raise TypeError(
-            f"model must be a fitted neuron, such as GroupDRONeuron; got {type(model).__name__}. "
-            "For a pipeline or a search, give the neuron inside"
+            "model must be a fitted neuron or classifier, such as GroupDRONeuron; got "
+            f"{type(model).__name__}. For a pipeline or a search, give the estimator inside"
         )
-    check_choice("dtype", dtype, DTYPES)
-    draft = Draft(np.dtype(dtype))
-    # A column, and not a vector: onnxruntime refuses a vector where there are no rows.
-    column = draft.node("MatMul", "X", draft.constant(model.coef_[:, None], "coef"))
-    draft.constants["axis"] = np.array([1], dtype=np.int64)
-    terms = draft.node("Squeeze", column, "axis")
-    score = draft.node("Add", terms, draft.constant(model.intercept_, "intercept"))
-    model.activation_.to_onnx(draft, score)
-    proto = _assemble(draft, len(model.coef_), _facts(model, names))
+    proto = _assemble(draft, model.n_features_in_, _facts(model, names) | about)
     if path is not None:
         _write(Path(path), proto.SerializeToString())
     return proto
@@ -97,16 +102,25 @@ def to_onnx(
 
 @dataclass
 class Draft:
-    """An ONNX graph under construction; its last node is the prediction."""
+    """An ONNX graph under construction.
+
+    Attributes
+    ----------
+    dtype : dtype of the input and the arithmetic
+    nodes : list of (operator, inputs, result, attributes)
+    constants : mapping name -> array
+    outputs : mapping name of an output -> name of the result that it is
+    """
 
     dtype: np.dtype[Any]
-    nodes: list[tuple[str, tuple[str, ...], str]] = field(default_factory=list)
+    nodes: list[tuple[str, tuple[str, ...], str, dict[str, Any]]] = field(default_factory=list)
     constants: dict[str, Array] = field(default_factory=dict)
+    outputs: dict[str, str] = field(default_factory=dict)
 
-    def node(self, operator: str, *inputs: str) -> str:
+    def node(self, operator: str, *inputs: str, **attributes: Any) -> str:
         """Apply an operator and return the name of its result."""
         name = f"{operator.lower()}_{len(self.nodes)}"
-        self.nodes.append((operator, inputs, name))
+        self.nodes.append((operator, inputs, name, attributes))
         return name
 
     def constant(self, value: Any, name: str | None = None) -> str:
@@ -124,15 +138,78 @@ class Draft:
         return name
 
 
-def _facts(model: Any, names: Any) -> dict[str, str]:
-    """The metadata of the file."""
-    facts = {
+def _score(draft: Draft, coef: Array, intercept: float) -> str:
+    """One score for every row: shape (n,)."""
+    # A column, and not a vector: onnxruntime refuses a vector where there are no rows.
+    column = draft.node("MatMul", "X", draft.constant(coef[:, None], "coef"))
+    draft.constants["axis"] = np.array([1], dtype=np.int64)
+    terms = draft.node("Squeeze", column, "axis")
+    return draft.node("Add", terms, draft.constant(intercept, "intercept"))
+
+
+def _neuron_facts(model: Any) -> dict[str, str]:
+    return {
         "format": FORMAT,
+        "activation": model.activation_.name,
+        "activation_parameters": json.dumps(model.activation_.parameters),
+    }
+
+
+def _regress(draft: Draft, model: Any) -> dict[str, str]:
+    """The prediction of a linear score: its exponential for counts, else the score itself."""
+    score = _score(draft, np.ravel(model.coef_), float(np.ravel(model.intercept_)[0]))
+    out = draft.node("Exp" if _loss_name(model) == "poisson" else "Identity", score)
+    draft.outputs["prediction"] = out
+    return {"format": FORMAT, "loss": _loss_name(model)}
+
+
+def _classify(draft: Draft, model: Any) -> dict[str, str]:
+    """The label of every row, and its probabilities or its score."""
+    classes, name = model.classes_, _loss_name(model)
+    if len(model.coef_) == 1:
+        score = _score(draft, model.coef_[0], float(model.intercept_[0]))
+        yes = draft.node("Greater", score, draft.constant(0.0, "zero"))
+        place = draft.node("Cast", yes, to=7)  # int64
+        draft.outputs["label"] = _label(draft, classes, place)
+        if name == "squared_hinge":
+            draft.outputs["score"] = draft.node("Identity", score)
+        else:
+            # The probability of "no" by itself, since 1 - p loses digits where p is near 1.
+            both = [draft.node("Sigmoid", draft.node("Neg", score)), draft.node("Sigmoid", score)]
+            columns = [draft.node("Unsqueeze", one, "axis") for one in both]
+            draft.outputs["probabilities"] = draft.node("Concat", *columns, axis=1)
+    else:
+        terms = draft.node("MatMul", "X", draft.constant(model.coef_.T, "coef"))
+        scores = draft.node("Add", terms, draft.constant(model.intercept_, "intercept"))
+        place = draft.node("ArgMax", scores, axis=1, keepdims=0)
+        draft.outputs["label"] = _label(draft, classes, place)
+        draft.outputs["probabilities"] = draft.node("Softmax", scores, axis=1)
+    shown = [value if type(value) in (str, int, bool) else str(value) for value in classes.tolist()]
+    known = {"format": CLASSIFIER_FORMAT, "loss": name}
+    return known | {"classes": json.dumps(shown, ensure_ascii=False)}
+
+
+def _label(draft: Draft, classes: Array, place: str) -> str:
+    """Look up labels: text, integers and booleans as they are, all others as text."""
+    kept = classes
+    if classes.dtype.kind in "iu":
+        kept = classes.astype(np.int64)
+    elif classes.dtype.kind != "b":
+        kept = np.array([str(value) for value in classes.tolist()], dtype=object)
+    draft.constants["classes"] = kept
+    return draft.node("Gather", "classes", place)
+
+
+def _loss_name(model: Any) -> str:
+    return str(getattr(model.loss, "name", model.loss))
+
+
+def _facts(model: Any, names: Any) -> dict[str, str]:
+    """The metadata of the file that all models have."""
+    facts = {
         "format_version": str(FORMAT_VERSION),
         "counterpoise_version": __version__,
         "estimator": type(model).__name__,
-        "activation": model.activation_.name,
-        "activation_parameters": json.dumps(model.activation_.parameters),
     }
     if names is not None:
         facts["feature_names"] = json.dumps([str(name) for name in names], ensure_ascii=False)
@@ -144,15 +221,32 @@ def _assemble(draft: Draft, n_features: int, facts: dict[str, str]) -> onnx.Mode
     from onnx import helper, numpy_helper
 
     kind = helper.np_dtype_to_tensor_dtype(draft.dtype)
-    operator, inputs, _ = draft.nodes[-1]
-    nodes = [*draft.nodes[:-1], (operator, inputs, "prediction")]
+    called = {result: name for name, result in draft.outputs.items()}
+    nodes = [
+        helper.make_node(
+            op, [called.get(name, name) for name in inputs], [called.get(out, out)],
+            name=called.get(out, out), **attributes,
+        )
+        for op, inputs, out, attributes in draft.nodes
+    ]  # fmt: skip
+    tensors = [numpy_helper.from_array(value, name) for name, value in draft.constants.items()]
+    outputs = []
+    for name in draft.outputs:
+        made: int = kind
+        shape: list[str | int] = ["n"]
+        if name == "label":
+            made = next(one.data_type for one in tensors if one.name == "classes")
+        elif name == "probabilities":
+            shape = ["n", len(draft.constants["classes"])]
+        outputs.append(helper.make_tensor_value_info(name, made, shape))
+    what = f"activation {facts['activation']}" if "activation" in facts else f"loss {facts['loss']}"
     graph = helper.make_graph(
-        [helper.make_node(op, names, [out], name=out) for op, names, out in nodes],
-        "neuron",
+        nodes,
+        facts["format"].split()[-1],
         [helper.make_tensor_value_info("X", kind, ["n", n_features])],
-        [helper.make_tensor_value_info("prediction", kind, ["n"])],
-        [numpy_helper.from_array(value, name) for name, value in draft.constants.items()],
-        doc_string=f"activation(X @ coef + intercept), activation {facts['activation']}",
+        outputs,
+        tensors,
+        doc_string=f"from scores X @ coef + intercept, {what}",
     )
     proto = helper.make_model(
         graph,

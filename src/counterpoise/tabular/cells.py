@@ -16,6 +16,8 @@ Array = np.ndarray
 
 # The largest allowed feature, target or weight.
 LARGEST = 1e100
+# Above it, floats cannot represent every whole number.
+LARGEST_WHOLE = 2.0**53
 
 NUMBER, BOOLEAN, WORD = "number", "boolean", "word"
 TIME, NOTHING, OTHER = "time", "nothing", "other"

@@ -34,7 +34,8 @@ class EncodedRows:
     ----------
     X : float64 array or CSR matrix of shape (n, width)
     y : array of shape (n,) or None
-    groups : array of shape (n,) or None
+        Numbers, or classes as text, integers or booleans.
+    groups : array of shape (n,), Memberships or None
     sample_weight : array of shape (n,) or None
     feature_names : tuple of str
     kept : array of shape (n,), the positions of these rows in the table
@@ -42,7 +43,7 @@ class EncodedRows:
 
     X: Any
     y: Array | None
-    groups: Array | None
+    groups: Any
     sample_weight: Array | None
     feature_names: tuple[str, ...]
     kept: Array
@@ -67,8 +68,8 @@ def read_rows(
     layout : TableLayout
     labelled : bool
         Whether the table must have the target, group and weight columns. If False, those that it
-        has are returned, with NaN or ``"(missing)"`` for missing values, and rows of weight 0 are
-        kept.
+        has are returned, with NaN, None (for classes) or ``"(missing)"`` for missing values, and
+        rows of weight 0 are kept.
     unseen : {"refuse", "base"}
         Categories that the layout does not know are an error, or count as the base level.
     progress : function of (rows read, rows in all), optional
@@ -154,5 +155,6 @@ def fits_in_memory(table: Any, layout: TableLayout, budget: float | None = None)
     per_row = 8 * layout.width
     if layout.is_sparse(table.n_rows):
         per_row = 12 * len(layout.features) + 8
-    labels = 8 + 8 * (layout.weight is not None) + LABEL_BYTES * bool(layout.group)
+    texts = layout.has_groups + bool(layout.classes)
+    labels = 8 + 8 * (layout.weight is not None) + LABEL_BYTES * texts
     return table.n_rows * (per_row + labels) <= budget

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from sklearn.base import is_classifier
 from sklearn.pipeline import Pipeline
 
 from counterpoise.assessment.assess import assess_encoded
@@ -15,6 +16,7 @@ from counterpoise.common.progress import stage
 from counterpoise.estimators.base import Neuron
 from counterpoise.tabular.encoded_rows import TableSource, fits_in_memory, read_rows
 from counterpoise.tabular.encoder import TableEncoder, table_facts
+from counterpoise.tabular.layout import TableLayout
 from counterpoise.tabular.learning import LearnedLayout
 from counterpoise.tabular.sampling import sample_rows
 from counterpoise.tabular.table import Table, as_table
@@ -61,6 +63,7 @@ def fit_table(
         fitted neuron: it predicts data frames with the same columns.
     """
     table, layout = as_table(table), learned.layout
+    _check_task(model, layout)
     if chunked is None:
         chunked = not fits_in_memory(table, layout)
     fitted = (_fit_chunks if chunked else _fit_rows)(model, table, learned)
@@ -72,6 +75,22 @@ def fit_table(
         folds=None if bare else folds, level=level, diagnosis=not bare,
         data=facts, command=command, seconds=fitted.seconds,
     )  # fmt: skip
+
+
+def _check_task(model: Any, layout: TableLayout) -> None:
+    """Check that the model is for the task of the target."""
+    if is_classifier(model) == bool(layout.classes):
+        return
+    name = type(model).__name__
+    if layout.classes:
+        raise ValueError(
+            f"the target {layout.target!r} names classes, and {name} fits numbers; give a "
+            "GroupDROClassifier, or learn the layout with task='regress'"
+        )
+    raise ValueError(
+        f"the target {layout.target!r} is a number, and {name} fits classes; give a "
+        "GroupDRONeuron, or learn the layout with task='classify'"
+    )
 
 
 @dataclass(frozen=True)

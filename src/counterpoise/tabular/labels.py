@@ -1,22 +1,30 @@
-"""Labels of groups, from one column or several crossed columns."""
+"""Labels of groups, from one column or several crossed columns, and from classes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow.types as kinds
+from scipy import sparse
 
-from counterpoise.tabular.cells import BOOLEAN, NUMBER, WORD, described, kind_of, numbers, words
+from counterpoise.tabular.cells import (
+    BOOLEAN,
+    LARGEST_WHOLE,
+    NUMBER,
+    WORD,
+    described,
+    kind_of,
+    numbers,
+    words,
+)
 from counterpoise.tabular.errors import DataError
 from counterpoise.tabular.layout import NONE
 
 Array = np.ndarray
 
 BETWEEN = " | "
-# Above it, floats cannot represent every whole number.
-LARGEST_WHOLE = 2.0**53
 
 
 def check_group_type(name: str, kind: Any) -> None:
@@ -30,33 +38,69 @@ def check_group_type(name: str, kind: Any) -> None:
         raise DataError(f"group column {name!r} holds {described(kind)}; {remedy}")
 
 
-def group_labels(batch: Any, group: Sequence[str], labels: str = "text") -> Array | None:
-    """The label of every row, ``"(missing)"`` if it has none; None without group columns."""
-    if not group:
-        return None
-    values, codes = group_codes(batch, group, labels)
-    return values[codes]
-
-
-def group_codes(batch: Any, group: Sequence[str], labels: str = "text") -> tuple[Array, Array]:
+def group_codes(
+    batch: Any, group: Sequence[str], labels: str = "text", target: str | None = None
+) -> tuple[Array, Array]:
     """Labels, and for every row the position of its label; some labels may have no row.
 
-    With ``labels="integer"``, integers, unless a row has something else.
+    With ``labels="integer"``, integers, unless a row has something else. The columns are crossed
+    with the classes of the ``target``, if one is given. A row without a value has
+    ``"(missing)"``.
     """
     if labels == "integer":
         found = _integers(batch.column(group[0]), group[0])
         if found is not None:
             return np.unique(found, return_inverse=True)
-    parts = [_texts(batch.column(name), name, len(group) > 1) for name in group]
+    crossed = len(group) + (target is not None) > 1
+    parts = [_texts(words(batch.column(name)), name, crossed) for name in group]
+    if target is not None:
+        told = class_texts(batch.column(target), target)
+        parts.append(_texts(told, target, crossed, "target"))
     codes, values = parts[0]
     for more, others in parts[1:]:
-        crossed = codes * len(others) + more
-        there, codes = np.unique(crossed, return_inverse=True)
+        there, codes = np.unique(codes * len(others) + more, return_inverse=True)
         values = [
             f"{values[at // len(others)]}{BETWEEN}{others[at % len(others)]}"
             for at in there.tolist()
         ]
     return np.array(values, dtype=str), codes.reshape(-1)
+
+
+def side_by_side_codes(
+    batch: Any, group: Sequence[str], target: str | None = None
+) -> Iterator[tuple[Array, Array]]:
+    """For each column, labels such as ``sex=f`` and the position of every row's label."""
+    for name in group:
+        labels, codes = group_codes(batch, [name], "text", target)
+        yield np.array([f"{name}={label}" for label in labels.tolist()], dtype=str), codes
+
+
+def memberships(batch: Any, group: Sequence[str], target: str | None = None) -> Any:
+    """The groups of every row, one for each column, as :class:`counterpoise.Memberships`."""
+    from counterpoise.rows.memberships import Memberships
+
+    blocks, names, n = [], [], batch.num_rows
+    for labels, codes in side_by_side_codes(batch, group, target):
+        there, places = np.unique(codes, return_inverse=True)
+        shape = (n, len(there))
+        blocks.append(sparse.csr_matrix((np.ones(n), places.ravel(), np.arange(n + 1)), shape))
+        names += labels[there].tolist()
+    return Memberships(sparse.hstack(blocks, format="csr"), names)
+
+
+def joined_memberships(parts: Sequence[Any]) -> Any:
+    """The memberships of rows in parts, which may differ in their groups."""
+    from counterpoise.rows.memberships import Memberships
+
+    names = sorted({name for part in parts for name in part.labels.tolist()})
+    place = {name: k for k, name in enumerate(names)}
+    blocks = []
+    for part in parts:
+        found = part.matrix.tocoo()
+        at = np.array([place[name] for name in part.labels.tolist()], dtype=np.int64)
+        entries = (found.data, (found.row, at[found.col]))
+        blocks.append(sparse.csr_matrix(entries, (found.shape[0], len(names))))
+    return Memberships(sparse.vstack(blocks, format="csr"), names)
 
 
 def check_whole_labels(column: Any, name: str) -> None:
@@ -91,18 +135,34 @@ def _integers(column: Any, name: str) -> Array | None:
     return found.astype(np.int64) if whole else None
 
 
-def _texts(column: Any, name: str, crossed: bool) -> tuple[Array, list[str]]:
-    codes, values = words(column)
+def class_texts(column: Any, name: str) -> tuple[Array, list[str]]:
+    """For every row the code of its class, -1 if missing; and the classes as text."""
+    kind = kind_of(column.type)
+    if kind not in (NUMBER, BOOLEAN):
+        return words(column)
+    found = numbers(column, name)
+    values, codes = np.unique(found, return_inverse=True)
+    texts = [str(bool(value)) if kind == BOOLEAN else f"{value:.0f}" for value in values.tolist()]
+    if len(values) and np.isnan(values[-1]):
+        texts.pop()
+        codes = np.where(np.isnan(found), -1, codes)
+    return codes, texts
+
+
+def _texts(
+    found: tuple[Array, list[str]], name: str, crossed: bool, role: str = "group"
+) -> tuple[Array, list[str]]:
+    codes, values = found
     clash = next((value for value in values if BETWEEN in value), None) if crossed else None
     if clash is not None:
         raise DataError(
-            f"group column {name!r} has the value {clash!r}, and labels of crossed groups are "
+            f"{role} column {name!r} has the value {clash!r}, and labels of crossed groups are "
             f"joined with {BETWEEN!r}; replace it in the column"
         )
     cut = next((value for value in values if value.endswith("\0")), None)
     if cut is not None:
         raise DataError(
-            f"group column {name!r} has the value {cut!r}, which ends in a NUL character that "
+            f"{role} column {name!r} has the value {cut!r}, which ends in a NUL character that "
             "labels cannot keep; remove it"
         )
     return np.where(codes < 0, len(values), codes), [*values, NONE]

@@ -9,6 +9,7 @@ from counterpoise.common.arguments import check_choice
 
 MISSING = ("refuse", "drop", "impute")
 UNSEEN = ("refuse", "base")
+CLASSIFY, REGRESS = TASKS = ("classify", "regress")
 # The level, or group, of missing values.
 NONE = "(missing)"
 # Features are CSR if dense ones would take more bytes and at most this share of them is not zero.
@@ -61,6 +62,13 @@ class TableLayout:
         the layout was learned.
     labels : {"text", "integer"}
         The type of group labels.
+    classes : tuple of str, int or bool
+        The classes that the target names, in order; none if it is a number.
+    with_label : bool
+        Whether groups are crossed with the classes of the target.
+    overlapping : bool
+        Whether the levels of every group column are groups side by side, so that a row belongs to
+        one for each column, instead of the columns being crossed.
     """
 
     target: str | None
@@ -69,10 +77,19 @@ class TableLayout:
     features: tuple[Feature, ...]
     missing: str = "refuse"
     labels: str = "text"
+    classes: tuple[str, ...] | tuple[int, ...] | tuple[bool, ...] = ()
+    with_label: bool = False
+    overlapping: bool = False
 
     def __post_init__(self) -> None:
         check_choice("missing", self.missing, MISSING)
         check_choice("labels", self.labels, ("text", "integer"))
+        if len(set(self.classes)) == 1 or len(set(map(type, self.classes))) > 1:
+            raise ValueError(f"classes must be two or more, of one type; got {self.classes!r:.80}")
+        if self.with_label and (self.target is None or not self.classes):
+            raise ValueError("with_label needs a target that names classes")
+        if self.overlapping and not self.group:
+            raise ValueError("overlapping needs group columns")
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -96,6 +113,26 @@ class TableLayout:
         return tuple(name for name in given if name is not None)
 
     @property
+    def task(self) -> str:
+        """Whether to "classify", if the target names classes, or to "regress"."""
+        return CLASSIFY if self.classes else REGRESS
+
+    @property
+    def crossed(self) -> str | None:
+        """The target, if groups are crossed with its classes."""
+        return self.target if self.with_label else None
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether rows have groups, by columns or by their class."""
+        return bool(self.group) or self.with_label
+
+    @property
+    def grouping(self) -> tuple[str, ...]:
+        """The columns that groups come from."""
+        return (*self.group, *([self.crossed] if self.crossed is not None else []))
+
+    @property
     def used(self) -> tuple[str, ...]:
         """All columns, each once."""
         return tuple(dict.fromkeys((*self.inputs, *self.roles)))
@@ -109,6 +146,8 @@ class TableLayout:
     def words(self) -> tuple[str, ...]:
         """Columns to read as text; see :func:`open_table`."""
         found = [f.name for f in self.features if f.kind == "category" and f.name not in self.group]
+        if self.target is not None and self.classes and isinstance(self.classes[0], str):
+            found.append(self.target)
         return tuple(found)
 
     @property
@@ -116,6 +155,8 @@ class TableLayout:
         """Columns whose leading zeros mean nothing; see :func:`open_table`."""
         found = [f.name for f in self.features if f.kind != "category"]
         own = (self.target, self.weight)
+        if set(own) & set(self.words):
+            own = (None, self.weight)
         return (*found, *(name for name in own if name is not None))
 
     def is_sparse(self, n_rows: int) -> bool:

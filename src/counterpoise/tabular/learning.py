@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from counterpoise.common.arguments import check_choice, check_whole
+from counterpoise.tabular.cells import kind_of
 from counterpoise.tabular.errors import DataError, listed
-from counterpoise.tabular.layout import MISSING, TableLayout
+from counterpoise.tabular.layout import MISSING, TASKS, TableLayout
 from counterpoise.tabular.roles import find_roles
 from counterpoise.tabular.row_numbers import is_named_so
 from counterpoise.tabular.scanning import RowProgress, ScanCounts, Tally, refuse, scan
 from counterpoise.tabular.table import Table, as_table
 from counterpoise.tabular.tallies import NumberTally, WordTally
+from counterpoise.tabular.targets import TargetTally
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class LearnedLayout:
     groups : mapping label -> int, rows used of each group; empty without groups
     notes : tuple of str, remarks for the reader
     weightless : int, rows left out because their weight is 0
+    classes : mapping class -> int, rows used of each class; empty if the target is a number
     """
 
     layout: TableLayout
@@ -39,6 +42,7 @@ class LearnedLayout:
     groups: dict[Any, int]
     notes: tuple[str, ...]
     weightless: int = 0
+    classes: dict[Any, int] = field(default_factory=dict)
 
     @property
     def used(self) -> int:
@@ -69,6 +73,9 @@ def learn_layout(
     categorical: Sequence[str] = (),
     missing: str = "refuse",
     max_levels: int = 100,
+    task: str | None = None,
+    with_label: bool = False,
+    overlapping: bool = False,
     progress: RowProgress | None = None,
 ) -> LearnedLayout:
     """Learn how the columns of a table become numbers.
@@ -77,7 +84,7 @@ def learn_layout(
     ----------
     table : Table, data frame or mapping of columns
     target : str, optional
-        Numbers or booleans. None if the table holds features alone.
+        Classes or numbers; see ``task``. None if the table holds features alone.
     group : str or list of str
         Text, whole numbers or booleans; several columns are crossed.
     weight : str, optional
@@ -98,7 +105,17 @@ def learn_layout(
         level ``"(missing)"``. A category without missing values has no such level; later missing
         values count as its base level.
     max_levels : int
-        Most levels of a category; a text column with more is an error.
+        Most levels of a category, and most classes; a text column with more is an error.
+    task : {"classify", "regress"}, optional
+        Whether the target names classes or is a number. By default, text, categories, booleans and
+        two whole numbers (0 and 1) are classes, and other numbers are numbers.
+    with_label : bool
+        Whether to cross the groups with the classes of the target, so that each class of each group
+        is a group: the usual way to find spurious correlations. Without group columns, the classes
+        are the groups.
+    overlapping : bool
+        Whether the levels of every group column are groups side by side (``sex=f``,
+        ``region=north``), so that a row belongs to several, instead of the columns being crossed.
     progress : function of (rows read, rows in all), optional
 
     Returns
@@ -116,14 +133,22 @@ def learn_layout(
     check_choice("missing", missing, MISSING)
     check_whole("max_levels", max_levels, 1)
     table = as_table(table)
-    roles = find_roles(table, target, group, weight, features, drop, categorical)
+    if task is not None:
+        check_choice("task", task, TASKS)
+    roles = find_roles(
+        table, target, group, weight, features, drop, categorical, task, with_label, overlapping
+    )
     tallies: list[Tally] = [
         WordTally(name, max_levels, name in roles.names or name in categorical)
         if kind == "category"
         else NumberTally(name, kind)
         for name, kind in roles.features.items()
     ]
-    seen = scan(table, roles, tallies, missing, progress)
+    counted = None
+    if target is not None:
+        kind = kind_of(table.schema.field(target).type)
+        counted = TargetTally(target, kind, task, max_levels)
+    seen = scan(table, roles, tallies, missing, counted, progress)
     refuse(table, roles, tallies, missing, seen, max_levels)
     chosen = features is not None or target is None  # by whoever gave these columns
     numbering = [] if chosen else _numbering(table, tallies, seen)
@@ -135,6 +160,9 @@ def learn_layout(
         features=tuple(tally.feature(missing) for tally in kept),
         missing=missing,
         labels="integer" if seen.whole else "text",
+        classes=() if counted is None else counted.classes,
+        with_label=with_label,
+        overlapping=overlapping,
     )
     _check_names(found)
     filled = dict(seen.missing) if missing == "impute" else {}
@@ -144,13 +172,14 @@ def learn_layout(
         *roles.notes,
         *(tally.order.note(tally.name, tally.name in numbering) for tally in of_rows),
         *(tally.note for tally in kept),
-        *_of_target(target, kept, seen),
+        *_of_target(counted, kept),
         *_tiny(seen),
     ]
     groups = dict(sorted(seen.groups.items()))
     return LearnedLayout(
-        found, seen.rows, seen.dropped, filled, groups, tuple(filter(None, notes)), seen.weightless
-    )
+        found, seen.rows, seen.dropped, filled, groups, tuple(filter(None, notes)),
+        seen.weightless, {} if counted is None else counted.class_counts,
+    )  # fmt: skip
 
 
 def _numbering(table: Table, tallies: Sequence[Tally], seen: ScanCounts) -> list[str]:
@@ -172,10 +201,12 @@ def _numbering(table: Table, tallies: Sequence[Tally], seen: ScanCounts) -> list
     return found
 
 
-def _of_target(target: str | None, kept: Sequence[Tally], seen: ScanCounts) -> list[str | None]:
+def _of_target(target: TargetTally | None, kept: Sequence[Tally]) -> list[str | None]:
     if target is None:
         return []
-    return [seen.targets.note(target), *(tally.link.note(tally.name, target) for tally in kept)]
+    if len(target.classes) > 2:  # which have no order that a column could follow
+        return [target.note()]
+    return [target.note(), *(tally.link.note(tally.name, target.name) for tally in kept)]
 
 
 def _check_names(layout: TableLayout) -> None:

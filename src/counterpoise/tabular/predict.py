@@ -17,6 +17,8 @@ from counterpoise.tabular.errors import DataError, check_names
 from counterpoise.tabular.indicators import encode, missing_masks
 from counterpoise.tabular.table import as_table
 
+Array = np.ndarray
+
 SUFFIXES = (".csv", ".parquet", ".arrow")
 
 
@@ -27,12 +29,13 @@ def predictions(
     extra: Sequence[str] = (),
     unseen: str = "refuse",
     name: str = "prediction",
+    proba: bool = False,
 ) -> Iterator[Any]:
     """Predict the rows of a table, batch by batch.
 
     Parameters
     ----------
-    model : Pipeline of a TableEncoder and a neuron
+    model : Pipeline of a TableEncoder and a neuron or classifier
     table : Table, data frame or mapping of columns
     extra : list of str
         Columns of the table to return, too.
@@ -40,21 +43,25 @@ def predictions(
         Categories that the fit never saw are an error, or count as the base level.
     name : str
         The name of the column of predictions.
+    proba : bool
+        Whether to add the probability of every class, in columns such as ``P(yes)``.
 
     Yields
     ------
     pyarrow.RecordBatch
-        The columns ``extra`` and a prediction for every row, null if a feature is missing and the
-        fit left such rows out.
+        The columns ``extra`` and a prediction for every row (a number or a class), null if a
+        feature is missing and the fit left such rows out.
     """
-    layout, neuron = model.steps[0][1].layout_, model.steps[-1][1]
+    layout, fitted = model.steps[0][1].layout_, model.steps[-1][1]
     table = as_table(table)
     extra = list(dict.fromkeys(extra))
     check_names(layout.inputs, table.names, table.where, "feature")
     check_names(extra, table.names, table.where)
-    if name in extra:
+    names = [name, *(probability_names(fitted) if proba else ())]
+    clash = next((one for one in names if one in extra), None)
+    if clash is not None:
         raise DataError(
-            f"the data already has a column {name!r}; leave it out of extra={extra!r}",
+            f"the data already has a column {clash!r}; leave it out of extra={extra!r}",
             argument="extra",
         )
     done = 0
@@ -63,16 +70,45 @@ def predictions(
         known = np.ones(batch.num_rows, dtype=bool)
         if gone:
             known = ~np.logical_or.reduce(list(gone.values()))
-        values = np.full(batch.num_rows, np.nan)
+        X = np.empty((0, layout.width))
         if known.any():
             part = batch.select(list(layout.inputs)).filter(pa.array(known))
-            values[known] = neuron.predict(encode(layout, part, unseen))
-        column = pa.array(values, mask=~known)
+            X = encode(layout, part, unseen)
+        columns = [_column(values, known) for values in _answers(fitted, X, proba)]
         arrays = [batch.column(column_name) for column_name in extra]
-        yield pa.RecordBatch.from_arrays([*arrays, column], names=[*extra, name])
+        yield pa.RecordBatch.from_arrays([*arrays, *columns], names=[*extra, *names])
         done += batch.num_rows
         stage(f"predicting, {done:,} rows", done / table.n_rows)
     stage(None)
+
+
+def probability_names(fitted: Any) -> list[str]:
+    """The names of the columns of probabilities.
+
+    An error if the model has none.
+    """
+    if not hasattr(fitted, "predict_proba"):
+        raise ValueError(
+            f"{type(fitted).__name__} predicts no probabilities; leave out proba=True, or fit "
+            "classes with loss='log'"
+        )
+    return [f"P({label})" for label in fitted.classes_.tolist()]
+
+
+def _answers(fitted: Any, X: Any, proba: bool) -> list[Array]:
+    """Columns of answers for encoded rows; there may be none."""
+    if not X.shape[0]:
+        classes = getattr(fitted, "classes_", np.empty(0))
+        return [classes[:0], *(np.empty(0) for _ in classes if proba)]
+    return [fitted.predict(X), *(fitted.predict_proba(X).T if proba else ())]
+
+
+def _column(values: Array, known: Array) -> Any:
+    """Answers for the known rows, and null for the others."""
+    if known.all():
+        return pa.array(values)
+    at = np.cumsum(known) - 1
+    return pa.array(values).take(pa.array(at, mask=~known))
 
 
 @contextmanager

@@ -34,6 +34,10 @@ class Roles:
         Columns that cannot serve as target, group or weight.
     misfits : mapping column -> message
         Columns that cannot be features.
+    with_label : bool
+        Whether groups are crossed with the classes of the target.
+    overlapping : bool
+        Whether the levels of every group column are groups side by side.
     """
 
     target: str | None
@@ -44,6 +48,13 @@ class Roles:
     notes: tuple[str, ...]
     problems: dict[str, str]
     misfits: dict[str, str]
+    with_label: bool = False
+    overlapping: bool = False
+
+    @property
+    def crossed(self) -> str | None:
+        """The target, if groups are crossed with its classes."""
+        return self.target if self.with_label else None
 
     @property
     def used(self) -> tuple[str, ...]:
@@ -70,6 +81,9 @@ def find_roles(
     features: Sequence[str] | None,
     drop: Sequence[str],
     categorical: Sequence[str],
+    task: str | None = None,
+    with_label: bool = False,
+    overlapping: bool = False,
 ) -> Roles:
     """Assign roles; without ``features``, every column that has no role is a feature."""
     groups = tuple(dict.fromkeys([group] if isinstance(group, str) else group))
@@ -78,6 +92,10 @@ def find_roles(
         if isinstance(names, str):
             raise TypeError(f"{argument} must be a list of column names; got {names!r}")
     check_roles(target, groups, weight)
+    if with_label and target is None:
+        raise ValueError("with_label=True crosses groups with the target; give a target")
+    if overlapping and not groups:
+        raise ValueError("overlapping=True makes groups of several columns; name them as group")
     targets, weights = (() if name is None else (name,) for name in (target, weight))
     own = (*targets, *groups, *weights)
     for names, role in ((targets, "target"), (groups, "group"), (weights, "weight")):
@@ -86,7 +104,7 @@ def find_roles(
         role = "feature" if argument == "features" else ""
         check_names(names, table.names, table.where, role)
     types = {field.name: field.type for field in table.schema}
-    problems = _problems(table, target, groups, weight)
+    problems = _problems(table, target, groups, weight, task)
     notes = []
     if features is None:
         chosen = [name for name in table.names if name not in (*own, *drop)]
@@ -109,17 +127,20 @@ def find_roles(
         )
     kinds, misfits = _kinds(chosen, types, categorical)
     names = (*groups, *(name for name, kind in types.items() if is_dictionary(kind)))
-    return Roles(target, groups, weight, kinds, names, tuple(notes), problems, misfits)
+    return Roles(
+        target, groups, weight, kinds, names, tuple(notes), problems, misfits, with_label,
+        overlapping,
+    )  # fmt: skip
 
 
 def _problems(
-    table: Table, target: str | None, group: Sequence[str], weight: str | None
+    table: Table, target: str | None, group: Sequence[str], weight: str | None, task: str | None
 ) -> dict[str, str]:
     """Columns whose types do not suit their roles."""
     types = {field.name: field.type for field in table.schema}
     checks: dict[str, Callable[[], None]] = {}
     if target is not None:
-        checks[target] = partial(check_target, table, target)
+        checks[target] = partial(check_target, table, target, task)
     checks |= {name: partial(check_group_type, name, types[name]) for name in group}
     if weight is not None:
         checks[weight] = partial(check_weight_type, weight, types[weight])

@@ -16,10 +16,16 @@ from counterpoise.tabular.indicators import (
     missing_masks,
     refuse_missing,
 )
-from counterpoise.tabular.labels import group_labels
+from counterpoise.tabular.labels import group_codes, joined_memberships, memberships
 from counterpoise.tabular.layout import UNSEEN, TableLayout
 from counterpoise.tabular.table import ROWS, Table
-from counterpoise.tabular.targets import has_weight, target_numbers, weight_numbers
+from counterpoise.tabular.targets import (
+    class_codes,
+    class_labels,
+    has_weight,
+    target_numbers,
+    weight_numbers,
+)
 
 Array = np.ndarray
 
@@ -39,8 +45,10 @@ class RowBatches:
         if labelled:
             check_names(layout.roles, table.names, table.where)
         there = {field.name: kind_of(field.type) for field in table.schema}
-        self.has_target = layout.target is not None and self._usable(there.get(layout.target))
-        self.has_groups = bool(layout.group) and all(name in there for name in layout.group)
+        self.has_target = layout.target is not None and (
+            layout.target in there if layout.classes else self._usable(there.get(layout.target))
+        )
+        self.has_groups = layout.has_groups and all(name in there for name in layout.grouping)
         self.has_weight = layout.weight is not None and self._usable(there.get(layout.weight))
         self.names = [
             *layout.inputs,
@@ -101,24 +109,35 @@ class RowBatches:
         encode_into(self.layout, batch, out, self.unseen)
         return out
 
-    def labels(self, batch: Any) -> tuple[Array | None, Array | None, Array | None]:
+    def labels(self, batch: Any) -> tuple[Array | None, Any, Array | None]:
         """Targets, groups and weights of a batch; None for those that the table lacks."""
         layout = self.layout
-        y = None
+        y = groups = None
         if self.has_target and layout.target is not None:
-            y = target_numbers(batch, layout.target)
-        groups = group_labels(batch, layout.group, layout.labels) if self.has_groups else None
+            if layout.classes:
+                codes = class_codes(batch, layout.target, layout.classes)
+                y = class_labels(codes, layout.classes)
+            else:
+                y = target_numbers(batch, layout.target)
+        if self.has_groups and layout.overlapping:
+            groups = memberships(batch, layout.group, layout.crossed)
+        elif self.has_groups:
+            labels, places = group_codes(batch, layout.group, layout.labels, layout.crossed)
+            groups = labels[places]
         weights = None
         if self.has_weight and layout.weight is not None:
             weights = weight_numbers(batch, layout.weight)
         return y, groups, weights
 
 
-def joined(parts: tuple[Array | None, ...]) -> Array | None:
+def joined(parts: tuple[Any, ...]) -> Any:
     """Join parts of a column; labels are text if any part of them is."""
     found = [part for part in parts if part is not None]
     if not found:
         return None
-    if any(part.dtype.kind == "U" for part in found):
+    if not isinstance(found[0], Array):
+        return joined_memberships(found)
+    kinds = {part.dtype.kind for part in found}
+    if "U" in kinds and "O" not in kinds:
         found = [part.astype(str) for part in found]
     return np.concatenate(found)

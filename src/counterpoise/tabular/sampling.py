@@ -27,7 +27,7 @@ class _Pool:
     """Candidate rows, each with a random key; the rows with the smallest keys are the sample."""
 
     X: Any
-    labels: tuple[Array | None, Array | None, Array | None]
+    labels: tuple[Array | None, Any, Array | None]
     keys: Array
     codes: Array
     kept: Array
@@ -58,9 +58,10 @@ class _Groups:
         self.number: dict[str, int] = {}
 
     def codes(self, batch: Any) -> Array:
-        if not self.layout.group:
+        layout = self.layout
+        if not layout.has_groups:
             return np.zeros(batch.num_rows, dtype=np.int64)
-        labels, codes = group_codes(batch, self.layout.group, self.layout.labels)
+        labels, codes = group_codes(batch, layout.group, layout.labels, layout.crossed)
         there = np.bincount(codes, minlength=len(labels)) > 0
         place = np.zeros(len(labels), dtype=np.int64)
         for at in np.flatnonzero(there).tolist():

@@ -10,14 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from counterpoise.tabular.cells import check_size, is_numeral
+from counterpoise.tabular.cells import is_numeral
 from counterpoise.tabular.errors import DataError, drop_option, listed
 from counterpoise.tabular.indicators import missing_masks, missing_message
-from counterpoise.tabular.labels import check_whole_labels, group_codes, may_be_integers, not_whole
+from counterpoise.tabular.labels import (
+    check_whole_labels,
+    group_codes,
+    may_be_integers,
+    not_whole,
+    side_by_side_codes,
+)
 from counterpoise.tabular.roles import Roles
 from counterpoise.tabular.table import Table
 from counterpoise.tabular.tallies import NumberTally, WordTally
-from counterpoise.tabular.targets import FewValues, has_weight, target_numbers
+from counterpoise.tabular.targets import TargetTally, has_weight
 
 Array = np.ndarray
 
@@ -39,7 +45,7 @@ class ScanCounts:
     missing : mapping column -> int
     groups : mapping label -> int
     problems : mapping column -> str
-    targets : FewValues
+    target : TargetTally or None
     """
 
     whole: bool
@@ -49,7 +55,7 @@ class ScanCounts:
     missing: Counter[str] = field(default_factory=Counter)
     groups: Counter[Any] = field(default_factory=Counter)
     problems: dict[str, str] = field(default_factory=dict)
-    targets: FewValues = field(default_factory=FewValues)
+    target: TargetTally | None = None
 
     @property
     def weighty(self) -> int:
@@ -75,11 +81,15 @@ def scan(
     roles: Roles,
     tallies: Sequence[Tally],
     missing: str,
+    target: TargetTally | None = None,
     progress: RowProgress | None = None,
 ) -> ScanCounts:
     """Read all rows once; the tallies count those that are used."""
-    group = roles.group if roles.problems.keys().isdisjoint(roles.group) else ()
-    seen = ScanCounts(len(group) == 1 and may_be_integers(table.schema.field(group[0]).type))
+    whole = len(roles.group) == 1 and not (roles.with_label or roles.overlapping)
+    whole = whole and may_be_integers(table.schema.field(roles.group[0]).type)
+    grouped = bool(roles.group) or roles.with_label
+    grouped &= roles.problems.keys().isdisjoint((*roles.group, roles.crossed))
+    seen = ScanCounts(whole, target=target)
     for batch in table.batches(roles.used):
         seen.rows += batch.num_rows
         batch = _used(batch, roles, seen, missing)
@@ -87,9 +97,9 @@ def scan(
         for tally in tallies:
             with seen.collecting(tally.name):
                 tally.add(batch.column(tally.name), y)
-        if group:
-            with seen.collecting(" ".join(group)):
-                _count_groups(batch, group, seen)
+        if grouped and not _too_many(roles, seen):
+            with seen.collecting(" ".join(roles.group)):
+                _count_groups(batch, roles, seen)
         if progress is not None:
             progress(seen.rows, table.n_rows)
     if not seen.whole:  # a later batch may have shown that they are not integers alone
@@ -101,14 +111,16 @@ def scan(
 
 
 def _targets(batch: Any, roles: Roles, seen: ScanCounts) -> Array | None:
-    if roles.target is None or roles.target in roles.problems:
+    if seen.target is None or seen.target.name in roles.problems:
         return None
-    with seen.collecting(roles.target):
-        y = target_numbers(batch, roles.target)
-        check_size(y, roles.target)
-        seen.targets.add(y)
-        return y
+    with seen.collecting(seen.target.name):
+        return seen.target.add(batch.column(seen.target.name))
     return None
+
+
+def _too_many(roles: Roles, seen: ScanCounts) -> bool:
+    """Whether groups would be crossed with a target that has too many values for classes."""
+    return roles.with_label and seen.target is not None and seen.target.many
 
 
 def _used(batch: Any, roles: Roles, seen: ScanCounts, missing: str) -> Any:
@@ -127,11 +139,20 @@ def _used(batch: Any, roles: Roles, seen: ScanCounts, missing: str) -> Any:
     return batch
 
 
-def _count_groups(batch: Any, group: Sequence[str], seen: ScanCounts) -> None:
-    for name in group:
+def _count_groups(batch: Any, roles: Roles, seen: ScanCounts) -> None:
+    for name in roles.group:
         check_whole_labels(batch.column(name), name)
-    labels, codes = group_codes(batch, group, "integer" if seen.whole else "text")
+    if roles.overlapping:
+        for labels, codes in side_by_side_codes(batch, roles.group, roles.crossed):
+            _count(labels, codes, seen)
+        return
+    kind = "integer" if seen.whole else "text"
+    labels, codes = group_codes(batch, roles.group, kind, roles.crossed)
     seen.whole &= labels.dtype.kind == "i"
+    _count(labels, codes, seen)
+
+
+def _count(labels: Array, codes: Array, seen: ScanCounts) -> None:
     counts = np.bincount(codes, minlength=len(labels)).tolist()
     for label, count in zip(labels.tolist(), counts, strict=True):
         if count:
@@ -156,6 +177,7 @@ def refuse(
             f"{name!r} has no values: leave it out with {drop_option(name)}" for name in empty
         ]
         misfits += [found for tally in tallies if (found := tally.problem())]
+        problems += _of_target(roles, seen)
         problems += _of_groups(roles, seen, most)
         problems += _of_holes(table, roles, seen, missing, empty)
     if misfits:
@@ -164,8 +186,20 @@ def refuse(
         raise DataError("\n".join(problems))
 
 
+def _of_target(roles: Roles, seen: ScanCounts) -> list[str]:
+    if seen.target is None or seen.target.name in roles.problems or not seen.target.rows:
+        return []
+    if roles.with_label and not seen.target.classes:
+        return [
+            f"groups can be crossed with classes alone, and the target {seen.target.name!r} holds "
+            f"numbers to fit; use task='classify' if they name classes, or with_label=False"
+        ]
+    found = seen.target.problem()
+    return [] if found is None else [found]
+
+
 def _of_groups(roles: Roles, seen: ScanCounts, most: int) -> list[str]:
-    if len(seen.groups) > most and all(map(is_numeral, map(str, seen.groups))):
+    if roles.group and len(seen.groups) > most and all(map(is_numeral, map(str, seen.groups))):
         fraction = next((label for label in seen.groups if not float(label).is_integer()), None)
         if fraction is not None:
             return [str(not_whole(roles.group[0], fraction))]

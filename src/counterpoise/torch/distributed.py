@@ -11,6 +11,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from counterpoise.torch.checks import dims_of, is_overlapping
+
 DIGEST_BITS = 18  # sums of squares of such numbers are exact in double for 2**17 ranks
 
 # How gloo, NCCL and the store say that another rank is gone, or has not answered in time.
@@ -94,7 +96,9 @@ def group_sums(
     losses : tensor of shape (B,) or (B, T, ...)
         One per example, or one per token.
     codes : integer tensor of shape (B,)
-        Groups from 0 to ``K - 1``; may have more of the losses' leading dimensions.
+        Groups from 0 to ``K - 1``; may have more of the losses' leading dimensions. For groups
+        that overlap, a floating-point tensor of memberships, of shape (B, K): a loss then counts
+        in each group by its share.
     K : int
     mask : bool tensor of the losses' shape, optional
         False where a loss does not count, whatever its value.
@@ -115,12 +119,15 @@ def group_sums(
     counted = torch.ones_like(losses, dtype=torch.bool) if mask is None else mask
     if losses.device.type == "mps":
         losses, counted, codes = losses.cpu(), counted.cpu(), codes.cpu()
-    inner = tuple(range(codes.ndim, losses.ndim))
+    inner = tuple(range(dims_of(codes), losses.ndim))
     losses = losses.masked_fill(~counted, 0.0)
     if inner:  # sum rows first, so that fewer numbers are scattered
         rows = losses.sum(inner, dtype=torch.float64), counted.sum(inner, dtype=torch.float64)
     else:
         rows = losses.double(), counted.double()
+    if is_overlapping(codes):
+        shares = codes.reshape(-1, K).double()
+        return rows[0].flatten() @ shares, rows[1].flatten() @ shares
     table = torch.zeros(2, K, dtype=torch.float64, device=losses.device)
     table.index_add_(1, codes.flatten().long(), torch.stack([r.flatten() for r in rows]))
     return table[0], table[1]

@@ -11,7 +11,14 @@ import torch
 
 from counterpoise.common.arguments import check_counts, check_weights
 from counterpoise.reweight.reweighter import Reweighter, Update
-from counterpoise.torch.checks import check_losses, check_mask, check_total, encode
+from counterpoise.torch.checks import (
+    check_losses,
+    check_mask,
+    check_total,
+    dims_of,
+    encode,
+    is_overlapping,
+)
 from counterpoise.torch.distributed import group_sums, rank_of, reduce_checked, world_size
 from counterpoise.torch.weighing import weigh_losses, wide_dtype
 
@@ -55,6 +62,8 @@ class GroupDROLoss(torch.nn.Module):
     scaled up to sum to one. Otherwise the same example would pull harder in batches that lack
     another group, and the objective would change from batch to batch. A group that is often absent
     therefore counts for less than its weight says; use ``shares`` in that case.
+
+    Groups may overlap (see `forward`). An example in no group adds nothing to the scalar.
 
     Half-precision losses are summed in single precision for the scalar and in double for the
     weights. A loss that is not finite makes the scalar so, too (a ``GradScaler`` then skips the
@@ -116,9 +125,12 @@ class GroupDROLoss(torch.nn.Module):
         ----------
         losses : tensor of shape (B,) or (B, T, ...)
             One per example or per token, not averaged (``reduction="none"``).
-        groups : integer tensor of shape (B,), or sequence of names
-            A tensor holds positions in ``reweighter.domains``; any other sequence holds names. A
-            tensor may have more of the losses' leading dimensions (a group per token).
+        groups : integer tensor of shape (B,), sequence of names, or memberships
+            An integer tensor holds positions in ``reweighter.domains``; any other sequence holds
+            names. A tensor may have more of the losses' leading dimensions (a group per token).
+            For groups that overlap, give memberships: a tensor of booleans or of floating-point
+            shares >= 0, of shape (B, K), or a list of names for each example. The mean of a group
+            is then weighted by the shares of its examples.
         mask : bool or integer tensor of the losses' shape, optional
             False or 0 where a loss does not count, as at padding or an ``ignore_index``.
         counts : sequence or mapping, optional
@@ -132,6 +144,11 @@ class GroupDROLoss(torch.nn.Module):
         expected_K = None if counts is None else check_counts(counts, self.reweighter.domains)
         if self.shares is not None and counts is not None:
             raise ValueError("counts were given to a loss with shares; give only one of them")
+        if self.shares is not None and is_overlapping(codes):
+            raise ValueError(
+                "a loss with shares takes one group per example; for memberships make it without "
+                "shares, and give counts if accumulate is above 1"
+            )
         known = expected_K is not None or self.shares is not None
         if self.training and self.accumulate > 1 and not known:
             raise ValueError(
@@ -172,15 +189,18 @@ class GroupDROLoss(torch.nn.Module):
     def count(self, groups: Any, mask: Any = None) -> torch.Tensor:
         """Count the examples of each group in a whole batch over all ranks, with one all-reduce.
 
+        Memberships are added up.
+
         Parameters
         ----------
-        groups : integer tensor of shape (B,), or sequence of names
+        groups : integer tensor of shape (B,), sequence of names, or memberships
             Groups of all micro-batches of this rank together.
         mask : tensor of shape (B, T, ...), optional
             Needed for per-token losses: which of them count (all, without padding).
         """
         codes = encode(groups, self.reweighter)
-        losses = torch.zeros(codes.shape if mask is None else mask.shape, device=codes.device)
+        shape = codes.shape[: dims_of(codes)] if mask is None else mask.shape
+        losses = torch.zeros(shape, device=codes.device)
         check_losses(losses, codes)
         if mask is not None:
             mask = check_mask(mask, losses.shape, losses.device)
@@ -268,6 +288,6 @@ def _weighted(
     kept = losses.to(wide_dtype(losses))
     if mask is not None:
         kept = kept.masked_fill(~mask, 0.0)
-    if losses.ndim > codes.ndim:
-        kept = kept.sum(tuple(range(codes.ndim, losses.ndim)))
+    if losses.ndim > dims_of(codes):
+        kept = kept.sum(tuple(range(dims_of(codes), losses.ndim)))
     return weigh_losses(kept, codes, scale_K).sum()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from counterpoise.torch.checks import is_overlapping
+
 Array = np.ndarray
 
 
@@ -18,7 +20,8 @@ def weigh_losses(losses: torch.Tensor, codes: torch.Tensor, factor_K: Array) -> 
     ----------
     losses : tensor of shape (B,)
     codes : integer tensor of shape (B,)
-        Groups from 0 to ``K - 1``; ``K`` for strays, whose factor is 0.
+        Groups from 0 to ``K - 1``; ``K`` for strays, whose factor is 0. For groups that overlap, a
+        floating-point tensor of memberships, of shape (B, K): factors are added up by share.
     factor_K : array of shape (K,)
 
     Examples
@@ -30,7 +33,10 @@ def weigh_losses(losses: torch.Tensor, codes: torch.Tensor, factor_K: Array) -> 
     """
     wide = wide_dtype(losses)
     factors = torch.tensor([*factor_K.tolist(), 0.0], dtype=wide)
-    return losses.to(wide) * factors.to(losses.device, non_blocking=True)[codes]
+    factors = factors.to(losses.device, non_blocking=True)
+    if is_overlapping(codes):
+        return losses.to(wide) * (codes.to(wide) @ factors[: codes.shape[-1]])
+    return losses.to(wide) * factors[codes]
 
 
 def wide_dtype(losses: torch.Tensor) -> torch.dtype:

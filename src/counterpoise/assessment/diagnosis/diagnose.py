@@ -17,7 +17,7 @@ from counterpoise.assessment.diagnosis.floors import noise_floors
 from counterpoise.assessment.diagnosis.verdicts import DOUBTFUL, HOLDS, VIOLATED, Verdict
 from counterpoise.common.arguments import is_number
 from counterpoise.common.text import rounded, text_table
-from counterpoise.rows.backends import backend_of, open_engine
+from counterpoise.rows.backends import backend_of, has_memberships, open_engine
 from counterpoise.rows.frames import given
 from counterpoise.rows.groups import GroupedData, label_list
 from counterpoise.rows.sample import RowSample
@@ -70,7 +70,7 @@ class GroupDiagnosis:
     noise_floor : float
         Loss of a neuron fitted to this group alone; NaN if the group is too small.
     average_loss : float
-        Loss of the plain average fit.
+        Loss of the plain average fit; a row counts once for each group that it belongs to.
     tail_share : float
         Share of that loss in the worst hundredth of the rows; 0.085 for normal errors.
     rows_needed : float
@@ -206,8 +206,8 @@ def diagnose(
     delta : float, default=0.05
         Failure probability of the theorem.
     random_state : int, default=0
-        Seed for the directions and the sample. It does not affect the sample of rows in chunks,
-        on a cluster or on a device, which their engine keeps.
+        Seed for the directions and the sample. It does not affect the sample of overlapping
+        groups and of rows in chunks, on a cluster or on a device, which their engine keeps.
     feature_names : sequence of str, optional
         Names of the columns of an array, for the report. Data frames and sources have their own.
 
@@ -254,7 +254,9 @@ def _feature_names(X: Any, count: int) -> list[str] | None:
 def _sampled(
     X: Any, y: Any, groups: Any, weights: Any, options: dict[str, Any], seed: int
 ) -> RowSample:
-    if not backend_of(X).is_memory:
+    if not backend_of(X).is_memory or has_memberships(groups, X):
+        if backend_of(X).is_memory:
+            X, y = check_rows(X, y, "diagnose")
         return open_engine(
             X, y, groups, weights, get_activation(options["activation"]),
             intercept=bool(options["fit_intercept"]), centred=False,
@@ -346,7 +348,7 @@ def diagnose_sample(
         radius=plan.radius,
         paper_passes=plan.paper_passes,
         adaptive_passes=plan.adaptive_passes,
-        sampled=len(sample.y),
+        sampled=sample.n_drawn,
     )
 
 

@@ -1,9 +1,13 @@
-"""Noise floors: the loss of a neuron fitted to one group alone."""
+"""Noise floors: the loss of a model fitted to one group alone."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
+from counterpoise.losses import LogLoss, Loss, Multinomial, NeuronLoss, SquaredHinge
+from counterpoise.rows.engines.base import SumEngine
 from counterpoise.rows.engines.memory import MemoryEngine
 from counterpoise.rows.groups import GroupedData
 from counterpoise.solver.frame import quadratics
@@ -19,32 +23,46 @@ ROWS_PER_COEFFICIENT = 2.0
 MOST_FITS = 200
 # Floors are estimates, so rough fits suffice.
 FLOOR_TOL = 1e-3
+# A group whose own fit has a lower loss than this is separable, or nearly so.
+SEPARATED = 1e-3
 
 
 def noise_floors(solver: Solver) -> Array:
-    """Estimate the loss of a neuron fitted to each group alone, corrected for optimism.
+    """Estimate the loss of a model fitted to each group alone, corrected for optimism.
 
-    The estimate is ``loss n / (n - p)`` with ``p`` coefficients; NaN for groups that are too
-    small. Labels are clipped as in the fit. For the identity activation, it is exact if group
-    matrices fit in memory. Otherwise groups are fitted one by one, at most the largest
-    ``MOST_FITS`` and only if their rows are in memory.
+    With ``p`` coefficients and ``n`` rows, the estimate is ``loss n / (n - p)`` for a neuron, and
+    Akaike's ``loss + p / n`` for other losses, unless the group's classes can be separated; NaN for
+    groups that are too small. Labels are clipped as in the fit. For linear models with a squared
+    error it is exact if group matrices fit in memory. Otherwise groups are fitted one by one, at
+    most the largest ``MOST_FITS`` and only if their rows are in memory. A group of one class needs
+    no fit: a constant score has no loss there.
     """
     engine, frame = solver.engine, solver.frame
     if solver.options.truncate is not None:
         engine = engine.variant(truncate=solver.options.truncate)
-    sizes = effective_sizes(solver)
-    known = np.flatnonzero(large_enough(sizes, engine.n_coef))
+    sizes, count = solver.engine.effective_sizes(), free_coefficients(engine)
+    known = np.flatnonzero(large_enough(sizes, count))
     floors = np.full(engine.n_groups, np.nan)
-    if engine.activation.is_identity and frame.matrices is not None:
+    is_neuron = isinstance(engine.loss, NeuronLoss)
+    if is_neuron and engine.loss.is_quadratic and frame.matrices is not None:
         model = quadratics(engine, frame)
         for k in known:
             gain = model.grad_KD[k] @ solve_semidefinite(model.hess[k], model.grad_KD[k])
             floors[k] = max(float(model.loss_K[k] - 0.5 * gain), 0.0)
-    elif isinstance(engine, MemoryEngine):
+    else:
         largest = known[np.argsort(-sizes[known], kind="stable")[:MOST_FITS]]
         for k in largest:
-            floors[k] = _alone(solver, engine.data, int(k))
-    return floors * sizes / np.maximum(sizes - engine.n_coef, 1.0)
+            rows = engine.group_rows(int(k))
+            if rows is not None:
+                floors[k] = fit_alone(solver, rows).loss
+    if is_neuron:
+        return floors * sizes / np.maximum(sizes - count, 1.0)
+    return np.where(floors > SEPARATED, floors + count / sizes, floors)
+
+
+def free_coefficients(engine: SumEngine) -> int:
+    """Return the number of coefficients that are free: of several scores, all but one."""
+    return engine.n_coef if engine.loss.n_scores == 1 else engine.n_coef - engine.width
 
 
 def large_enough(sizes: Array, n_coef: int) -> Array:
@@ -64,28 +82,19 @@ def filled(floors: Array, losses: Array) -> Array | None:
     return np.where(np.isfinite(floors), floors, share * losses)
 
 
-def effective_sizes(solver: Solver) -> Array:
-    """Return the number of rows in every group; with unequal weights, the effective size."""
-    engine = solver.engine
-    if isinstance(engine, MemoryEngine):
-        data = engine.data
-        if data.row_weights.size:
-            return data.totals**2 / np.add.reduceat(data.row_weights**2, data.offsets[:-1])
-        return np.diff(data.offsets).astype(float)
-    return np.asarray(engine.census.totals, dtype=float)
+class Alone(NamedTuple):
+    """The loss of a model fitted to one group alone, and its coefficients, intercept last."""
+
+    loss: float
+    coef: Array | None
 
 
-def _alone(solver: Solver, data: GroupedData, k: int) -> float:
-    lo, hi = int(data.offsets[k]), int(data.offsets[k + 1])
-    own = GroupedData(
-        X=data.X[lo:hi],
-        y=data.y[lo:hi],
-        labels=data.labels[k : k + 1],
-        offsets=np.array([0, hi - lo]),
-        row_weights=data.row_weights[lo:hi],
-        intercept=data.intercept,
-    )
-    engine = MemoryEngine(own, solver.engine.loss, centred=solver.options.precondition is not None)
+def fit_alone(solver: Solver, rows: GroupedData) -> Alone:
+    """Fit the rows of one group alone; without a fit, for a group of one class."""
+    loss = solver.engine.loss
+    if of_classes(loss) and np.ptp(rows.y) == 0:
+        return Alone(0.0, None)
+    engine = MemoryEngine(rows, loss, centred=solver.options.precondition is not None)
     alone = solver.variant(
         engine=engine,
         prior=np.ones(1),
@@ -93,4 +102,12 @@ def _alone(solver: Solver, data: GroupedData, k: int) -> float:
         schedule=AdaptiveSteps(),
         tol=max(solver.options.tol, FLOOR_TOL),
     )
-    return float(alone.end(np.inf)[1].loss_K[0])
+    end, found = alone.end(np.inf)
+    if solver.options.ridge:  # the loss without it
+        found = engine.evaluate(end.coef, surrogate=False)
+    return Alone(float(found.loss_K[0]), end.coef)
+
+
+def of_classes(loss: Loss) -> bool:
+    """Whether the labels of a loss are numbers of classes."""
+    return isinstance(loss, (LogLoss, SquaredHinge, Multinomial))

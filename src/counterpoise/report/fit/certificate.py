@@ -16,6 +16,12 @@ def certificate_section(fit: FitView) -> Block | None:
     found = getattr(fit.model, "certificate_", None)
     if found is None:
         return None
+    # Only the theorem on neurons has a slack; another convex loss has the gap alone.
+    items = _of_neuron(found) if hasattr(found, "running_slack") else _of_loss(found)
+    return b.section("certificate", "Certificate", b.text(str(found)), b.facts(items))
+
+
+def _of_neuron(found: Any) -> list[tuple[str, str]]:
     items = [
         ("Risk at the returned coefficients", figure(found.risk)),
         ("Duality gap", _gap(found)),
@@ -31,10 +37,26 @@ def certificate_section(fit: FitView) -> Block | None:
                 f"{figure(math.sqrt(found.label_scale))}; distances are measured {found.metric}.",
             ),
         ]
-    return b.section("certificate", "Certificate", b.text(str(found)), b.facts(items))
+    return items
+
+
+def _of_loss(found: Any) -> list[tuple[str, str]]:
+    name = found.loss.replace("_", " ")
+    items = [
+        ("Risk at the returned coefficients", f"{figure(found.risk)}, with the ridge"),
+        ("Duality gap", _gap(found)),
+        ("Loss", f"{name}; the paper's theorem is on neurons with squared errors, not on this."),
+        ("Ridge", f"alpha = {figure(found.alpha)}, part of the risk that is minimised"),
+    ]
+    if found.claims_distance:
+        distance = f"{_bound(found.returned_bound)}, {found.metric}"
+        items.append(("Distance to a minimiser, returned coefficients", distance))
+    return items
 
 
 def _gap(found: Any) -> str:
+    if found.duality_gap is not None and not math.isfinite(found.duality_gap):
+        return "none could be proved for this fit."
     if found.duality_gap is None:
         return (
             "none. With this activation the problem is not convex, so no bound on the distance to "

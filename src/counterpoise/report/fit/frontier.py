@@ -24,7 +24,7 @@ def frontier_section(fit: FitView) -> Block | None:
     nu = getattr(fit.model, "nu_", None)
     if nu is None:
         return None
-    remedy = "fit GroupDRONeuronCV"
+    remedy = "fit GroupDROClassifierCV" if fit.words.classifies else "fit GroupDRONeuronCV"
     if fit.record.command:
         remedy = "fit again with --cv, or run counterpoise frontier"
     words = (

@@ -8,11 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from counterpoise.common.text import change, count, figure, listed
+from counterpoise.common.text import change, count, figure, listed, percent
 from counterpoise.report import blocks as b
 from counterpoise.report.blocks import Block
 from counterpoise.report.fit.assumptions import assumption_section
 from counterpoise.report.fit.certificate import certificate_section
+from counterpoise.report.fit.classes import (
+    accuracies,
+    accuracy_section,
+    calibration_section,
+    confusion_section,
+)
 from counterpoise.report.fit.frontier import frontier_section
 from counterpoise.report.fit.path import path_section
 from counterpoise.report.fit.provenance import provenance_section
@@ -31,7 +37,10 @@ Section = Callable[[FitView], Block | None]
 
 # In the order of the page; a section that has nothing to show returns None.
 SECTIONS: tuple[Section, ...] = (
+    accuracy_section,
     risk_section,
+    calibration_section,
+    confusion_section,
     path_section,
     frontier_section,
     residual_section,
@@ -72,20 +81,30 @@ def fit_page(model: Any, record: FitRecord, *, sections: Sequence[Section] = SEC
 def _title(fit: FitView) -> str:
     """What was fitted, and the outcome in a few words."""
     data = fit.record.data
-    by = " and ".join(data.group or []) or ("groups" if len(fit.names) > 1 else "no group")
+    names = ["class" if name == data.target else name for name in data.group]
+    by = " and ".join(names) or ("groups" if len(fit.names) > 1 else "no group")
     return f"{data.target or 'Label'} by {by}: {_outcome(fit)}"
 
 
 def _outcome(fit: FitView) -> str:
     if len(fit.names) == 1:
         return "one group, nothing to balance"
+    sides = accuracies(fit)
+    if sides is not None:
+        before, after = (percent(side.least) for side in sides)
+        if before == after:
+            return f"the worst group's accuracy stays at {after}"
+        return f"the worst group's accuracy goes from {before} to {after}"
     return f"the worst group's risk is {change(fit.before.worst, fit.after.worst)}"
 
 
 def _lead(fit: FitView) -> list[str]:
     """The answer, its cost, and what it was measured on."""
-    out = [" ".join([_answer(fit), _cost(fit), _setting(fit)])]
-    before, after = fit.before, fit.after
+    before, after, sides = fit.before, fit.after, accuracies(fit)
+    if sides is None:
+        out = [" ".join([_answer(fit), _cost(fit), _setting(fit)])]
+    else:
+        out = [_accuracy_answer(fit, *sides), " ".join([_answer(fit), _cost(fit), _setting(fit)])]
     if _tone(before.worst, after.worst) == "bad":
         out.append(
             f"The worst group fares worse than with {before.name} on these rows, so this fit is no "
@@ -99,11 +118,22 @@ def _lead(fit: FitView) -> list[str]:
     return out
 
 
+def _accuracy_answer(fit: FitView, before: Side, after: Side) -> str:
+    worst, previous = (fit.names[int(np.nanargmin(side.values))] for side in (before, after))
+    said = (
+        f"In the worst group, {previous}, {percent(after.least)} of the rows get the right class; "
+        f"with {before.name}, it is {percent(before.least)} in its worst, {worst}."
+    )
+    if before.average is not None and after.average is not None:
+        said += f" Over all rows it is {percent(after.average)}, and was {percent(before.average)}."
+    return said
+
+
 def _answer(fit: FitView) -> str:
     before, after = fit.before, fit.after
     compared = _compared(before, before.worst, after.worst)
     return (
-        f"The worst group, {fit.names[after.hardest]}, has a mean squared error of "
+        f"The worst group, {fit.names[after.hardest]}, has a {fit.words.loss} of "
         f"{figure(after.worst)}, {compared} ({figure(before.worst)}, {fit.names[before.hardest]})."
     )
 
@@ -134,9 +164,9 @@ def _compared(side: Side, before: float, after: float) -> str:
 
 
 def _setting(fit: FitView) -> str:
-    data, activation = fit.record.data, fit.model.activation_
-    what = "A linear model"
-    if not activation.is_identity:
+    data, activation = fit.record.data, getattr(fit.model, "activation_", None)
+    what = "A linear classifier" if fit.words.classifies else "A linear model"
+    if activation is not None and not activation.is_identity:
         what = f"A neuron with activation {getattr(activation, 'name', None) or 'custom'}"
     path = f" of {data.path}" if data.path else ""
     return (
@@ -149,17 +179,20 @@ def _figures(fit: FitView) -> list[Block]:
     """The numbers to remember."""
     before, after = fit.before, fit.after
     where = "held out" if fit.held_out else "on the training rows"
-    root = math.sqrt(max(after.worst, 0.0)) if math.isfinite(after.worst) else math.nan
-    error = f"a typical error of {figure(root)} in {fit.unit}"
-    out = [
+    out = _accuracy_figures(fit, where)
+    remark = f"{change(before.worst, after.worst)}, {where}"
+    if fit.words.rooted:
+        remark += f"; a typical error of {fit.words.figure(after.worst)} in {fit.unit}"
+    name = fit.words.risk_title
+    out.append(
         b.key_figure(
-            "Risk of the worst group",
+            f"{name} of the worst group",
             f"{figure(before.worst)} → {figure(after.worst)}",
-            f"{change(before.worst, after.worst)}, {where}; {error}",
+            remark,
             _tone(before.worst, after.worst),
         )
-    ]
-    if before.average is not None and after.average is not None:
+    )
+    if len(out) == 1 and before.average is not None and after.average is not None:
         out.append(
             b.key_figure(
                 "Average risk",
@@ -178,6 +211,24 @@ def _figures(fit: FitView) -> list[Block]:
     return [*out, *_certified(fit)]
 
 
+def _accuracy_figures(fit: FitView, where: str) -> list[Block]:
+    sides = accuracies(fit)
+    if sides is None:
+        return []
+    before, after = sides
+
+    def moved(old: float, new: float) -> tuple[str, str, str]:
+        tone = "good" if new > old + MATTERS else "bad" if new < old - MATTERS else ""
+        return f"{percent(old)} → {percent(new)}", f"{100 * (new - old):+.1f} points", tone
+
+    value, points, tone = moved(before.least, after.least)
+    out = [b.key_figure("Accuracy of the worst group", value, f"{points}, {where}", tone)]
+    if before.average is not None and after.average is not None:
+        value, points, tone = moved(before.average, after.average)
+        out.append(b.key_figure("Accuracy over all rows", value, f"{points}, {where}", tone))
+    return out
+
+
 def _certified(fit: FitView) -> list[Block]:
     certificate = getattr(fit.model, "certificate_", None)
     if certificate is None:
@@ -186,6 +237,8 @@ def _certified(fit: FitView) -> list[Block]:
     if gap is not None and math.isfinite(gap):
         share = gap / abs(certificate.risk) if certificate.risk else 0.0
         value, remark = f"{share:.1g}", "of the risk, at most, is left to gain (duality gap)"
+    elif not hasattr(certificate, "running_slack"):
+        value, remark = "none", "no duality gap could be proved: see Certificate"
     elif certificate.running_slack <= 0:
         value, remark = "slack ≤ 0", "the theorem's inequality holds for this run"
     else:

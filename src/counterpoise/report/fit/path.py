@@ -109,7 +109,7 @@ def _by_group(fit: FitView, path: _Path, common: dict[str, Any]) -> list[Block]:
                 "curves",
                 "Group risks",
                 f"The largest at the end is {figure(float(path.risks[-1].max()))}.",
-                f"Mean squared error on the training rows. {caption}",
+                f"{fit.words.title} on the training rows. {caption}",
                 y="risk",
                 choice="groups",
                 logy=wide(path.risks[:, at]),

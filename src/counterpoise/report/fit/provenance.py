@@ -43,7 +43,8 @@ def _facts(fit: FitView) -> Iterable[tuple[str, str]]:
     if data.target:
         yield "Target", data.target
     if data.group:
-        yield "Group", ", ".join(data.group)
+        how = ", side by side" if data.overlapping else ""
+        yield "Group", ", ".join(data.group) + how
     if data.weight:
         yield "Weight column", data.weight
     if data.features:

@@ -23,18 +23,21 @@ def risk_section(fit: FitView) -> Block:
     words = "Neither model was fitted to these rows."
     if not fit.held_out:
         words = "Risks are measured on the training rows; expect larger ones on new rows."
-    return b.section("risks", "Risks by group", b.text(words), _chart(fit), _table(fit))
+    return b.section(
+        "risks", f"{fit.words.risks} by group", b.text(words), _chart(fit), _table(fit)
+    )
 
 
 def _chart(fit: FitView) -> Block:
     at = fit.order[:ROWS]
-    series = [_series(side, at) for side in fit.sides]
+    drawn = [series(side, at) for side in fit.sides]
     values = np.concatenate([side.values[at] for side in fit.sides])
     values = values[np.isfinite(values)]
     positive = values[values > 0]
     log = wide(positive)
     floor = float(positive.min()) / 2.0 if len(positive) else 1.0
-    caption = f"Mean squared error in squared {fit.unit}, lower is better, on {fit.how}."
+    say = fit.words
+    caption = f"{say.title}{say.squared_unit(fit.unit)}, lower is better, on {fit.how}."
     if fit.level is not None:
         caption += (
             f" Bars are {100 * fit.level:g}% intervals, each for its group alone; some may extend "
@@ -45,22 +48,23 @@ def _chart(fit: FitView) -> Block:
     return b.chart(
         "risks",
         "rows",
-        f"Risk of each group: {fit.before.name} and this fit",
+        f"{say.risk_title} of each group: {fit.before.name} and this fit",
         f"{fit.better:,} of {count(len(fit.names), 'group')} have a lower risk than with "
         f"{fit.before.name}; the largest risk goes from {figure(fit.before.worst)} to "
         f"{figure(fit.after.worst)}.",
         caption,
         names=[fit.names[i] for i in at],
-        series=series,
-        x=f"mean squared error{', log scale' if log else ''}",
+        series=drawn,
+        x=f"{say.loss}{', log scale' if log else ''}",
         log=log,
         floor=floor,
-        range=_range(series, values, floor, log),
-        remarks=[_remark(fit, i) for i in at],
+        range=_range(drawn, values, floor, log),
+        remarks=[fit.remark(i) for i in at],
     )
 
 
-def _series(side: Side, at: list[int]) -> dict[str, Any]:
+def series(side: Side, at: list[int]) -> dict[str, Any]:
+    """The values and intervals of some groups, for a chart with a row for each."""
     found: dict[str, Any] = {"name": side.name, "colour": "ours" if side.name == AFTER else "plain"}
     found["values"] = side.values[at]
     if side.low is not None and side.high is not None:
@@ -68,20 +72,15 @@ def _series(side: Side, at: list[int]) -> dict[str, Any]:
     return found
 
 
-def _range(series: list[dict[str, Any]], values: Array, floor: float, log: bool) -> Any:
+def _range(drawn: list[dict[str, Any]], values: Array, floor: float, log: bool) -> Any:
     """Where the axis ends; a few wide intervals must not squeeze all the others."""
     if not len(values) or not values.max() > 0:
         return None
     top = float(values.max())
-    highs = np.concatenate([one.get("high", one["values"]) for one in series])
+    highs = np.concatenate([one.get("high", one["values"]) for one in drawn])
     highs = highs[np.isfinite(highs)]
     end = min(float(highs.max(initial=top)), 2.0 * top)
     return [0.8 * floor if log else 0.0, 1.05 * end]
-
-
-def _remark(fit: FitView, i: int) -> str:
-    rows = "" if fit.rows is None else f"{count(round(float(fit.rows[i])), 'row')}, "
-    return f"{rows}weight {fit.weights[i]:.3g}"
 
 
 def _table(fit: FitView) -> Block:
@@ -89,10 +88,11 @@ def _table(fit: FitView) -> Block:
     columns = [("Group", "text")]
     if fit.rows is not None:
         columns.append(("Rows", "count"))
-    columns += [(f"Risk, {side.name}", kind) for side in fit.sides]
+    columns += [(f"{fit.words.risk_title}, {side.name}", kind) for side in fit.sides]
     columns += [("Change", "change"), ("Weight", "share")]
     rows = [_row(fit, i) for i in fit.order]
-    caption = f"All {count(len(rows), 'group')}: risk in squared {fit.unit}"
+    say = fit.words
+    caption = f"All {count(len(rows), 'group')}: {say.loss}{say.squared_unit(fit.unit)}"
     if fit.level is not None:
         caption += f", with {100 * fit.level:g}% intervals"
     return b.table("risk-table", f"{caption}.", columns, rows, search=True)

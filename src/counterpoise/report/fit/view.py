@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from counterpoise.common.task_words import TaskWords, words_of
+from counterpoise.common.text import count
 from counterpoise.report.words import names_of
 from counterpoise.rows.groups import label_list
 
@@ -24,10 +26,10 @@ AFTER = "this fit"
 class FittedModel(Protocol):
     """What a page needs of a fitted model.
 
-    It also shows ``nu_``, ``certificate_``, ``frontier_`` and ``verdict_`` where they exist.
+    It also shows ``activation_``, ``nu_``, ``certificate_``, ``frontier_`` and ``verdict_`` where
+    they exist.
     """
 
-    activation_: Any
     groups_: Array
     group_weights_: Array
     group_risks_: Array
@@ -67,6 +69,12 @@ class Side:
     def worst(self) -> float:
         return float(self.values[self.hardest])
 
+    @property
+    def least(self) -> float:
+        """The smallest value that is known; NaN if none is."""
+        known = self.values[np.isfinite(self.values)]
+        return float(known.min()) if len(known) else float("nan")
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FitView:
@@ -83,7 +91,7 @@ class FitView:
     weights : array of shape (K,)
         Group weights of the fit.
     before : Side
-        The plain average over rows (least squares, for a linear model).
+        The plain average over rows (least squares or logistic regression).
     after : Side
         This fit.
     how : str
@@ -117,7 +125,7 @@ class FitView:
             "names": names,
             "weights": np.asarray(model.group_weights_, dtype=float),
         }
-        found, plain = record.comparison, average_name(model)
+        found, plain = record.comparison, words_of(model).plain
         if found is None:
             rows = _rows(record, labels)
             # Rows with weights do not count as one each.
@@ -141,8 +149,8 @@ class FitView:
         return cls(
             **known,
             rows=np.array([float(sizes.get(label, 0.0)) for label in labels]),
-            before=_side(plain, found.plain, labels, found.plain_average),
-            after=_side(AFTER, found.ours, labels, found.ours_average),
+            before=side_of(plain, found.plain, labels, found.plain_average),
+            after=side_of(AFTER, found.ours, labels, found.ours_average),
             how=found.how,
             held_out=found.held_out,
             level=found.ours.level,
@@ -151,6 +159,11 @@ class FitView:
     @property
     def sides(self) -> tuple[Side, Side]:
         return self.before, self.after
+
+    @property
+    def words(self) -> TaskWords:
+        """The words for the loss of the model."""
+        return words_of(self.model)
 
     @property
     def unit(self) -> str:
@@ -163,6 +176,11 @@ class FitView:
         larger = np.fmax(self.before.values, self.after.values)
         return np.argsort(-np.nan_to_num(larger, nan=-1.0), kind="stable").tolist()
 
+    def remark(self, i: int) -> str:
+        """The rows and the weight of a group, to stand beside its figures."""
+        rows = "" if self.rows is None else f"{count(round(float(self.rows[i])), 'row')}, "
+        return f"{rows}weight {self.weights[i]:.3g}"
+
     @property
     def better(self) -> int:
         """How many groups have a lower risk than before."""
@@ -174,12 +192,7 @@ class FitView:
         return int(np.sum(self.after.values > self.before.values))
 
 
-def average_name(model: FittedModel) -> str:
-    """What the plain average over rows is called beside this fit."""
-    return "least squares" if model.activation_.is_identity else "plain average"
-
-
-def _side(name: str, found: RiskIntervals, labels: list[Any], average: float | None) -> Side:
+def side_of(name: str, found: RiskIntervals, labels: list[Any], average: float | None) -> Side:
     """Risks with intervals, in the order of ``labels``."""
     position = {label: i for i, label in enumerate(label_list(found.labels))}
     at = np.array([position.get(label, -1) for label in labels])

@@ -23,6 +23,7 @@ from counterpoise.rows.engines.questions import (
     Squares,
 )
 from counterpoise.rows.engines.scores import EvaluateScores, GramScores
+from counterpoise.rows.groups import GroupedData
 from counterpoise.rows.sample import RowSample
 
 Array = np.ndarray
@@ -168,6 +169,36 @@ class SumEngine:
         if truncate is not None:
             other.clip_labels(truncate)
         return other
+
+    def like(self, other: SumEngine) -> Self:
+        """Return this engine with the loss, clipping and count of passes of another."""
+        twin = copy.copy(self)
+        twin.loss, twin.counter = other.loss, other.counter
+        if other.truncate is not None:
+            twin.clip_labels(other.truncate)
+        return twin
+
+    # -- groups ----------------------------------------------------------------------------
+
+    @property
+    def even(self) -> bool:
+        """Whether the groups, weighted by their totals, mix to the average over rows.
+
+        This holds unless groups overlap and some rows belong to more of them than others.
+        """
+        return True
+
+    def pooled(self) -> SumEngine:
+        """Return an engine for all rows as one group, which shares the count of passes."""
+        raise NotImplementedError(type(self).__name__)
+
+    def group_rows(self, k: int) -> GroupedData | None:
+        """Return the rows of one group as a group alone; None if they are not in memory."""
+        return None
+
+    def effective_sizes(self) -> Array:
+        """Return the number of rows in every group; with unequal weights, the effective size."""
+        return np.asarray(self.census.totals, dtype=float)
 
     def clip_labels(self, level: float) -> None:
         """Clip labels to ``[-level, level]`` from now on."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import dask.array as da
@@ -13,8 +13,10 @@ from dask.delayed import Delayed, delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.utils import is_dataframe_like
 
+from counterpoise.rows.engines.overlapping import few_patterns, too_many
 from counterpoise.rows.frames import given
 from counterpoise.rows.groups import as_labels
+from counterpoise.rows.memberships import as_memberships
 
 Array = np.ndarray
 
@@ -118,3 +120,24 @@ class Cuts:
             meta = lazy._meta  # noqa: SLF001
             values = da.Array(lazy.dask, lazy.name, (theirs.lengths,), meta=meta)
         return values.rechunk((self.lengths,))
+
+
+def pattern_keys(groups: Any, n_features: int) -> Any:
+    """Return memberships, lazy or in memory, as one column of patterns."""
+    keys: Any = partial(block_keys, n_features=n_features)
+    if not is_dask_collection(groups):
+        return keys(groups)
+    if isinstance(groups, da.Array):
+        whole: Any = groups.rechunk({1: -1}) if groups.numblocks[1] > 1 else groups
+        return whole.map_blocks(keys, drop_axis=1, dtype=object, meta=np.empty(0, dtype=object))
+    return groups.map_partitions(keys, meta=np.empty(0, dtype=object))
+
+
+def block_keys(groups: Any, n_features: int) -> Array:
+    """Return the patterns of some rows as text, unless there are too many."""
+    found = as_memberships(groups)
+    if found is None:
+        raise ValueError(f"groups must be a membership matrix; got {type(groups).__name__}")
+    if len(found) and not few_patterns(found, n_features):
+        raise too_many(found.patterns[1].shape[0], "dask")
+    return found.keys()

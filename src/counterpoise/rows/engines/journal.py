@@ -32,7 +32,7 @@ from counterpoise.activations import Activation
 from counterpoise.losses import Loss, NeuronLoss
 from counterpoise.rows.engines.base import SumEngine
 from counterpoise.rows.engines.questions import Question
-from counterpoise.rows.groups import label_list
+from counterpoise.rows.groups import GroupedData, label_list
 from counterpoise.rows.sample import RowSample
 from counterpoise.storage.files import open_regular, unwritten, write_bytes
 
@@ -223,6 +223,19 @@ class JournaledEngine(SumEngine):
 
     def sample(self) -> RowSample:
         return self.engine.sample()
+
+    @property
+    def even(self) -> bool:
+        return self.engine.even
+
+    def pooled(self) -> SumEngine:
+        return JournaledEngine(self.engine.pooled(), self.journal).like(self)
+
+    def group_rows(self, k: int) -> GroupedData | None:
+        return self.engine.group_rows(k)
+
+    def effective_sizes(self) -> Array:
+        return self.engine.effective_sizes()
 
     @property
     def rounding(self) -> float:

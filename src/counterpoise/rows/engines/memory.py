@@ -47,6 +47,16 @@ class MemoryEngine(SumEngine):
         weights = data.row_weights if data.row_weights.size else None
         return RowSample.draw(data.X, data.y, data.codes, data.labels, weights)
 
+    def group_rows(self, k: int) -> GroupedData:
+        rows = slice(int(self.data.offsets[k]), int(self.data.offsets[k + 1]))
+        return self.data.alone(rows, self.data.row_weights[rows], self.data.labels[k : k + 1])
+
+    def effective_sizes(self) -> Array:
+        data = self.data
+        if data.row_weights.size:
+            return data.totals**2 / np.add.reduceat(data.row_weights**2, data.offsets[:-1])
+        return np.diff(data.offsets).astype(float)
+
     def fingerprint(self) -> str:
         X = self.data.X
         rows = (X.data, X.indices, X.indptr) if self.data.is_sparse else (X,)

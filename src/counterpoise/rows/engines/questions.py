@@ -7,8 +7,8 @@ needs only :meth:`Question.of_rows`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -22,9 +22,24 @@ Array = np.ndarray
 class Question:
     """A question about the rows, with one answer per group, or one for all if ``pooled``."""
 
+    # Whether rows of all groups are treated alike, apart from shares ``share_K`` of the groups.
+    alike: ClassVar[bool] = False
+
     @property
     def pooled(self) -> bool:
         return False
+
+    def on_patterns(self, shares_AK: Any) -> Question | None:
+        """Return the question whose sums over patterns of membership add up to those of groups.
+
+        ``shares_AK`` are the shares of the patterns in the groups, as a CSR matrix. None means
+        that there is no such question, because rows are treated differently in each group.
+        """
+        if not self.alike:
+            return None
+        share_K = getattr(self, "share_K", None)
+        known: Any = self
+        return known if share_K is None else replace(known, share_K=shares_AK @ share_K)
 
     def of_rows(self, X: Any, y: Array, weights: Array, group: int) -> Array:
         """Return the sum over some rows of one group, for engines without a faster way.
@@ -39,6 +54,8 @@ class Question:
 class Labels(Question):
     """Sums of ``y - pivot`` and of its square: (K, 2). Features are not read."""
 
+    alike = True
+
     pivot: float
     truncate: float | None
 
@@ -49,6 +66,8 @@ class Evaluate(Question):
 
     ``c`` is the loss's ``pull``.
     """
+
+    alike = True
 
     w: Array
     loss: Loss
@@ -62,10 +81,17 @@ class Moments(Question):
 
     directions: Array
 
+    def of_rows(self, X: Any, y: Array, weights: Array, group: int) -> Array:
+        u, d = self.directions[group], X.shape[1]
+        c = weights * (X @ u[:d] + (u[d] if len(u) > d else 0.0))
+        return np.concatenate([X.T @ c, [c.sum(), 0.0]])
+
 
 @dataclass(frozen=True, eq=False)
 class Separation(Question):
     """Sums of ``(sigma(p.x) - sigma(w.x))^2`` for every point ``p``: (K, points)."""
+
+    alike = True
 
     points: Array
     w: Array
@@ -75,6 +101,8 @@ class Separation(Question):
 @dataclass(frozen=True, eq=False)
 class Squares(Question):
     """Sums of ``(x - shift)^2`` for every feature: (K, d)."""
+
+    alike = True
 
     shift: Array
 
@@ -87,6 +115,8 @@ class Gram(Question):
     is the identity. With ``share_K``, rows are weighted by the share of their group, and there is
     one matrix for all groups.
     """
+
+    alike = True
 
     w: Array | None
     loss: Loss

@@ -38,6 +38,8 @@ class EvaluateScores(Question):
     ``c_s`` is the slope by the score. The answer has shape (K, scores * width + 1).
     """
 
+    alike = True
+
     w: Array
     loss: Loss
     intercept: bool
@@ -57,6 +59,8 @@ class GramScores(Question):
     ``reach``, ``B`` is multiplied by the factor that bounds it at all scores within
     ``reach ||r||``.
     """
+
+    alike = True
 
     w: Array
     loss: Loss
@@ -96,6 +100,8 @@ class LeastGram(Question):
     of the one at ``w``.
     """
 
+    alike = True
+
     w: Array
     loss: Loss
     share_K: Array
@@ -119,6 +125,8 @@ class LeastGram(Question):
 @dataclass(frozen=True, eq=False)
 class SlopeSquares(Question):
     """Sums of squared slopes at ``w``: (K, 1)."""
+
+    alike = True
 
     w: Array
     loss: Loss

@@ -1,0 +1,173 @@
+"""A classifier beside its plain average: risks, accuracies, calibration and confusion by group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from counterpoise.assessment.classes import (
+    Answers,
+    ClassComparison,
+    ClassSums,
+    PairedLosses,
+    answers,
+    compared,
+)
+from counterpoise.assessment.folds import fits_by_fold, usable_folds
+from counterpoise.assessment.intervals import (
+    check_level,
+    group_intervals,
+    group_sums,
+    intervals_of,
+)
+from counterpoise.assessment.proportions import PairedErrors, PairSums
+from counterpoise.assessment.record import RiskComparison
+from counterpoise.assessment.row_losses import row_losses
+from counterpoise.common.progress import stage
+from counterpoise.rows.classes import class_numbers
+from counterpoise.rows.memberships import RowGroups
+from counterpoise.rows.sources import Chunks
+
+Array = np.ndarray
+
+PLAIN, OURS = "plain", "ours"
+
+
+class ClassFits(NamedTuple):
+    """Both models on the same rows: by the loss that is minimised, and by their classes."""
+
+    risks: RiskComparison
+    classes: ClassComparison
+
+
+def compare_classes_by_folds(
+    model: Any,
+    X: Any,
+    y: Array,
+    groups: Any,
+    weights: Array | None,
+    *,
+    folds: int,
+    level: float,
+    random_state: int,
+) -> ClassFits:
+    """Compare on held-out rows: both models are fitted again without each fold in turn.
+
+    A cross-validated model keeps the options that it has chosen.
+    """
+    chosen = model.chosen_estimator() if hasattr(model, "chosen_estimator") else model
+    models = {PLAIN: model.plain_twin(), OURS: chosen}
+    found = RowGroups.of(groups, len(y))
+    classes = model.classes_
+    numbers = class_numbers(y, classes).astype(np.int64)
+    made = {name: _unanswered(len(y), len(classes), model) for name in models}
+    losses = {name: np.full(len(y), np.nan) for name in models}
+    for name, fitted, X_test, test in fits_by_fold(
+        models, X, y, groups, weights, folds=folds, random_state=random_state, classes=numbers
+    ):
+        said = answers(fitted, X_test, classes)
+        losses[name][test] = row_losses(fitted, X_test, y[test])
+        made[name].codes[test] = said.codes
+        if said.proba is not None:
+            whole = made[name].proba
+            assert whole is not None
+            whole[test] = said.proba
+    how = f"rows held out in {usable_folds(folds, found)} folds"
+    if chosen is not model:
+        how += ", with the options that were chosen on the same rows"
+    seen = np.flatnonzero(np.isfinite(losses[OURS]))
+    part, seen_groups = None if weights is None else weights[seen], found.take(seen)
+    sides: dict[str, Any] = {}
+    for name in models:
+        own = losses[name][seen]
+        sides[name] = group_intervals(own, seen_groups, part, level=level)
+        sides[f"{name}_average"] = float(np.average(own, weights=part))
+    return ClassFits(
+        RiskComparison(how=how, held_out=True, **sides),
+        compared(made, classes, numbers, found, weights, how=how, held_out=True, level=level),
+    )
+
+
+def _unanswered(n: int, C: int, model: Any) -> Answers:
+    proba = np.full((n, C), np.nan) if hasattr(model, "predict_proba") else None
+    return Answers(np.full(n, -1, dtype=np.int64), proba)
+
+
+def compare_classes_on_rows(
+    plain: Any, ours: Any, chunks: Iterable[Any], rows: int | None, level: float = 0.95
+) -> ClassFits:
+    """Compare on the rows of the fit, in one more pass; fair if there are very many.
+
+    Calibration needs the rows together, and so is not measured.
+    """
+    check_level(level)
+    labels, classes, read = ours.groups_, ours.classes_, 0
+    models = {PLAIN: plain, OURS: ours}
+    sums: list[Any] | None = None
+    for X, y, *rest in chunks:
+        groups, weights = (*rest, None, None)[:2]
+        own = RowGroups.of(groups, len(y)).among(labels)
+        # As a chunk: rows of a source have no names to check.
+        chunk = Chunks([(X, y, groups, weights)])
+        parts = _chunk_sums(models.values(), chunk, y, classes, own, weights)
+        if sums is None:
+            sums = parts
+        else:
+            sums = [mine.merge(new) for mine, new in zip(sums, parts, strict=True)]
+        read += len(y)
+        stage(f"risks by group, {read:,} rows", read / rows if rows else None)
+    stage(None)
+    if sums is None:
+        raise ValueError("the source gave no chunks; it must give at least one")
+    *each, gaps, pairs = sums
+    # Scores by group and over all rows, then losses likewise, each of both models.
+    both = [each[i : i + 2] for i in range(0, 8, 2)]
+    how = "the rows of the fit, which favor it if they are few"
+    sides: dict[str, Any] = {}
+    scores = {}
+    for name, by_group, of_all, losses, of_all_losses in zip(models, *both, strict=True):
+        sides[name] = intervals_of(losses.moments(), labels, level)
+        sides[f"{name}_average"] = float(of_all_losses.mean[0])
+        whole = of_all.scores(classes, np.zeros(1, int), level)
+        scores[name] = replace(
+            by_group.scores(classes, labels, level),
+            average_error=whole.average_error, average_log_loss=whole.average_log_loss,
+        )  # fmt: skip
+    has_log_loss = scores[OURS].log_losses is not None
+    return ClassFits(
+        RiskComparison(how=how, held_out=False, **sides),
+        ClassComparison(
+            how=how,
+            held_out=False,
+            baseline=PLAIN,
+            scores=scores,
+            errors={OURS: PairedErrors.of_sums(pairs, labels, level)},
+            losses={OURS: PairedLosses.of_sums(gaps, labels, level)} if has_log_loss else {},
+        ),
+    )
+
+
+def _chunk_sums(
+    models: Iterable[Any],
+    chunk: Chunks,
+    y: Any,
+    classes: Array,
+    groups: RowGroups,
+    weights: Array | None,
+) -> list[Any]:
+    """Sums over a chunk: of both models by group and over all rows, and of their differences."""
+    numbers, C = class_numbers(y, classes).astype(np.int64), len(classes)
+    said = [answers(model, chunk, classes) for model in models]
+    losses = [row_losses(model, chunk, y) for model in models]
+    wrong = [groups.listed((one.codes != numbers).astype(float)) for one in said]
+    everyone = RowGroups.of(None, len(numbers))
+    K, parts = groups.n_groups, groups.weights(weights)
+    return [
+        *(ClassSums.of(one, numbers, C, of, weights) for of in (groups, everyone) for one in said),
+        *(group_sums(one, of, weights) for of in (groups, everyone) for one in losses),
+        group_sums(losses[1] - losses[0], groups, weights),
+        PairSums.of(wrong[0], wrong[1], groups.codes, K, parts),
+    ]
