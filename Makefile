@@ -86,7 +86,7 @@ newest:
 	@$(NEWEST) requirements/freeze.py --compare
 	$(NEWEST) -m pytest $(SHARES) -r fE --tb line
 
-# Everything measured in docs but theory.md; two hours on two cores. `bench-quick`: minutes.
+# Everything measured in docs but theory.md; four hours on two cores. `bench-quick`: minutes.
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/one_pass.py
 	$(BIN)/python benchmarks/passes.py
@@ -95,6 +95,7 @@ bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/dask_workers.py
 	$(BIN)/python benchmarks/larger_than_memory.py --gb 20
 	$(BIN)/python benchmarks/choosing.py
+	$(BIN)/python benchmarks/classification.py
 	$(BIN)/python benchmarks/interval_coverage.py
 	$(BIN)/python benchmarks/mixing.py
 

@@ -8,7 +8,7 @@ from collections import defaultdict
 import numpy as np
 import solvers
 from datasets import SOURCES
-from objectives import OBJECTIVES
+from objectives import OBJECTIVES, TOLERANCES
 
 # Okabe and Ito's colours, told apart by colour-blind readers too; markers tell them apart again.
 STYLE = {
@@ -17,6 +17,8 @@ STYLE = {
     "cvxpy_rows": ("#E69F00", "D"),
     "numpy_eg": ("#0072B2", "^"),
     "lbfgs": ("#009E73", "v"),
+    "slsqp": ("#009E73", "<"),
+    "sklearn_logistic": ("#999999", "d"),
     "torch_groupdro": ("#D55E00", "P"),
     "torch_response": ("#D55E00", "X"),
     "fairlearn_eg": ("#CC79A7", "*"),
@@ -26,8 +28,8 @@ STYLE = {
 FLOOR = 1e-7  # excesses below this are drawn here
 
 
-def file_name(dataset, activation, objective) -> str:
-    return f"{dataset}.{activation}.{objective}.png"
+def file_name(dataset, model, objective) -> str:
+    return f"{dataset}.{model}.{objective}.png"
 
 
 def _pyplot():
@@ -62,7 +64,7 @@ def curve(cell, floor):
 def risk_against_time(key, cells, floor, out) -> None:
     """Log-log, each line labelled where it ends."""
     plt = _pyplot()
-    dataset, activation, objective = key
+    dataset, model, objective = key
     fig, ax = plt.subplots(figsize=(8.5, 5), layout="constrained")
     ends = []
     for cell in cells:
@@ -87,10 +89,10 @@ def risk_against_time(key, cells, floor, out) -> None:
     ax.set_ylim(FLOOR / 2, 2.0)
     left, right = ax.get_xlim()
     ax.set_xlim(left, right * (right / left) ** 0.35)
-    for tol in (1e-2, 1e-3, 1e-4):
+    for tol in TOLERANCES:
         ax.axhline(tol, color="#dddddd", lw=0.8, zorder=0)
     _label(ax, ends)
-    title = f"{SOURCES[dataset].title}; {activation}; {OBJECTIVES[objective].TITLE}"
+    title = f"{SOURCES[dataset].title}; {model}; {OBJECTIVES[objective].TITLE}"
     ax.set_title(title, fontsize=11)
     ax.spines[["top", "right"]].set_visible(False)
     fig.savefig(out / file_name(*key), dpi=130)
@@ -119,14 +121,14 @@ def _label(ax, ends, gap=0.045) -> None:
 def overview(summary, out, tol="0.001") -> None:
     """Every problem a row, every solver a mark at its time to within ``tol``."""
     plt = _pyplot()
-    rows = list(dict.fromkeys((e["dataset"], e["activation"], e["objective"]) for e in summary))
+    rows = list(dict.fromkeys((e["dataset"], e["model"], e["objective"]) for e in summary))
     fig, ax = plt.subplots(figsize=(9, 1.8 + 0.28 * len(rows)), layout="constrained")
     seen = {}
     for entry in summary:
         found = entry["times"][tol]
         if not found:
             continue
-        row = rows.index((entry["dataset"], entry["activation"], entry["objective"]))
+        row = rows.index((entry["dataset"], entry["model"], entry["objective"]))
         colour, marker = STYLE[entry["solver"]]
         mark = ax.scatter(found["wall"], row, color=colour, marker=marker, s=45, alpha=0.9,
                           zorder=4 if entry["solver"] == "ours" else 3)  # fmt: skip

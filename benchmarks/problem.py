@@ -8,19 +8,22 @@ from pathlib import Path
 import numpy as np
 
 Array = np.ndarray
+MODELS = ("identity", "relu", "logistic")
 
 
 @dataclass(frozen=True)
 class Problem:
     """Raw rows in no order, codes 0..K-1 for the groups, and what is to be minimised.
 
-    ``nu = 0`` is the worst group; otherwise the Kullback-Leibler risk with that ``nu``.
+    ``model`` is a neuron with squared error ("identity", "relu"), or "logistic": a linear score
+    with log loss and labels 0 and 1. ``nu = 0`` is the worst group; otherwise the
+    Kullback-Leibler risk with that ``nu``.
     """
 
     X: Array
     y: Array
     groups: Array
-    activation: str
+    model: str
     nu: float = 0.0
 
     @property
@@ -45,6 +48,6 @@ def save_rows(path: Path, X: Array, y: Array, groups: Array) -> None:
     scratch.replace(path)
 
 
-def load_problem(path: Path, activation: str, nu: float) -> Problem:
+def load_problem(path: Path, model: str, nu: float) -> Problem:
     with np.load(path, allow_pickle=False) as rows:
-        return Problem(rows["X"], rows["y"], rows["groups"], activation, nu)
+        return Problem(rows["X"], rows["y"], rows["groups"], model, nu)

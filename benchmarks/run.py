@@ -1,11 +1,12 @@
-"""The grid: dataset x activation x objective x solver, on one machine, one after the other.
+"""The grid: dataset x model x objective x solver, on one machine, one after the other.
 
-    python benchmarks/run.py [--quick] [--datasets NAME ...] [--solvers NAME ...] [--out DIR]
+    python benchmarks/run.py [--quick] [--datasets NAME ...] [--models NAME ...]
+                             [--solvers NAME ...] [--out DIR]
 
 ``--quick`` takes the small synthetic problems and the solvers that need no environment of their
 own. Finished cells are kept in the output folder and not run again unless ``--fresh``; ours are,
 once our code has changed. The reference of a problem is the lowest risk that any solver found for
-it; tables show the time to come within 1e-2, 1e-3 and 1e-4 of it, and how that compares with
+it; tables show the time to come within 1e-2, 1e-3, 1e-4 and 1e-6 of it, and how that compares with
 ours, losses like wins.
 
 A run ends at the time limit, or earlier once it has taken ``--patience`` times as long as our
@@ -33,7 +34,7 @@ import solvers
 from datasets import SOURCES
 from environments import MAIN, Unavailable, python_of
 from objectives import OBJECTIVES
-from problem import save_rows
+from problem import MODELS, save_rows
 
 HERE = Path(__file__).resolve().parent
 MIN_LIMIT = {"run": 3.0, "fit": 20.0}  # seconds, for iterative methods and for black boxes
@@ -45,6 +46,7 @@ class Options:
 
     out: Path
     datasets: list[str]
+    models: list[str]
     solvers: list[str]
     limit: float = 120.0
     patience: float = 4.0
@@ -75,20 +77,20 @@ def finished(path: Path, code: str):
     return cell if cell["solver"] != "ours" or cell.get("code") == code else None
 
 
-def prepare(source, activation, out: Path):
+def prepare(source, model, out: Path):
     """Rows on disk for the workers, and their shape."""
     folder = out / "rows"
     folder.mkdir(parents=True, exist_ok=True)
-    X, y, groups = source.load(activation, out / "packages")
-    path = folder / f"{source.name}.{activation}.npz"
+    X, y, groups = source.load(model, out / "packages")
+    path = folder / f"{source.name}.{model}.npz"
     save_rows(path, np.ascontiguousarray(X, float), np.asarray(y, float), groups)
     return path, X.shape, int(groups.max()) + 1, y
 
 
-def run_cell(name, rows, nu, activation, about, path, limit, target):
+def run_cell(name, rows, nu, model, about, path, limit, target):
     """One solver on one problem in its own process and environment; returns the cell."""
     solver = solvers.get(name)
-    why = solver.refuses(solvers.Shape(**about["shape"], activation=activation, nu=nu))
+    why = solver.refuses(solvers.Shape(**about["shape"], model=model, nu=nu))
     if why:
         return {**about, "runs": [], "left_out": why}
     try:
@@ -98,7 +100,7 @@ def run_cell(name, rows, nu, activation, about, path, limit, target):
     scratch = path.with_suffix(".answer")
     scratch.unlink(missing_ok=True)
     request = {
-        "rows": str(rows), "activation": activation, "nu": nu, "solver": name, "limit": limit,
+        "rows": str(rows), "model": model, "nu": nu, "solver": name, "limit": limit,
         "target": target, "answer": str(scratch), "about": about,
     }  # fmt: skip
     asked = path.with_suffix(".request")
@@ -134,12 +136,12 @@ def grid(options: Options):
     kept.mkdir(parents=True, exist_ok=True)
     for dataset in options.datasets:
         source = SOURCES[dataset]
-        for activation in source.activations:
+        for model in [model for model in source.models if model in options.models]:
             rows = None
             for objective in OBJECTIVES.values():
                 cells = []
                 for name in options.solvers:
-                    path = kept / f"{dataset}.{activation}.{objective.NAME}.{name}.json"
+                    path = kept / f"{dataset}.{model}.{objective.NAME}.{name}.json"
                     code = our_code()
                     cell = None if options.fresh else finished(path, code)
                     if cell:
@@ -147,12 +149,12 @@ def grid(options: Options):
                         continue
                     if rows is None:
                         try:
-                            rows, (n, d), K, y = prepare(source, activation, options.out)
+                            rows, (n, d), K, y = prepare(source, model, options.out)
                         except Unavailable as error:
                             print(f"{dataset}: left out; {error}", flush=True)
                             break
                     about = {
-                        "dataset": dataset, "activation": activation, "solver": name,
+                        "dataset": dataset, "model": model, "solver": name,
                         "objective": objective.NAME, "shape": {"n": n, "d": d, "K": K},
                     }  # fmt: skip
                     limit = limit_for(options, name, cells)
@@ -162,7 +164,7 @@ def grid(options: Options):
                     best = report.reference(cells)
                     target = best if math.isfinite(best) else None
                     cell = run_cell(
-                        name, rows, objective.nu(y), activation, about, path, limit, target
+                        name, rows, objective.nu(y, model), model, about, path, limit, target
                     )
                     write_json(path, cell)
                     cells.append(cell)
@@ -207,6 +209,8 @@ def parse(arguments=None) -> Options:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="small problems, no environments")
     parser.add_argument("--datasets", nargs="+", choices=list(SOURCES), metavar="NAME")
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS, metavar="NAME",
+                        help="identity, relu (neurons), logistic")  # fmt: skip
     parser.add_argument("--solvers", nargs="+", choices=solvers.NAMES, metavar="NAME")
     parser.add_argument("--out", type=Path, default=Path("out/bench"))
     parser.add_argument("--limit", type=float, default=120.0, help="seconds per run")
@@ -217,7 +221,7 @@ def parse(arguments=None) -> Options:
     local = [name for name in solvers.NAMES if solvers.get(name).ENVIRONMENT == MAIN]
     chosen = given.solvers or (local if given.quick else list(solvers.NAMES))
     out = given.out.resolve()
-    return Options(out, datasets, chosen, given.limit, given.patience, given.fresh)
+    return Options(out, datasets, given.models, chosen, given.limit, given.patience, given.fresh)
 
 
 def main(arguments=None) -> None:

@@ -2,7 +2,7 @@
 
     python benchmarks/worker.py REQUEST.json
 
-The request names the rows (.npz), the activation, ``nu``, the solver, its time limit and where
+The request names the rows (.npz), the model, ``nu``, the solver, its time limit and where
 to write. The answer is JSON with one entry per run; a run is a list of points (wall seconds,
 CPU seconds, risk). It is rewritten after every run, so one stopped from outside loses only itself.
 
@@ -27,7 +27,7 @@ from objectives.risk import risk
 from problem import load_problem
 
 SPACING = 1.1  # points of an iterative run lie this factor apart in time
-REACHED = 1e-5  # close enough to the best known risk to stop soon
+REACHED = 1e-7  # close enough to the best known risk to stop soon
 MANY = 10_000  # rows beyond which settings are compared on a part
 GRACE = 5.0  # seconds beyond the limit before the process is ended
 
@@ -196,7 +196,7 @@ def main(path):
     request = json.loads(Path(path).read_text())
     warnings.simplefilter("ignore")
     solver = solvers.get(request["solver"])
-    problem = load_problem(Path(request["rows"]), request["activation"], request["nu"])
+    problem = load_problem(Path(request["rows"]), request["model"], request["nu"])
     answer = Answer(request["answer"], request["about"])
     warm_up(solver, problem)
     time_it = climb if hasattr(solver, "fit") else trace

@@ -9,7 +9,8 @@ from datasets import (
     flights,
     flights_3m,
     synthetic,
+    tables,
 )
 
-MODULES = (synthetic, corrupted, diamonds, bikeshare, flights, crime, compas, flights_3m)
+MODULES = (synthetic, corrupted, diamonds, bikeshare, flights, crime, compas, flights_3m, tables)
 SOURCES = {source.name: source for module in MODULES for source in module.SOURCES}

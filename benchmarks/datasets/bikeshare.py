@@ -7,7 +7,7 @@ import numpy as np
 from datasets.source import Source, codes, member
 
 
-def load(activation, cache):
+def load(model, cache):
     import pandas as pd
 
     table = pd.read_csv(member("islp==0.6.0", "data/Bikeshare.csv", cache))

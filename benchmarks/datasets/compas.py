@@ -9,7 +9,7 @@ from datasets.source import Source, codes, member
 SMALLEST = 50
 
 
-def load(activation, cache):
+def load(model, cache):
     import pandas as pd
 
     table = pd.read_csv(member("fairness==0.1.8", "raw/propublica-recidivism.csv", cache))

@@ -6,8 +6,8 @@ from datasets.source import Source
 from datasets.synthetic import neurons
 
 
-def load(activation, cache):
-    return neurons(5, 2_000, 20, activation, corrupt=0.1, seed=1)
+def load(model, cache):
+    return neurons(5, 2_000, 20, model, corrupt=0.1, seed=1)
 
 
 SOURCES = [

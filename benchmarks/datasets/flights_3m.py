@@ -7,7 +7,7 @@ import numpy as np
 from datasets.source import Source, codes, member
 
 
-def load(activation, cache):
+def load(model, cache):
     import pandas as pd
 
     table = pd.read_parquet(member("npm:vega-datasets@3.2.1", "data/flights-3m.parquet", cache))

@@ -15,17 +15,17 @@ from pathlib import Path
 import numpy as np
 from environments import Unavailable
 
-BOTH = ("identity", "relu")
+NEURONS = ("identity", "relu")
 
 
 @dataclass(frozen=True)
 class Source:
-    """``load(activation, cache)`` gives ``X, y, groups``; it raises Unavailable if it cannot."""
+    """``load(model, cache)`` gives ``X, y, groups``; it raises Unavailable if it cannot."""
 
     name: str
     title: str
     load: Callable
-    activations: tuple[str, ...] = BOTH
+    models: tuple[str, ...] = NEURONS
     quick: bool = False
 
 

@@ -1,8 +1,13 @@
-"""Kullback-Leibler: a soft maximum over groups, as soft as a tenth of the labels' variance."""
+"""Kullback-Leibler: a soft maximum over groups, as soft as a tenth of the best constant's loss.
+
+That loss is the labels' variance for squared error and their entropy for log loss.
+"""
+
+from objectives.risk import constant_loss
 
 NAME = "kl"
-TITLE = "KL, nu = 0.1 variance of y"
+TITLE = "KL, nu = 0.1 of the best constant's loss"
 
 
-def nu(y) -> float:
-    return 0.1 * float(y.var())
+def nu(y, model) -> float:
+    return 0.1 * constant_loss(y, model)

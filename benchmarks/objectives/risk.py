@@ -1,4 +1,4 @@
-"""The risk of a neuron on rows, in plain numpy: the one judge of all solvers.
+"""The risk of a model on rows, in plain numpy: the one judge of all solvers.
 
 It shares no code with any of them. A model is the vector of its coefficients with the intercept
 last.
@@ -9,17 +9,27 @@ from __future__ import annotations
 import numpy as np
 
 
-def predict(problem, w):
-    """``sigma(X w[:-1] + w[-1])``."""
-    score = problem.X @ w[:-1] + w[-1]
-    return np.maximum(score, 0.0) if problem.activation == "relu" else score
+def scores(problem, w):
+    """``X w[:-1] + w[-1]``."""
+    return problem.X @ w[:-1] + w[-1]
 
 
-def group_losses(problem, predictions):
-    """Mean squared error of every group."""
-    square = (predictions - problem.y) ** 2
-    total = np.bincount(problem.groups, weights=square, minlength=problem.n_groups)
+def row_losses(problem, score):
+    """Squared error of a neuron, or log loss, of every row."""
+    if problem.model == "logistic":
+        return np.logaddexp(0.0, score) - problem.y * score
+    return ((np.maximum(score, 0.0) if problem.model == "relu" else score) - problem.y) ** 2
+
+
+def group_means(problem, losses):
+    """Mean over the rows of every group."""
+    total = np.bincount(problem.groups, weights=losses, minlength=problem.n_groups)
     return total / np.bincount(problem.groups, minlength=problem.n_groups)
+
+
+def group_losses(problem, score):
+    """Mean loss of every group for these scores of the rows."""
+    return group_means(problem, row_losses(problem, score))
 
 
 def risk_of_losses(losses, nu):
@@ -31,5 +41,13 @@ def risk_of_losses(losses, nu):
 
 
 def risk(problem, w):
-    """The training risk of the neuron ``w``."""
-    return risk_of_losses(group_losses(problem, predict(problem, np.asarray(w, float))), problem.nu)
+    """The training risk of the model ``w``."""
+    return risk_of_losses(group_losses(problem, scores(problem, np.asarray(w, float))), problem.nu)
+
+
+def constant_loss(y, model):
+    """Mean loss of the best constant score: the labels' variance, or their entropy."""
+    if model != "logistic":
+        return float(y.var())
+    share = float(y.mean())
+    return -share * np.log(share) - (1.0 - share) * np.log1p(-share)

@@ -1,8 +1,8 @@
-"""The largest mean squared error of any group."""
+"""The largest mean loss of any group."""
 
 NAME = "worst"
 TITLE = "worst group"
 
 
-def nu(y) -> float:
+def nu(y, model) -> float:
     return 0.0

@@ -28,6 +28,8 @@ NAMES = (
     "cvxpy_rows",
     "numpy_eg",
     "lbfgs",
+    "slsqp",
+    "sklearn_logistic",
     "torch_groupdro",
     "torch_response",
     "fairlearn_eg",
@@ -42,7 +44,7 @@ class Shape(NamedTuple):
     n: int
     d: int
     K: int
-    activation: str
+    model: str
     nu: float
 
 

@@ -15,7 +15,9 @@ LEVELS = [{"tol": tol} for tol in (1e-3, 1e-5, 1e-8)]
 
 
 def refuses(shape):
-    return "no ReLU: not convex" if shape.activation == "relu" else None
+    if shape.model == "logistic":
+        return "no factor of the rows serves the log loss"
+    return "no ReLU: not convex" if shape.model == "relu" else None
 
 
 def fit(problem, tol):
@@ -31,21 +33,30 @@ def fit(problem, tol):
     # Groups side by side, one thread each: faster than threads inside every factorisation.
     with threadpool_limits(1), ThreadPoolExecutor() as pool:
         blocks = list(pool.map(factor, scaled.slices()))
-    return scaled.back(minimise(blocks, scaled.nu, tol))
+    return scaled.back(minimise_squares(blocks, scaled.nu, tol))
 
 
-def minimise(blocks, nu, tol):
+def minimise_squares(blocks, nu, tol):
     """Minimise the risk of losses ``|A v - b|^2`` over ``v``."""
     import cvxpy as cp
 
     v = cp.Variable(blocks[0][0].shape[1])
+    if nu == 0:  # of the root, which is a smaller cone program
+        minimise([cp.norm(A @ v - b) for A, b in blocks], 0.0, tol)
+    else:
+        minimise([cp.sum_squares(A @ v - b) for A, b in blocks], nu, tol)
+    return v.value
+
+
+def minimise(losses, nu, tol):
+    """Minimise the largest of these expressions, or their soft maximum."""
+    import cvxpy as cp
+
     if nu == 0:
         top = cp.Variable()
-        constraints = [cp.norm(A @ v - b) <= top for A, b in blocks]
-        problem = cp.Problem(cp.Minimize(top), constraints)
+        problem = cp.Problem(cp.Minimize(top), [loss <= top for loss in losses])
     else:
-        loss = cp.Variable(len(blocks))
-        constraints = [cp.sum_squares(A @ v - b) <= loss[k] for k, (A, b) in enumerate(blocks)]
-        problem = cp.Problem(cp.Minimize(cp.log_sum_exp(loss / nu)), constraints)
+        bound = cp.Variable(len(losses))
+        constraints = [loss <= bound[k] for k, loss in enumerate(losses)]
+        problem = cp.Problem(cp.Minimize(cp.log_sum_exp(bound / nu)), constraints)
     problem.solve(solver=cp.CLARABEL, tol_gap_abs=tol, tol_gap_rel=tol, tol_feas=tol)
-    return v.value

@@ -6,7 +6,7 @@ import sys
 from unittest.mock import MagicMock
 
 import numpy as np
-from objectives.risk import group_losses, risk_of_losses
+from objectives.risk import group_losses, risk_of_losses, scores
 
 from solvers.cvxpy_rows import LARGEST
 from solvers.scaled import Scaled
@@ -20,7 +20,7 @@ LEVELS = [{}]  # it offers no tolerance
 
 
 def refuses(shape):
-    if shape.activation == "relu":
+    if shape.model == "relu":
         return "no ReLU neuron (see its MLP)"
     if shape.nu:
         return "no divergence between groups"
@@ -50,8 +50,10 @@ def fit(problem):
     scaled = Scaled(problem)
     scaled.Z[:, -1] = np.repeat(np.arange(problem.n_groups), scaled.counts)
     d = scaled.Z.shape[1]
-    model = GroupDRO(input_dim=d, group_idx=d - 1, model_type="ols", solver="CLARABEL")
-    model.fit(scaled.Z, scaled.t)
+    classes = problem.model == "logistic"
+    kind, labels = ("logistic", 2.0 * scaled.t - 1.0) if classes else ("ols", scaled.t)
+    model = GroupDRO(input_dim=d, group_idx=d - 1, model_type=kind, solver="CLARABEL")
+    model.fit(scaled.Z, labels)
     return np.asarray(model.theta, float), float(np.squeeze(model.b))
 
 
@@ -60,4 +62,4 @@ def score(problem, model):
     scaled = Scaled(problem)
     w = scaled.back(np.append(theta[:-1], intercept))
     extra = scaled.unit * theta[-1] * problem.groups
-    return risk_of_losses(group_losses(problem, problem.X @ w[:-1] + w[-1] + extra), problem.nu)
+    return risk_of_losses(group_losses(problem, scores(problem, w) + extra), problem.nu)

@@ -1,23 +1,24 @@
-"""fairlearn: ExponentiatedGradient with BoundedGroupLoss(SquareLoss).
+"""fairlearn: ExponentiatedGradient with BoundedGroupLoss, of SquareLoss or of a log loss.
 
 It has no direct min-max. A bound of zero with multipliers up to ``1 / eps`` comes down to the
 mean loss plus the worst group's loss times ``1 / eps``, so a small ``eps`` is the worst group.
-Its answer is a randomised mixture. For the linear neuron the mixture's mean model is scored,
-which is never worse; for ReLU, whose base fit we have to write ourselves, the better of the
-mixture and its best member.
+Its answer is a randomised mixture. Where the loss is convex in the coefficients (identity,
+logistic), the mixture's mean model is scored, which is never worse; for ReLU, whose base fit we
+have to write ourselves, the better of the mixture and its best member. It has no log loss for
+its moments either, so the one of three lines is ours.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from objectives.risk import group_losses, predict
+from objectives.risk import group_losses, risk, risk_of_losses, scores
 
 from solvers.scaled import Scaled
 
 NAME = "fairlearn_eg"
 TITLE = "fairlearn EG"
 ENVIRONMENT = "fairlearn"
-NOTE = "a randomised mixture of models; its ReLU base is ours (L-BFGS)"
+NOTE = "a randomised mixture of models; its ReLU base (L-BFGS) and its log loss are ours"
 LEVELS = [{"eps": eps, "max_iter": steps} for eps, steps in ((0.01, 10), (1e-3, 30))]
 LARGEST = 10_000_000
 
@@ -35,7 +36,9 @@ def fit(problem, eps, max_iter):
 
     scaled = Scaled(problem)
     low, high = scaled.t.min(), scaled.t.max()
-    loss = SquareLoss(2 * low - high, 2 * high - low)  # wide: predictions are not to be clipped
+    loss = LogLoss()
+    if problem.model != "logistic":
+        loss = SquareLoss(2 * low - high, 2 * high - low)  # wide: predictions not to be clipped
     reduction = ExponentiatedGradient(
         _base(scaled), BoundedGroupLoss(loss, upper_bound=1e-9), eps=eps, max_iter=max_iter,
         nu=1e-6, eta0=2.0 / eps,
@@ -47,21 +50,30 @@ def fit(problem, eps, max_iter):
     return share, [scaled.back(np.append(m.coef_, m.intercept_)) for m in models]
 
 
-def score(problem, mixture):
-    from objectives.risk import risk, risk_of_losses
+class LogLoss:
+    """The log loss of a score, in the manner of fairlearn's losses."""
 
+    min, max = 0.0, np.inf
+
+    def eval(self, y_true, y_pred):
+        return np.logaddexp(0.0, y_pred) - y_true * y_pred
+
+
+def score(problem, mixture):
     share, models = mixture
-    if problem.activation == "identity":
+    if problem.model != "relu":
         return risk(problem, share @ np.array(models))
-    losses = np.array([group_losses(problem, predict(problem, w)) for w in models])
+    losses = np.array([group_losses(problem, scores(problem, w)) for w in models])
     return min(risk_of_losses(each, 0.0) for each in (share @ losses, *losses))
 
 
 def _base(scaled):
-    if not scaled.relu:
+    if scaled.model == "identity":
         from sklearn.linear_model import LinearRegression
 
         return LinearRegression()
+    if scaled.model == "logistic":
+        return _scorer()
     from scipy.optimize import minimize
     from sklearn.base import BaseEstimator, RegressorMixin
 
@@ -89,3 +101,14 @@ def _base(scaled):
             return np.maximum(np.asarray(X, float) @ self.coef_ + self.intercept_, 0.0)
 
     return Neuron()
+
+
+def _scorer():
+    """Logistic regression that predicts scores, so that the log loss can be told from them."""
+    from sklearn.linear_model import LogisticRegression
+
+    class Scorer(LogisticRegression):
+        def predict(self, X):
+            return self.decision_function(X)
+
+    return Scorer(C=np.inf, solver="newton-cholesky", tol=1e-8)

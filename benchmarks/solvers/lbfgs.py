@@ -1,10 +1,13 @@
-"""SciPy's L-BFGS on the risk; the worst group is smoothed, less and less.
+"""SciPy's L-BFGS on the risk; the worst group is smoothed (log-sum-exp), less and less.
 
-A ReLU neuron is started several times, from the mean label and at random; the best of all
-starts counts, with the time of all.
+All stages but the last end as soon as a step gains little beside the error of their smoothing. A
+ReLU neuron is started several times, from the mean label and at random; the best of all starts
+counts, with the time of all.
 """
 
 from __future__ import annotations
+
+from itertools import product
 
 import numpy as np
 
@@ -13,7 +16,11 @@ from solvers.scaled import Scaled
 NAME = "lbfgs"
 TITLE = "L-BFGS"
 ENVIRONMENT = "main"
-SETTINGS = [{"first": 1e-1}, {"first": 1e-2}, {"first": 1e-3}]  # first smoothing of the maximum
+# First smoothing of the maximum, in units of the loss, and how often it is lowered.
+SETTINGS = [
+    {"first": first, "stages": stages} for first, stages in product((1e-1, 1e-2, 1e-3), (3, 6))
+]
+LAST = 1e-7
 STARTS = 5
 
 
@@ -21,25 +28,27 @@ def refuses(shape):
     return None
 
 
-def run(problem, record, first):
+def run(problem, record, first, stages):
     from scipy.optimize import minimize
 
     scaled, rng = Scaled(problem), np.random.default_rng(0)
-    temperatures = [scaled.nu] if scaled.nu else list(np.geomspace(first, 1e-6, 6))
+    temperatures = [scaled.nu] if scaled.nu else list(np.geomspace(first, LAST, stages))
 
     def smoothed(v, temperature):
-        losses, residual, active = scaled.losses(v)
+        losses, slope = scaled.losses(v)
         shifted = np.exp((losses - losses.max()) / temperature)
         value = losses.max() + temperature * np.log(shifted.mean())
-        return value, scaled.gradient(shifted / shifted.sum(), residual, active)
+        return value, scaled.gradient(shifted / shifted.sum(), slope)
 
-    for start in range(STARTS if scaled.relu else 1):
+    for start in range(STARTS if scaled.model == "relu" else 1):
         v = scaled.start()
         if start:
             v = v + rng.normal(size=len(v)) / np.sqrt(len(v))
         for temperature in temperatures:
+            last = temperature == temperatures[-1]
             v = minimize(
                 smoothed, v, args=(temperature,), jac=True, method="L-BFGS-B",
                 callback=lambda v: record(lambda: scaled.back(v)),
-                options={"maxiter": 500, "maxcor": 20, "ftol": 1e-12, "gtol": 1e-9},
+                options={"maxiter": 1000 if last else 500, "maxcor": 20, "gtol": 1e-9,
+                         "ftol": 1e-14 if last else 1e-3 * temperature},
             ).x  # fmt: skip

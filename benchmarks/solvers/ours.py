@@ -1,4 +1,6 @@
-"""counterpoise.solve on raw rows: checks, sorting, fit and certificate are all in its time."""
+"""Counterpoise on raw rows: checks, sorting, fit and certificate are all in its time."""
+
+import numpy as np
 
 NAME = "ours"
 TITLE = "counterpoise"
@@ -12,12 +14,16 @@ def refuses(shape):
 
 
 def fit(problem, tol):
-    import numpy as np
+    if problem.model == "logistic":
+        from counterpoise import GroupDROClassifier
 
+        model = GroupDROClassifier(nu=problem.nu, tol=tol)
+        model.fit(problem.X, problem.y, groups=problem.groups)
+        return np.append(model.coef_, model.intercept_)
     from counterpoise import solve
 
     found = solve(
-        problem.X, problem.y, problem.groups, activation=problem.activation, divergence="kl",
+        problem.X, problem.y, problem.groups, activation=problem.model, divergence="kl",
         nu=problem.nu, tol=tol,
     )  # fmt: skip
     return np.append(found.coef, found.intercept)

@@ -13,11 +13,12 @@ class Scaled:
 
     def __init__(self, problem):
         order = np.argsort(problem.groups, kind="stable")
+        self.model = problem.model
         self.counts = np.bincount(problem.groups, minlength=problem.n_groups)
         self.starts = np.concatenate([[0], np.cumsum(self.counts)[:-1]])
         self.mean, spread = problem.X.mean(axis=0), problem.X.std(axis=0)
         self.spread = np.where(spread > 0, spread, 1.0)
-        self.unit = float(problem.y.std()) or 1.0
+        self.unit = unit(problem)
         self.Z = np.empty((len(order), problem.X.shape[1] + 1))
         np.take(problem.X, order, axis=0, out=self.Z[:, :-1])
         self.Z[:, :-1] -= self.mean
@@ -25,15 +26,17 @@ class Scaled:
         self.Z[:, -1] = 1.0
         self.t = problem.y[order] / self.unit
         self.nu = problem.nu / self.unit**2
-        self.relu = problem.activation == "relu"
 
     def slices(self):
         return [slice(a, a + n) for a, n in zip(self.starts, self.counts, strict=True)]
 
     def start(self):
-        """No slope and the mean label: active on every row, if the labels are not negative."""
-        v = np.zeros(self.Z.shape[1])
-        v[-1] = max(self.t.mean(), 0.1) if self.relu else self.t.mean()
+        """No slope and the best constant; a ReLU is then active on every row, if labels are."""
+        v, mean = np.zeros(self.Z.shape[1]), self.t.mean()
+        if self.model == "logistic":
+            v[-1] = np.log(mean / (1.0 - mean))
+        else:
+            v[-1] = max(mean, 0.1) if self.model == "relu" else mean
         return v
 
     def back(self, v):
@@ -43,13 +46,31 @@ class Scaled:
         return w
 
     def losses(self, v):
-        """Group losses, residuals and which rows are active."""
+        """Group losses, and the slope of every row's loss in its score."""
         score = self.Z @ v
-        active = score > 0
-        residual = (np.where(active, score, 0.0) if self.relu else score) - self.t
-        return np.add.reduceat(residual**2, self.starts) / self.counts, residual, active
+        if self.model == "logistic":
+            small = np.exp(-np.abs(score))
+            rows = np.log1p(small) + np.maximum(score, 0.0) - self.t * score
+            slope = np.where(score > 0, 1.0, small) / (1.0 + small) - self.t
+        else:
+            active = score > 0 if self.model == "relu" else True
+            residual = np.where(active, score, 0.0) - self.t
+            rows, slope = residual**2, 2.0 * residual * active
+        return self.means(rows), slope
 
-    def gradient(self, weights, residual, active):
+    def means(self, rows):
+        return np.add.reduceat(rows, self.starts) / self.counts
+
+    def gradient(self, weights, slope):
         """Gradient of the losses' weighted sum."""
-        row = np.repeat(2.0 * weights / self.counts, self.counts) * residual
-        return (row * active if self.relu else row) @ self.Z
+        return (np.repeat(weights / self.counts, self.counts) * slope) @ self.Z
+
+    def gradients(self, slope):
+        """The gradient of every group's loss."""
+        parts = zip(self.slices(), self.counts, strict=True)
+        return np.array([slope[rows] @ self.Z[rows] / n for rows, n in parts])
+
+
+def unit(problem) -> float:
+    """What labels are divided by; classes are what they are."""
+    return 1.0 if problem.model == "logistic" else float(problem.y.std()) or 1.0

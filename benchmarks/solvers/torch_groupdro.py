@@ -1,10 +1,10 @@
-"""The usual recipe in PyTorch: exponentiated gradient on the weights, Adam on the neuron."""
+"""The usual recipe in PyTorch: exponentiated gradient on the weights, Adam on the model."""
 
 from __future__ import annotations
 
 from itertools import count, product
 
-from solvers.scaled import Scaled
+from solvers.scaled import Scaled, unit
 
 NAME = "torch_groupdro"
 TITLE = "PyTorch GroupDRO (Adam)"
@@ -19,7 +19,7 @@ def refuses(shape):
 def run(problem, record, lr, eta):
     import torch
 
-    nu = problem.nu / (problem.y.var() or 1.0)
+    nu = problem.nu / unit(problem) ** 2
     logs = torch.zeros(problem.n_groups)
 
     def weigh(losses):
@@ -41,10 +41,14 @@ def descend(problem, record, lr, weigh):
     v = torch.tensor(scaled.start(), dtype=torch.float32, requires_grad=True)
     adam = torch.optim.Adam([v], lr=lr)
     total, since = torch.zeros_like(v), 0
+
+    def row_losses(score):
+        if problem.model == "logistic":
+            return torch.nn.functional.softplus(score) - t * score
+        return ((torch.relu(score) if problem.model == "relu" else score) - t) ** 2
+
     for step in count(1):
-        score = Z @ v
-        square = ((torch.relu(score) if scaled.relu else score) - t) ** 2
-        losses = torch.zeros(problem.n_groups).index_add(0, groups, square) / counts
+        losses = torch.zeros(problem.n_groups).index_add(0, groups, row_losses(Z @ v)) / counts
         with torch.no_grad():
             weights = weigh(losses)
         adam.zero_grad()

@@ -6,6 +6,7 @@ or the worst group) is written out here.
 
 from __future__ import annotations
 
+from solvers.scaled import unit
 from solvers.torch_groupdro import descend
 
 NAME = "torch_response"
@@ -22,7 +23,7 @@ def refuses(shape):
 def run(problem, record, lr):
     import torch
 
-    nu = problem.nu / (problem.y.var() or 1.0)
+    nu = problem.nu / unit(problem) ** 2
 
     def weigh(losses):
         if nu:

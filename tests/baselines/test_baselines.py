@@ -439,7 +439,7 @@ def test_drawn_rows_match_the_engine_when_all_are_drawn_often():
     w, q = np.array([0.5, -0.2, 0.3, 0.1]), np.array([0.2, 0.3, 0.5])
     codes = np.repeat(np.arange(3), 200_000)
     rng = np.random.RandomState(0)
-    look = drawn_rows(data, engine.activation, unscaled(3, True, None), iter([codes]), rng)
+    look = drawn_rows(data, engine.loss, unscaled(3, True, None), iter([codes]), rng)
     losses, gradient = look(w)
     exact = engine.evaluate(w, surrogate=False)
     np.testing.assert_allclose(losses, exact.loss_K, rtol=0.02)

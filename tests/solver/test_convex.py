@@ -5,6 +5,7 @@ import warnings
 import cvxpy as cp
 import numpy as np
 import pytest
+from references import solved
 from scipy.special import expit
 
 from counterpoise.dual.divergences import KL, ChiSquare, CVaR
@@ -214,3 +215,32 @@ def test_the_squared_loss_with_a_ridge_is_ridge_regression():
     np.testing.assert_allclose(found.coef * scale, expected.coef_, rtol=1e-6)
     assert found.certificate.duality_gap <= 1e-9 * found.risk
     np.testing.assert_allclose(found.losses, np.mean((X @ found.coef + found.intercept - y) ** 2))
+
+
+def rare_columns(seed):
+    """Rare indicators that nearly separate the classes; groups are label and attribute."""
+    rng = np.random.default_rng(seed)
+    X = (rng.random((1500, 6)) < np.geomspace(0.01, 0.5, 6)).astype(float)
+    attribute = rng.integers(0, 2, 1500)
+    slopes = np.linspace(5.0, 0.5, 6) * [1, -1, 1, -1, 1, -1]
+    y = (X @ slopes - 0.5 + 0.7 * attribute > rng.logistic(size=1500)).astype(float)
+    return X, y, 2 * attribute + y
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_columns_that_nearly_separate_the_classes(seed):
+    X, y, g = rare_columns(seed)
+    found = solve(X, y, g, loss=LogLoss(), ridge=1e-8, nu=0.0)
+    assert found.converged
+    # A proved gap makes this a minimum, whatever happened on the way.
+    assert found.certificate.duality_gap <= 1e-6 * found.risk
+    assert found.n_passes < 100
+    v, b, top = cp.Variable(6), cp.Variable(), cp.Variable()
+    z = X @ v + b
+    rows = cp.logistic(z) - cp.multiply(y, z)
+    groups = [np.flatnonzero(g == k) for k in np.unique(g)]
+    constraints = [cp.sum(rows[index]) / len(index) <= top for index in groups]
+    best = solved(
+        cp.Problem(cp.Minimize(top), constraints), accept=("optimal", "optimal_inaccurate")
+    )
+    assert found.losses.max() == pytest.approx(best, rel=1e-5)

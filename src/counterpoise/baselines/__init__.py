@@ -1,22 +1,34 @@
-"""Common alternatives to :class:`counterpoise.GroupDRONeuron`, for comparison.
+"""Common alternatives to group DRO, for comparison.
 
-They share its rows, engines and interface, and differ in objective or optimiser.
+They share the rows, engines and interface of :class:`counterpoise.GroupDRONeuron` or
+:class:`counterpoise.GroupDROClassifier`, and differ in objective or optimiser.
 """
 
-from counterpoise.baselines.average import AverageNeuron
+from counterpoise.baselines.average import AverageClassifier, AverageNeuron
 from counterpoise.baselines.cvar import GroupCVaRNeuron
-from counterpoise.baselines.exponentiated import ExponentiatedGradientNeuron
+from counterpoise.baselines.exponentiated import (
+    ExponentiatedGradientClassifier,
+    ExponentiatedGradientNeuron,
+)
 from counterpoise.baselines.primal import PrimalExtrapolationNeuron
-from counterpoise.baselines.row_chi_square import RowChiSquareNeuron
+from counterpoise.baselines.row_chi_square import RowChiSquareClassifier, RowChiSquareNeuron
+from counterpoise.baselines.row_cvar import RowCVaRClassifier
 from counterpoise.baselines.stochastic import StochasticMirrorNeuron
-from counterpoise.baselines.tilted import TiltedNeuron
+from counterpoise.baselines.subsampled import SubsampledClassifier
+from counterpoise.baselines.tilted import TiltedClassifier, TiltedNeuron
 
 __all__ = [
+    "AverageClassifier",
     "AverageNeuron",
+    "ExponentiatedGradientClassifier",
     "ExponentiatedGradientNeuron",
     "GroupCVaRNeuron",
     "PrimalExtrapolationNeuron",
+    "RowCVaRClassifier",
+    "RowChiSquareClassifier",
     "RowChiSquareNeuron",
     "StochasticMirrorNeuron",
+    "SubsampledClassifier",
+    "TiltedClassifier",
     "TiltedNeuron",
 ]

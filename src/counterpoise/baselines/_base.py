@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from counterpoise.activations import Activation
-from counterpoise.estimators.base import Neuron
+from counterpoise.estimators.base import GroupEstimator, Neuron
+from counterpoise.estimators.classes import Classifier, row_loss
+from counterpoise.estimators.classifier import GroupDROClassifier
 from counterpoise.estimators.neuron import NEURON, GroupDRONeuron, plain_average
+from counterpoise.losses import Loss, NeuronLoss
 from counterpoise.rows.backends import backend_of
 from counterpoise.rows.engines.base import GroupEval, SumEngine
 from counterpoise.rows.engines.memory import MemoryEngine
 from counterpoise.rows.threads import single_threaded_blas
 from counterpoise.solver import coordinates as coords
+from counterpoise.solver.frame import label_scale
 from counterpoise.solver.options import FitOptions
 from counterpoise.solver.problem import Problem
+from counterpoise.solver.ridge import Ridge
 from counterpoise.solver.solution import Outcome
 from counterpoise.solver.solve import open_solver
-from counterpoise.solver.solver import Solver
+from counterpoise.solver.solver import Solver, split_scores
 from counterpoise.solver.stacked import Stacked
 from counterpoise.solver.units import check_units, mean_squares
 
@@ -32,26 +37,14 @@ SMALL = 0.1
 ROUNDING = 1e-10
 
 
-class Baseline(Neuron):
-    """A neuron; subclasses implement the method that fits it."""
+class Baseline(GroupEstimator):
+    """A method that is not group DRO; subclasses say how it finds a fit."""
 
-    activation: str | Activation
     fit_intercept: bool
     max_iter: int
-
-    def fit(self, X: Any, y: Any = None, groups: Any = None, sample_weight: Any = None) -> Self:
-        """Fit the neuron; parameters as in :meth:`counterpoise.GroupDRONeuron.fit`."""
-        self._check_flags("fit_intercept")
-        self._check()
-        X, y, sample_weight = self._checked(X, y, sample_weight)
-        with single_threaded_blas():
-            found = self._find(X, y, groups, sample_weight)
-        self._keep(X, (y, groups, sample_weight), found)
-        return self
-
-    def plain_twin(self) -> GroupDRONeuron:
-        """The same neuron, unfitted, for the plain average over rows."""
-        return plain_average(self, NEURON)  # max_iter and tol have other meanings here
+    nu_: float
+    # The estimator to use where a baseline cannot serve.
+    INSTEAD: ClassVar[str]
 
     def _check(self) -> None:
         """Raise ValueError for invalid options, before any row is read."""
@@ -59,17 +52,76 @@ class Baseline(Neuron):
     def _find(self, X: Any, y: Any, groups: Any, sample_weight: Any) -> Outcome:
         raise NotImplementedError(type(self).__name__)
 
+    def _fit(self, X: Any, y: Any, groups: Any, sample_weight: Any) -> Self:
+        """Fit checked rows whose labels are the loss's own."""
+        with single_threaded_blas():
+            found = self._find(X, y, groups, sample_weight)
+        self._keep(X, (y, groups, sample_weight), found)
+        return self
+
+    def _options(self, **options: Any) -> FitOptions:
+        """Return the options of a fit of this model."""
+        return FitOptions.of(self, **options)
+
     def _open(self, X: Any, y: Any, groups: Any, sample_weight: Any, **options: Any) -> Solver:
         """Open the rows and check the options, as ``solve`` does."""
-        asked = FitOptions.of(self, polish=False, **options)
+        asked = self._options(polish=False, **options)
         return open_solver(X, y, groups, sample_weight, options=asked, check_input=False)
+
+
+class NeuronBaseline(Baseline, Neuron):
+    """A baseline that is a neuron with a squared error."""
+
+    INSTEAD = "GroupDRONeuron"
+
+    activation: str | Activation
+
+    def fit(self, X: Any, y: Any = None, groups: Any = None, sample_weight: Any = None) -> Self:
+        """Fit the neuron; parameters as in :meth:`counterpoise.GroupDRONeuron.fit`."""
+        self._check_flags("fit_intercept")
+        self._check()
+        X, y, sample_weight = self._checked(X, y, sample_weight)
+        return self._fit(X, y, groups, sample_weight)
+
+    def plain_twin(self) -> GroupDRONeuron:
+        """The same neuron, unfitted, for the plain average over rows."""
+        return plain_average(self, NEURON)  # max_iter and tol have other meanings here
+
+
+class ClassifierBaseline(Classifier, Baseline):
+    """A baseline that is a linear classifier."""
+
+    INSTEAD = "GroupDROClassifier"
+
+    alpha: float
+
+    def fit(self, X: Any, y: Any = None, groups: Any = None, sample_weight: Any = None) -> Self:
+        """Fit the classifier; parameters as in :meth:`counterpoise.GroupDROClassifier.fit`."""
+        self._check_flags("fit_intercept")
+        self._check()
+        X, codes, classes, sample_weight = self._classes(X, y, sample_weight)
+        self.loss_, self.classes_ = row_loss(self.loss, len(classes)), classes
+        if isinstance(codes, Array):
+            self.loss_.check_labels(codes)
+        return self._fit(X, codes, groups, sample_weight)
+
+    def _options(self, **options: Any) -> FitOptions:
+        return FitOptions.of(self, loss=self.loss_, ridge=self.alpha, **options)
+
+    def plain_twin(self) -> GroupDROClassifier:
+        """The same classifier, unfitted, for the plain average over rows."""
+        return GroupDROClassifier(
+            self.loss, alpha=self.alpha, nu=math.inf, prior="rows",
+            fit_intercept=self.fit_intercept,
+        )  # fmt: skip
 
 
 def outcome(engine: SumEngine, w: Array, **found: Any) -> Outcome:
     """Make the outcome for the user's coefficients ``w``, intercept last."""
+    coef, intercept = split_scores(w, engine)
     return Outcome(
-        coef=w[: engine.n_features].copy(),
-        intercept=float(w[-1]) if engine.census.intercept else 0.0,
+        coef=coef,
+        intercept=intercept,
         labels=engine.census.labels,
         n_passes=engine.passes,
         **found,
@@ -98,17 +150,59 @@ def standardised(
     return coords.scaled(squares, mean, True, radius, units)
 
 
+def standardised_ridge(
+    engine: SumEngine, coordinates: coords.Coordinates, prior: Array, alpha: float
+) -> Ridge | None:
+    """Return the ridge of one score's standardised ``coordinates``; None if ``alpha`` is 0.
+
+    Its scale is the features' deviation with groups weighted by ``prior``. Takes two passes if
+    the coordinates have other weights.
+    """
+    if alpha == 0:
+        return None
+    d = engine.n_features
+    other = coordinates
+    if np.ptp(prior) > 0:
+        other = standardised(engine, prior)
+    scale = np.divide(1.0, other.basis[:d], out=np.zeros(d), where=other.basis[:d] > 0)
+    gram = np.zeros(len(coordinates.basis))
+    gram[:d] = (scale * coordinates.basis[:d]) ** 2
+    return Ridge(alpha, scale, gram, max(1, engine.loss.n_scores - 1))
+
+
 def true_evaluate(problem: Problem, u: Array) -> GroupEval:
     """Return losses and true gradients at ``u``, with the left slope at ``u = 0``.
 
     At other points, almost no row is at a kink.
     """
     found = problem.evaluate(u, surrogate=False)
-    assert isinstance(problem.engine, SumEngine)
-    sigma = problem.engine.activation
-    if sigma.has_kink and not u.any():
-        return GroupEval(found.loss_K, float(sigma.left_slope(np.zeros(1))[0]) * found.grad_KD)
+    if problem.has_kink and not u.any():
+        assert isinstance(problem.engine, SumEngine)
+        left = problem.engine.activation.left_slope(np.zeros(1))
+        return GroupEval(found.loss_K, float(left[0]) * found.grad_KD)
     return found
+
+
+def true_slope(loss: Loss, z: Array, y: Array) -> Array:
+    """Return derivatives of the losses by the scores, from the left at a kink."""
+    if isinstance(loss, NeuronLoss):
+        sigma = loss.activation
+        return 2.0 * (sigma.value(z) - y) * sigma.left_slope(z)
+    return loss.slope(z, y)
+
+
+def loss_scale(engine: SumEngine, prior: Array) -> float:
+    """Return the size of losses: the labels' variance, or the mean loss at scores of zero."""
+    if isinstance(engine.loss, NeuronLoss):
+        return label_scale(engine, prior)
+    return float(prior @ engine.evaluate(np.zeros(engine.n_coef), surrogate=False).loss_K) or 1.0
+
+
+def score_scale(engine: SumEngine, prior: Array) -> float:
+    """Return the size of scores: the labels' deviation, or one if they are classes."""
+    if isinstance(engine.loss, NeuronLoss):
+        return math.sqrt(label_scale(engine, prior))
+    return 1.0
 
 
 def first_point(
@@ -118,20 +212,14 @@ def first_point(
 
     The scores of a random point have about the given ``size``.
     """
-    assert isinstance(coordinates, coords.Coordinates)
     if isinstance(start, str) and start == "zero":
         return np.zeros(coordinates.size)
     if isinstance(start, str):
-        d = len(coordinates.shift)
-        w = rng.normal(size=d)  # for standardised features, whatever the solver's coordinates
-        if coordinates.basis.ndim == 1:
-            w *= coordinates.basis[:d]
-        elif coordinates.scale is not None:
-            w /= coordinates.scale
-        if coordinates.intercept:
-            mean = coordinates.mean  # mean of the shifted features
-            w = np.append(w, -w @ (coordinates.shift + (0.0 if mean is None else mean)))
-        u = coordinates.from_user(w)
+        if isinstance(coordinates, Stacked):
+            blocks = [_random_point(coordinates.each, rng) for _ in range(coordinates.blocks)]
+            u = np.concatenate(blocks)
+        else:
+            u = _random_point(coordinates, rng)
         norm = float(np.linalg.norm(u))
         return coordinates.project(u * (size / norm)) if norm > 0 else u
     w = np.asarray(start, dtype=float)
@@ -141,6 +229,20 @@ def first_point(
             f"got shape {w.shape}"
         )
     return coordinates.project(coordinates.from_user(w))
+
+
+def _random_point(coordinates: coords.Coordinates, rng: Any) -> Array:
+    """Draw coefficients of standardised features, whatever the solver's coordinates."""
+    d = len(coordinates.shift)
+    w = rng.normal(size=d)
+    if coordinates.basis.ndim == 1:
+        w *= coordinates.basis[:d]
+    elif coordinates.scale is not None:
+        w /= coordinates.scale
+    if coordinates.intercept:
+        mean = coordinates.mean  # mean of the shifted features
+        w = np.append(w, -w @ (coordinates.shift + (0.0 if mean is None else mean)))
+    return coordinates.from_user(w)
 
 
 def check_start(start: Any) -> None:

@@ -8,14 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from counterpoise.activations import Activation
-from counterpoise.baselines._base import outcome, true_evaluate
+from counterpoise.baselines._base import outcome, true_evaluate, true_slope
 from counterpoise.dual.step import DualState, dual_step
+from counterpoise.losses import Loss
 from counterpoise.rows.engines.base import SumEngine
+from counterpoise.rows.engines.scores import pull_scores, scores_of
 from counterpoise.rows.groups import GroupedData
 from counterpoise.solver.coordinates import Coordinates
 from counterpoise.solver.problem import Problem
+from counterpoise.solver.ridge import Ridge
 from counterpoise.solver.solution import Outcome
+from counterpoise.solver.stacked import Stacked
 
 Array = np.ndarray
 # Group losses at a point, and the gradient of their mixture as a function of the weights.
@@ -34,7 +37,14 @@ class Path:
     n_iter: int
     diverged: bool
 
-    def end(self, engine: SumEngine, coordinates: Coordinates, u: Array, weights: Array) -> Outcome:
+    def end(
+        self,
+        engine: SumEngine,
+        coordinates: Coordinates | Stacked,
+        u: Array,
+        weights: Array,
+        ridge: Ridge | None = None,
+    ) -> Outcome:
         """Make the outcome of a fit that returns ``u`` and ``weights``. One pass."""
         w = coordinates.to_user(u)
         losses = engine.evaluate(w, surrogate=False).loss_K
@@ -46,7 +56,7 @@ class Path:
             w,
             losses=losses,
             weights=weights,
-            risk=float(losses.max()),
+            risk=float(losses.max()) + (ridge.value(u) if ridge else 0.0),
             n_iter=self.n_iter,
             converged=not self.diverged,
             status=status,
@@ -112,17 +122,18 @@ def all_rows(problem: Problem) -> Callable[[Array], Look]:
 
 def drawn_rows(
     data: GroupedData,
-    activation: Activation,
-    coordinates: Coordinates,
+    loss: Loss,
+    coordinates: Coordinates | Stacked,
     groups: Iterator[Array],
     rng: Any,
+    ridge: Ridge | None = None,
 ) -> Callable[[Array], Look]:
     """Return losses and true gradients of rows drawn at random.
 
     Each item of ``groups`` lists the groups to draw a row from; within a group, rows are drawn by
     their weights. A group without a row has loss zero and no gradient.
     """
-    d, K = data.n_features, data.n_groups
+    K = data.n_groups
     offsets = data.offsets
     edges = np.append(0.0, np.cumsum(data.row_weights)) if data.row_weights.size else None
 
@@ -139,26 +150,27 @@ def drawn_rows(
     def look(u: Array) -> Look:
         codes = next(groups)
         rows = draw(codes)
-        X, w = data.X[rows], coordinates.to_user(u)
-        scores = X @ w[:d] + (w[d] if data.intercept else 0.0)
-        residual = activation.value(scores) - data.y[rows]
+        X, y = data.X[rows], data.y[rows]
+        z = scores_of(X, coordinates.to_user(u), loss.n_scores, data.intercept)
+        z = z[:, 0] if loss.n_scores == 1 else z
         counts = np.maximum(np.bincount(codes, minlength=K), 1)
-        losses = np.bincount(codes, weights=residual**2, minlength=K) / counts
+        losses = np.bincount(codes, weights=loss.value(z, y), minlength=K) / counts
 
         def gradient(weights: Array) -> Array:
-            c = 2.0 * residual * activation.left_slope(scores) * (weights / counts)[codes]
-            slope = X.T @ c
-            return coordinates.pull(np.append(slope, c.sum()) if data.intercept else slope)
+            share = (weights / counts)[codes]
+            slope = pull_scores(X, (true_slope(loss, z, y).T * share).T, data.intercept)
+            out = coordinates.pull(slope)
+            return out + ridge.pull(u) if ridge else out
 
         return losses, gradient
 
     return look
 
 
-def safe_rate(beta: float, moment: float, size: int, rows: float = np.inf) -> float:
-    """Return a stable primal step size for losses with these second moments.
+def safe_rate(bend: float, moment: float, size: int, rows: float = np.inf) -> float:
+    """Return a stable primal step size for these second moments, and derivatives up to ``bend``.
 
     With ``rows`` rows drawn from a group of standardised features, the second moment exceeds its
     expectation by about ``size / rows``.
     """
-    return 1.0 / (2.0 * beta**2 * (moment + size / rows))
+    return 1.0 / (bend * (moment + size / rows))

@@ -1,4 +1,4 @@
-"""AverageNeuron: the average loss, minimised by surrogate or true gradients."""
+"""AverageNeuron and AverageClassifier: the average loss, over rows or over groups."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from sklearn.utils import check_random_state
 from counterpoise.activations import Activation
 from counterpoise.baselines._base import (
     SMALL,
-    Baseline,
+    ClassifierBaseline,
+    NeuronBaseline,
     Prior,
     check_start,
     first_point,
@@ -21,11 +22,14 @@ from counterpoise.baselines._base import (
 from counterpoise.common.arguments import check_choice
 from counterpoise.dual.divergences import Fixed
 from counterpoise.dual.objective import Objective
+from counterpoise.estimators.linear import TINY
+from counterpoise.losses import Loss
 from counterpoise.rows.engines.base import GroupEval
 from counterpoise.solver.frame import Frame, label_scale
 from counterpoise.solver.problem import Problem
 from counterpoise.solver.setup import RISK_FLOOR
 from counterpoise.solver.solution import Outcome
+from counterpoise.solver.solve import solve
 
 Array = np.ndarray
 
@@ -33,7 +37,7 @@ Array = np.ndarray
 SHORTEST = 1e-12
 
 
-class AverageNeuron(Baseline):
+class AverageNeuron(NeuronBaseline):
     """A single neuron fitted to the average loss, with or without groups.
 
     It minimises ``sum_i prior_i loss_i``. A hard group gets no extra weight.
@@ -139,7 +143,7 @@ class AverageNeuron(Baseline):
         rng = check_random_state(self.random_state)
         u = first_point(self.start, frame.coordinates, engine.n_coef, size, rng)
         surrogate, floor = self.gradient == "surrogate", RISK_FLOOR * scale
-        step = longest = 1.0 / (2.0 * engine.activation.beta**2 * _top(frame))
+        step = longest = 1.0 / (engine.loss.bend_bound * _top(frame))
 
         ev = problem.evaluate(u, surrogate=True) if surrogate else true_evaluate(problem, u)
         history: dict[str, list[float]] = {"risk": [], "worst": []}
@@ -182,6 +186,72 @@ class AverageNeuron(Baseline):
             "tol. Raise max_iter or tol.",
             history={name: np.array(values) for name, values in history.items()},
         )
+
+
+class AverageClassifier(ClassifierBaseline):
+    """Logistic regression, over rows or with groups of equal weight.
+
+    It minimises ``sum_i prior_i loss_i`` plus the ridge. With ``prior="rows"``, this is logistic
+    regression, which gives a small or hard group no extra weight. With ``prior=None``, every group
+    has the same weight, whatever its number of rows ("group-balanced" or "reweighted").
+    ``GroupDROClassifier(nu=inf)`` is the same, with the same method and certificate.
+
+    Parameters
+    ----------
+    loss : {"log", "squared_hinge"} or Loss, default="log"
+    prior : "rows", array of shape (K,), mapping group -> weight, or None, default="rows"
+        Weights of the groups: by their rows, as given, or equal (None).
+    alpha, radius, fit_intercept, precondition, max_iter, tol :
+        As in :class:`counterpoise.GroupDROClassifier`.
+
+    Attributes
+    ----------
+    classes_, coef_, intercept_, loss_, groups_, group_risks_, n_iter_, n_passes_, status_, \
+history_, certificate_ :
+        As in :class:`counterpoise.GroupDROClassifier`.
+    group_weights_ : array of shape (K,)
+        The prior.
+    risk_ : float
+        The average loss plus the ridge.
+
+    References
+    ----------
+    Balanced groups as a strong baseline: Idrissi, Arjovsky, Pezeshki and Lopez-Paz (2022),
+    "Simple data balancing achieves competitive worst-group-accuracy", CLeaR.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X, groups = np.zeros((8, 1)), np.repeat(["large", "small"], [6, 2])
+    >>> y = np.array([0, 0, 0, 0, 0, 1, 1, 1])
+    >>> model = AverageClassifier(prior=None).fit(X, y, groups=groups)
+    >>> model.predict_proba(X)[0].round(3).tolist()
+    [0.417, 0.583]
+    """
+
+    def __init__(
+        self,
+        loss: str | Loss = "log",
+        *,
+        alpha: float = TINY,
+        prior: Prior = "rows",
+        radius: float | None = None,
+        fit_intercept: bool = True,
+        precondition: str | None = "auto",
+        max_iter: int = 1000,
+        tol: float = 1e-6,
+    ) -> None:
+        self.loss = loss
+        self.alpha = alpha
+        self.prior = prior
+        self.radius = radius
+        self.fit_intercept = fit_intercept
+        self.precondition = precondition
+        self.max_iter = max_iter
+        self.tol = tol
+
+    def _find(self, *rows: Any) -> Outcome:
+        return solve(*rows, nu=math.inf, options=self._options(), check_input=False)
 
 
 def _top(frame: Frame) -> float:

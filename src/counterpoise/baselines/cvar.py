@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from counterpoise.activations import Activation
-from counterpoise.baselines._base import Baseline, Prior
+from counterpoise.baselines._base import NeuronBaseline, Prior
 from counterpoise.dual.divergences import CVaR
-from counterpoise.solver.options import FitOptions
 from counterpoise.solver.solution import Outcome
 from counterpoise.solver.solve import solve
 
 
-class GroupCVaRNeuron(Baseline):
+class GroupCVaRNeuron(NeuronBaseline):
     """A single neuron that is robust on the worst share of the groups.
 
     It minimises the conditional value at risk over groups, which is the mean loss of the worst
@@ -83,5 +82,5 @@ status_, history_, certificate_ :
         CVaR(self.alpha)
 
     def _find(self, *rows: Any) -> Outcome:
-        options = FitOptions.of(self, divergence=CVaR(self.alpha))
+        options = self._options(divergence=CVaR(self.alpha))
         return solve(*rows, nu=0.0, options=options, check_input=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from counterpoise.activations import Activation
-from counterpoise.baselines._base import Baseline, Prior, outcome
+from counterpoise.baselines._base import NeuronBaseline, Prior, outcome
 from counterpoise.common.arguments import check_choice
 from counterpoise.dual.divergences import Divergence
 from counterpoise.solver.algorithm import EXTRAPOLATIONS, PATIENCE
@@ -14,7 +14,7 @@ from counterpoise.solver.schedules import Schedule
 from counterpoise.solver.solution import Outcome
 
 
-class PrimalExtrapolationNeuron(Baseline):
+class PrimalExtrapolationNeuron(NeuronBaseline):
     """A single neuron fitted by the primal-dual method with primal extrapolation.
 
     It has the objective of :class:`counterpoise.GroupDRONeuron` and uses the preceding method.

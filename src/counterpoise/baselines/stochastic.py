@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 from counterpoise.activations import Activation
 from counterpoise.baselines._base import (
     SMALL,
-    Baseline,
+    NeuronBaseline,
     Prior,
     check_count,
     check_number,
@@ -29,7 +29,7 @@ from counterpoise.solver.solution import Outcome
 Array = np.ndarray
 
 
-class StochasticMirrorNeuron(Baseline):
+class StochasticMirrorNeuron(NeuronBaseline):
     """A single neuron fitted by stochastic mirror descent-ascent on the worst group's loss.
 
     It has the objective of ``GroupDRONeuron(nu=0)`` but never reads all rows to fit; in return its
@@ -141,10 +141,10 @@ class StochasticMirrorNeuron(Baseline):
             step = math.sqrt(math.log(max(K, 2))) / scale
         if isinstance(rate, str):
             moment = largest_moment(engine, coordinates)
-            rate = safe_rate(engine.activation.beta, moment, coordinates.size, self.batch_size)
+            rate = safe_rate(engine.loss.bend_bound, moment, coordinates.size, self.batch_size)
         groups = itertools.repeat(np.repeat(np.arange(K), self.batch_size))
         path = descent_ascent(
-            drawn_rows(engine.data, engine.activation, coordinates, groups, rng), u, solver.prior,
+            drawn_rows(engine.data, engine.loss, coordinates, groups, rng), u, solver.prior,
             rate=rate, step=step, max_iter=self.max_iter, decay=True, simultaneous=True,
             project=coordinates.project,
         )  # fmt: skip

@@ -54,6 +54,10 @@ class GroupEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         """Fit the model; see the subclass."""
         raise NotImplementedError(type(self).__name__)
 
+    def scores(self, X: Any) -> Array:
+        """Return the linear scores of rows in memory without checking them."""
+        return np.asarray(X @ self.coef_.T) + self.intercept_
+
     def outputs(self, X: Any, kind: str = "predict") -> Array:
         """Predict rows in memory without checking them."""
         raise NotImplementedError(type(self).__name__)
@@ -216,7 +220,7 @@ class Neuron(RegressorMixin, GroupEstimator):  # type: ignore[misc]  # scikit-le
         return self._output(X, "predict")
 
     def outputs(self, X: Any, kind: str = "predict") -> Array:
-        return self.activation_.value(X @ self.coef_ + self.intercept_)
+        return self.activation_.value(self.scores(X))
 
     def outputs_of_tensor(self, scores: Any, kind: str) -> Any:
         from counterpoise.rows.engines.torch import activate

@@ -13,7 +13,8 @@ import numpy as np
 from counterpoise.assessment.measures import Measure, classifier_measure
 from counterpoise.dual.divergences import Divergence
 from counterpoise.estimators.chosen import Chosen, checked_flags, checked_nus, distinct
-from counterpoise.estimators.classifier import GroupDROClassifier, row_loss
+from counterpoise.estimators.classes import row_loss
+from counterpoise.estimators.classifier import GroupDROClassifier
 from counterpoise.estimators.linear import TINY
 from counterpoise.estimators.search import Candidate
 from counterpoise.losses import Loss

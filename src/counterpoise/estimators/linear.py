@@ -79,10 +79,6 @@ class LinearModel(Solved):
         self.feature_scale_ = found.penalty if isinstance(found, Solution) else None
         super()._keep(X, others, found)
 
-    def scores(self, X: Any) -> Array:
-        """Return the linear scores of rows in memory without checking them."""
-        return np.asarray(X @ self.coef_.T) + self.intercept_
-
     def plain_twin(self) -> LinearModel:
         """Return the same model, unfitted, for the plain average over rows."""
         options = {name: getattr(self, name) for name in SHARED}

@@ -39,6 +39,8 @@ SHORTER, SHARES = 0.1, (0.5, 0.25, 0.1, 0.03, 0.01)
 # On a convex risk, where Newton's method is fast, they are also measured again unless a step
 # promises less than this share of the step before.
 KEEP_GAIN, FAST = 0.5, 0.1
+# Smallest tolerance of the min-max over quadratics, for a neuron and for a convex risk.
+INNER_TOL, CONVEX_INNER_TOL = 1e-11, 1e-14
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,7 @@ def _second_order(
     per_group = keeps_group_matrices(objective.n_groups, problem.size)
     risk = problem.risk(ev.loss_K)
     damping, last = 0.0, np.inf
+    least = CONVEX_INNER_TOL if problem.is_convex else INNER_TOL
     # Matrices cost several passes, so they are kept while their steps lower the risk.
     fresh = fixed
     converged = False
@@ -136,7 +139,7 @@ def _second_order(
             origin=u,
             coordinates=problem.coordinates,
             damping=damping,
-            tol=1e-11 if fixed else max(1e-11, 0.03 * tol),
+            tol=least if fixed else max(least, 0.03 * tol),
             centre=_interior(point, objective.prior),
         )
         size = max(objective.size(risk), floor)

@@ -57,7 +57,9 @@ TYPES = {
 }
 # Estimators and transformers: their parameters and fitted attributes are stored.
 ESTIMATORS = {
+    "AverageClassifier": "baselines",
     "AverageNeuron": "baselines",
+    "ExponentiatedGradientClassifier": "baselines",
     "ExponentiatedGradientNeuron": "baselines",
     "GroupCVaRNeuron": "baselines",
     "GroupDROClassifier": "estimators.classifier",
@@ -66,9 +68,13 @@ ESTIMATORS = {
     "GroupDRONeuronCV": "estimators.cross_validation",
     "GroupDRORegressor": "estimators.regressor",
     "PrimalExtrapolationNeuron": "baselines",
+    "RowCVaRClassifier": "baselines",
+    "RowChiSquareClassifier": "baselines",
     "RowChiSquareNeuron": "baselines",
     "StochasticMirrorNeuron": "baselines",
+    "SubsampledClassifier": "baselines",
     "TableEncoder": "tabular.encoder",
+    "TiltedClassifier": "baselines",
     "TiltedNeuron": "baselines",
 }
 # Classes with config() -> dict or None, and their modules, with from_config(dict) -> object.

@@ -225,7 +225,7 @@ class SumEngine:
     def apply_moments(self, directions_KD: Array) -> Array:
         """Compute ``mean_i x (x . u_i)`` with a direction ``u_i`` for every group."""
         sums = self.ask(Moments(self._floats(directions_KD)))
-        return sums[:, : self.n_coef] / self.census.totals[:, None]
+        return sums[:, : self.width] / self.census.totals[:, None]
 
     def separation(self, points: Array, w: Array) -> Array:
         sums = self.ask(Separation(self._floats(points), self._floats(w), self.activation))

@@ -22,6 +22,15 @@ def scores_of(X: Any, w: Array, n_scores: int, intercept: bool) -> Array:
     return z + W[:, d] if intercept else z
 
 
+def pull_scores(X: Any, slope: Array, intercept: bool) -> Array:
+    """Return the gradient of a sum over rows whose slopes by their scores are given."""
+    columns = slope if slope.ndim == 2 else slope[:, None]
+    pulled = np.asarray(X.T @ columns).T  # also for sparse rows
+    if intercept:
+        pulled = np.column_stack([pulled, columns.sum(axis=0)])
+    return pulled.ravel()
+
+
 @dataclass(frozen=True, eq=False)
 class EvaluateScores(Question):
     """Sums of ``c_s (x, 1)`` for every score ``s``, one after the other, and of the losses.
@@ -38,10 +47,7 @@ class EvaluateScores(Question):
     def of_rows(self, X: Any, y: Array, weights: Array, group: int) -> Array:
         z = scores_of(X, self.w, self.loss.n_scores, self.intercept)
         slope = self.loss.slope(z, y) * weights[:, None]
-        pulled = np.asarray(X.T @ slope).T  # also for sparse rows
-        if self.intercept:
-            pulled = np.column_stack([pulled, slope.sum(axis=0)])
-        return np.append(pulled.ravel(), weights @ self.loss.value(z, y))
+        return np.append(pull_scores(X, slope, self.intercept), weights @ self.loss.value(z, y))
 
 
 @dataclass(frozen=True, eq=False)
