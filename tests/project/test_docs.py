@@ -91,6 +91,8 @@ def given(page):
     if page == "coming-from.md":
         names = classifier()
         return names | {"net": names["model"]}
+    if page == "last-layers.md":
+        return classifier()
     return {}
 
 
@@ -111,7 +113,7 @@ def test_only_what_cannot_run_here_is_left_out():
         for block in pages.BLOCK.finditer(path.read_text(encoding="utf-8"))
         if block["skip"]
     }
-    peers = {"fairlearn", "dro", "group_DRO", "LLM-Shearing"}
+    peers = {"fairlearn", "dro", "group_DRO", "deep_feature_reweighting", "XGBoost", "LLM-Shearing"}
     assert left == {("coming-from.md", peer) for peer in peers} | {
         ("cluster.md", "fetches a model from the hub"),
         ("pretraining.md", "wants a corpus and time"),

@@ -37,7 +37,7 @@ ROUNDED_TOL, ROUNDED_STEPS = 1e-5, 15
 SHORTER, SHARES = 0.1, (0.5, 0.25, 0.1, 0.03, 0.01)
 # Curvatures are measured again after a step that gained less than this share of its prediction.
 # On a convex risk, where Newton's method is fast, they are also measured again unless a step
-# promises less than this share of the step before.
+# promises less than this share of what the step before it promised.
 KEEP_GAIN, FAST = 0.5, 0.1
 # Smallest tolerance of the min-max over quadratics, for a neuron and for a convex risk.
 INNER_TOL, CONVEX_INNER_TOL = 1e-11, 1e-14
@@ -123,11 +123,11 @@ def _second_order(
     per_group = keeps_group_matrices(objective.n_groups, problem.size)
     risk = problem.risk(ev.loss_K)
     damping, last = 0.0, np.inf
-    least = CONVEX_INNER_TOL if problem.is_convex else INNER_TOL
     # Matrices cost several passes, so they are kept while their steps lower the risk.
     fresh = fixed
     converged = False
     n_iter = 0
+    least = CONVEX_INNER_TOL if problem.is_convex else INNER_TOL
     for n_iter in range(1, max_iter + 1):
         if hess is None:
             fresh = True

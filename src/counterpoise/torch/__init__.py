@@ -1,17 +1,12 @@
-"""Group-robust training of PyTorch models: a loss that carries the dual, and sums over ranks.
+"""Group-robust PyTorch models: a loss that carries the dual, sums over ranks, and last layers.
 
-Stands on `reweight`. Needs the package torch, which ``import counterpoise`` does not import.
+The loss stands on `reweight`, and `heads` on `estimators` and `rows`. Needs the package torch,
+which ``import counterpoise`` does not import.
+
+Public names are imported when they are first used; ``__init__.pyi`` lists them. A training loop
+therefore needs no estimators.
 """
 
-from counterpoise.torch.distributed import group_sums, reduce_checked, reduce_sums, world_size
-from counterpoise.torch.loss import GroupDROLoss
-from counterpoise.torch.weighing import weigh_losses
+import lazy_loader
 
-__all__ = [
-    "GroupDROLoss",
-    "group_sums",
-    "reduce_checked",
-    "reduce_sums",
-    "weigh_losses",
-    "world_size",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

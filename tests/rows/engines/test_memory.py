@@ -21,6 +21,7 @@ from counterpoise.activations import (
     relu,
     softplus,
 )
+from counterpoise.losses import Multinomial
 from counterpoise.rows import threads
 from counterpoise.rows.engines import row_part
 from counterpoise.rows.engines.dense import DensePart
@@ -45,6 +46,14 @@ LAYOUTS = [
     for intercept, weighted in ((True, True), (False, False), (True, False), (False, True))
     if intercept == weighted or (storage in ("float64", "csr") and K < 200)
 ]
+
+
+@pytest.mark.parametrize("storage", ["float64", "csr"])
+def test_moments_of_rows_do_not_depend_on_the_number_of_scores(tmp_path, storage):
+    data, rows = make(tmp_path, storage, 7, True, False)
+    directions = np.random.default_rng(2).normal(size=(7, rows.X.shape[1]))
+    found = make_engine(data, Multinomial(3)).apply_moments(directions)
+    np.testing.assert_array_equal(found, make_engine(data, identity()).apply_moments(directions))
 
 
 @pytest.mark.parametrize(("storage", "K", "intercept", "weighted"), LAYOUTS)

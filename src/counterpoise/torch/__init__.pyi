@@ -1,0 +1,10 @@
+from .distributed import group_sums as group_sums
+from .distributed import reduce_checked as reduce_checked
+from .distributed import reduce_sums as reduce_sums
+from .distributed import world_size as world_size
+from .heads.head import fit_head as fit_head
+from .heads.head import robust_head as robust_head
+from .heads.result import HeadScores as HeadScores
+from .heads.result import RobustHead as RobustHead
+from .loss import GroupDROLoss as GroupDROLoss
+from .weighing import weigh_losses as weigh_losses
