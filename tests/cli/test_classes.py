@@ -224,7 +224,10 @@ def test_compare_and_diagnose(data, capsys):
     worst = [row["accuracy"]["worst"]["value"] for row in rows]
     assert worst == sorted(worst, reverse=True)
     by_name = {row["method"]: row for row in rows}
-    assert set(by_name) == {"logistic", "balanced", "ours", "ours-cv"}
+    assert set(by_name) == {
+        "logistic", "balanced", "subsampled", "ours", "ours-cv", "group-dro-eg", "tilted",
+        "row-cvar", "row-chi2",
+    }  # fmt: skip
     assert (
         by_name["ours"]["log_loss"]["worst"]["value"]
         < by_name["logistic"]["log_loss"]["worst"]["value"]
