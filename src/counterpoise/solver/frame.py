@@ -139,11 +139,10 @@ class Frame:
             scale = scale * np.sqrt(np.maximum(1.0 - share**2, 0.0))
         d = len(scale)
         if basis.ndim == 1:
-            gram = np.append((scale * basis[:d]) ** 2, np.zeros(len(basis) - d))
+            root = np.append(scale * basis[:d], np.zeros(len(basis) - d))
         else:
-            stretched = scale[:, None] * basis[:d]
-            gram = stretched.T @ stretched
-        ridge = Ridge(alpha, scale, gram, max(1, engine.loss.n_scores - 1))
+            root = scale[:, None] * basis[:d]
+        ridge = Ridge(alpha, scale, root, max(1, engine.loss.n_scores - 1))
         matrices = self.matrices
         if matrices is not None and engine.loss.n_scores == 1:
             matrices = matrices + ridge.matrix()
