@@ -293,3 +293,39 @@ def test_a_huge_bound_on_slopes_does_not_widen_the_gap():
     X = rng.normal(size=(100, 2))
     found = solve(X, X[:, 0] + rng.normal(size=100), nu=np.inf, loss=Huber(1e100), ridge=1e-8)
     assert found.certificate.duality_gap < 1e-10
+
+
+@pytest.mark.slow
+def test_many_coefficients_converge_relative_to_the_final_risk():
+    # The classes are separable, so the risk falls far below the one at zero.
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 600))
+    y = (X[:, 0] + rng.logistic(size=400) > 0).astype(float)
+    found = solve(X, y, nu=np.inf, loss=LogLoss(), ridge=1e-8)
+    finer = solve(X, y, nu=np.inf, loss=LogLoss(), ridge=1e-8, tol=1e-9)
+    assert found.converged
+    assert found.risk == pytest.approx(finer.risk, rel=1e-3)
+
+
+@pytest.mark.slow
+def test_many_correlated_columns_are_refined_until_a_gap_is_proved():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 600)) * np.logspace(0, -6, 600)
+    y = (X[:, 0] + rng.logistic(size=400) > 0).astype(float)
+    X[:, 1:] += X[:, :1]
+    found = solve(X, y, nu=np.inf, loss=LogLoss(), ridge=1e-4)
+    assert found.certificate.duality_gap < 1e-5 * found.risk
+
+
+def test_a_ball_and_a_ridge_share_directions_that_change_no_score():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(8, 9)) * np.logspace(0, 1, 9)  # more columns than rows
+    y = (np.arange(8) % 2).astype(float)
+    found = solve(X, y, nu=np.inf, loss=LogLoss(), ridge=1e-2, radius=0.3)
+    w, b = cp.Variable(9), cp.Variable()
+    z = X @ w + b
+    ridge = 0.5e-2 * cp.sum_squares(cp.multiply(X.std(axis=0), w))
+    objective = cp.sum(cp.logistic(z) - cp.multiply(y, z)) / 8 + ridge
+    best = solved(cp.Problem(cp.Minimize(objective), [cp.norm(w) <= 0.3]))
+    assert found.risk == pytest.approx(best, rel=1e-6)
+    assert found.certificate.dropped == 0

@@ -149,9 +149,8 @@ def _outer(
         if rise < inner:
             continue
         if rise >= slack:
-            flattest = float(np.linalg.eigvalsh(np.linalg.inv(inverse @ inverse.T))[0])
             beyond = total + math.sqrt(total**2 + 2.0 * slack)
-            return exact, lost, beyond / math.sqrt(flattest)
+            return exact, lost, beyond * float(np.linalg.norm(inverse, 2))
         # F rises at least in proportion beyond the boundary.
         beyond = reach * slack / rise if rise > 0 else math.inf
         return exact, lost, beyond / math.sqrt(values[0])

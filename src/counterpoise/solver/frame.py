@@ -59,9 +59,26 @@ class Frame:
         alpha: float = 0.0,
     ) -> Frame:
         """Measure in one pass, or in a few more if matrices do not fit in memory."""
-        p, intercept = engine.width, engine.census.intercept
         if precondition == "auto":
-            precondition = "whiten" if p <= SECOND_ORDER_LIMIT else "scale"
+            precondition = "whiten" if engine.width <= SECOND_ORDER_LIMIT else "scale"
+            found = cls._measured(engine, prior, precondition, radius, alpha)
+            if not (found.coordinates.dropped and alpha and radius is not None):
+                return found
+            # Of coefficients with the same scores, the ridge and the ball prefer different ones, so
+            # directions that change no score are needed, too.
+            return cls._measured(engine, prior, "scale", radius, alpha)
+        return cls._measured(engine, prior, precondition, radius, alpha)
+
+    @classmethod
+    def _measured(
+        cls,
+        engine: SumEngine,
+        prior: Array,
+        precondition: str | None,
+        radius: float | None,
+        alpha: float,
+    ) -> Frame:
+        p, intercept = engine.width, engine.census.intercept
         full = precondition == "whiten" or p <= SECOND_ORDER_LIMIT
         per_group = full and keeps_group_matrices(engine.n_groups, p)
         share = None if per_group else prior

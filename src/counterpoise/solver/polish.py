@@ -39,6 +39,8 @@ SHORTER, SHARES = 0.1, (0.5, 0.25, 0.1, 0.03, 0.01)
 # On a convex risk, where Newton's method is fast, they are also measured again unless a step
 # promises less than this share of what the step before it promised.
 KEEP_GAIN, FAST = 0.5, 0.1
+# First-order descent starts again if the risk falls below this share of what it was.
+SETTLED = 0.5
 # Smallest tolerance of the min-max over quadratics, for a neuron and for a convex risk.
 INNER_TOL, CONVEX_INNER_TOL = 1e-11, 1e-14
 
@@ -291,7 +293,10 @@ def _first_order(
         proved -= 0.25 * float(slope @ slope)
         if proved > best_proved:
             point, best_proved = weights, proved
-        if smooth == problem.objective.nu or (kappa < 1e-3 and gain <= tol * size):
+        # Tolerances refer to the risk, which may have fallen far below that of the first point.
+        last, size = size, max(problem.objective.size(risk), floor)
+        close = smooth == problem.objective.nu or (kappa < 1e-3 and gain <= tol * size)
+        if close and size > SETTLED * last:
             converged = result.success
             break
     return PolishResult(u, ev, point, risk, n_iter, converged)

@@ -48,6 +48,8 @@ SEPARATED = 1e-2
 GAP_SLACK = 100.0
 # A convex fit that proves no gap is refined this often, by this factor, if its tolerance is FINE.
 FINE, FURTHER, FINER = 1e-5, 2, 1e-3
+# With more coefficients than this, it is not refined.
+FURTHER_LIMIT = 2 * SECOND_ORDER_LIMIT
 # First guess of a neuron's curvature relative to that of a linear model: half of the rows are
 # active, and hold half of every second moment if features are symmetric about zero.
 HALF = 0.5
@@ -308,7 +310,7 @@ class Solver:
         gap = self._gap(problem, end)
         worthwhile = self.options.polish and tol <= FINE and problem.ridge is not None
         for _ in range(FURTHER):
-            if gap.value < math.inf or not worthwhile or problem.size > SECOND_ORDER_LIMIT:
+            if gap.value < math.inf or not worthwhile or problem.size > FURTHER_LIMIT:
                 break
             tol *= FINER
             found = polish(problem, end.u, end.point, tol=tol, floor=setup.floor, ev=end.eval)
