@@ -329,3 +329,31 @@ def test_a_ball_and_a_ridge_share_directions_that_change_no_score():
     best = solved(cp.Problem(cp.Minimize(objective), [cp.norm(w) <= 0.3]))
     assert found.risk == pytest.approx(best, rel=1e-6)
     assert found.certificate.dropped == 0
+
+
+@pytest.mark.parametrize("power", [4, 6, 8])
+def test_a_strong_ridge_on_nearly_equal_columns(power):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(150, 3))
+    X[:, 1] = X[:, 0] + 10.0**-power * X[:, 1]
+    y = rng.poisson(np.exp(X[:, 0] - X[:, 2])).astype(float)
+    found = solve(X, y, nu=np.inf, loss=Poisson(), ridge=1.0)
+    # Equal columns share a coefficient, for which the ridge is half as strong.
+    w, b = cp.Variable(2), cp.Variable()
+    scale = X.std(axis=0)
+    z = X[:, [0, 2]] @ w + b
+    ridge = 0.5 * (0.5 * (scale[0] * w[0]) ** 2 + (scale[2] * w[1]) ** 2)
+    constant = np.mean(np.where(y > 0, y * np.log(np.maximum(y, 1)), 0) - y)
+    objective = cp.sum(cp.exp(z) - cp.multiply(y, z)) / 150 + ridge
+    best = solved(cp.Problem(cp.Minimize(objective))) + constant
+    assert found.converged
+    assert found.risk == pytest.approx(best, rel=1e-3)
+
+
+def test_steps_of_the_first_stage_allow_for_the_ridge():
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(300, 3)), np.arange(300) % 2
+    y = (X[:, 0] + rng.logistic(size=300) > 0).astype(float)
+    found = solve(X, y, groups, loss=LogLoss(), ridge=1.0, polish=False)
+    assert found.converged
+    assert found.certificate.duality_gap < 1e-4

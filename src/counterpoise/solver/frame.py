@@ -21,6 +21,8 @@ Array = np.ndarray
 
 # Maximum number of times that coordinates of ill-conditioned features are refined.
 REFINEMENTS = 3
+# Curvatures of a ridge above this multiple of the features' call for other coordinates.
+STRETCHED = 1e6
 # Labels that deviate from their mean by less than this share of their size are constant.
 DISTINCT = 1e-15
 
@@ -62,11 +64,13 @@ class Frame:
         if precondition == "auto":
             precondition = "whiten" if engine.width <= SECOND_ORDER_LIMIT else "scale"
             found = cls._measured(engine, prior, precondition, radius, alpha)
-            if not (found.coordinates.dropped and alpha and radius is not None):
-                return found
             # Of coefficients with the same scores, the ridge and the ball prefer different ones, so
-            # directions that change no score are needed, too.
-            return cls._measured(engine, prior, "scale", radius, alpha)
+            # directions that change no score are needed, too. And where columns are nearly equal,
+            # whitening stretches the ridge until its curvature hides that of the losses.
+            both = bool(found.coordinates.dropped and alpha and radius is not None)
+            if not both and (found.ridge is None or found.ridge.largest <= STRETCHED):
+                return found
+            precondition = "scale"
         return cls._measured(engine, prior, precondition, radius, alpha)
 
     @classmethod

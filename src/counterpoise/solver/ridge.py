@@ -35,6 +35,14 @@ class Ridge:
         """The square of the root: a matrix, or a diagonal."""
         return self.root**2 if self.root.ndim == 1 else self.root.T @ self.root
 
+    @property
+    def largest(self) -> float:
+        """The largest second derivative."""
+        root = np.abs(self.root).max(initial=0.0) if self.root.ndim == 1 else (
+            np.linalg.norm(self.root, 2) if self.root.size else 0.0
+        )  # fmt: skip
+        return self.alpha * float(root) ** 2
+
     def pull(self, u: Array) -> Array:
         """Return the gradient."""
         out = self.scaled(u)
