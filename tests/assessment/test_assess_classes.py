@@ -70,6 +70,7 @@ def test_diagnosis_is_of_classes_and_survives_storage(record, tmp_path):
     assert isinstance(load(folder), GroupDROClassifier)
 
 
+@pytest.mark.slow
 def test_a_cross_validated_classifier_is_fitted_again_as_chosen(rows):
     X, y, g = rows
     model = GroupDROClassifierCV(scoring="error", nus=[0.1, 0.0], reference=False)

@@ -70,11 +70,11 @@ def test_bins_are_those_of_scikit_learn():
 
 def test_chance_is_told_from_miscalibration():
     """Small samples of perfect probabilities: the binned error is chance, and said to be."""
-    perfect = [Calibration.of(two(p), y) for p, y in (drawn(seed, 300) for seed in range(60))]
+    perfect = [Calibration.of(two(p), y) for p, y in (drawn(seed, 300) for seed in range(30))]
     ece, chance = (np.mean([getattr(c, n) for c in perfect]) for n in ("ece", "ece_by_chance"))
     assert ece == pytest.approx(chance, rel=0.1)
     assert np.mean([c.rms**2 for c in perfect]) < 0.25 * np.mean([c.ece**2 for c in perfect])
-    p, y = drawn(0, 20_000, slope=0.4)
+    p, y = drawn(0, 10_000, slope=0.4)
     wrong = Calibration.of(two(p), y)
     exact = math.sqrt(np.mean((expit(0.4 * logit(p)) - p) ** 2))
     assert wrong.rms == pytest.approx(exact, rel=0.1)

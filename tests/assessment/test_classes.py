@@ -122,6 +122,15 @@ def test_groups_and_weights_reach_those_that_take_them():
     assert same["pipe"].average_log_loss == pytest.approx(found["pipe"].average_log_loss)
 
 
+def test_classifiers_with_and_without_probabilities_are_compared_by_errors():
+    X, y, g = rows()
+    found = compare_classifiers({"fit": LogisticRegression(), "svm": LinearSVC()}, X, y, g)
+    assert found.losses == {}
+    assert found["svm"].log_losses is None
+    assert found.errors["svm"].verdict(0) == "not distinguishable"
+    assert "log loss" not in found.verdict("svm")
+
+
 def test_chunks_have_the_same_scores():
     X, y, g = rows(classes=3)
     model = LogisticRegression().fit(X, y)

@@ -14,6 +14,7 @@ from sklearn.linear_model import LogisticRegression
 
 from counterpoise import GroupDROClassifier, GroupDROClassifierCV, GroupDRORegressor, load
 from counterpoise.cli.main import main
+from counterpoise.rows.memberships import side_by_side
 from counterpoise.storage.models import load_fit
 
 
@@ -223,7 +224,10 @@ def test_compare_and_diagnose(data, capsys):
     worst = [row["accuracy"]["worst"]["value"] for row in rows]
     assert worst == sorted(worst, reverse=True)
     by_name = {row["method"]: row for row in rows}
-    assert set(by_name) == {"logistic", "balanced", "ours", "ours-cv"}
+    assert set(by_name) == {
+        "logistic", "balanced", "subsampled", "ours", "ours-cv", "group-dro-eg", "tilted",
+        "row-cvar", "row-chi2",
+    }  # fmt: skip
     assert (
         by_name["ours"]["log_loss"]["worst"]["value"]
         < by_name["logistic"]["log_loss"]["worst"]["value"]
@@ -308,3 +312,40 @@ def test_a_hinge_wants_two_classes_and_labels_want_classes(data, capsys):
     told = run(capsys, "fit", "data.csv", "-y", "size", "-g", "hair", "--with-label", code=3).err
     assert "groups can be crossed with classes alone" in told
     assert "--task classify" in told
+
+
+@pytest.mark.parametrize("engine", ["--in-memory", "--chunked"])
+def test_groups_side_by_side(engine, data, capsys):
+    columns = table()
+    args = ["fit", "data.csv", "-y", "y", "-g", "hair,region", "--features", "shade,size"]
+    shown = run(capsys, *args, "--overlapping", engine, "--out", "fit").out
+    groups = side_by_side({name: columns[name] for name in ("hair", "region")})
+    expected = GroupDROClassifier().fit(encoded(columns), columns["y"], groups=groups)
+    model, record = load_fit("fit")
+    assert model[-1].groups_.tolist() == groups.labels.tolist()
+    np.testing.assert_allclose(model[-1].coef_, expected.coef_, rtol=1e-4, atol=1e-5)
+    assert "Groups overlap: 900 of 900 rows belong to several" in " ".join(shown.split())
+    assert record.data.overlapping
+    assert "side by side" in run(capsys, "show", "fit").out
+    run(capsys, "report", "fit")
+    scored = json.loads(run(capsys, "predict", "fit", "data.csv", "--score", "--json").out)
+    right = model.predict(columns) == columns["y"]
+    own = right[columns["region"] == "south"].mean()
+    assert scored["groups"]["region=south"]["accuracy"]["value"] == pytest.approx(own)
+    refused = run(capsys, "fit", "data.csv", "-y", "y", "--overlapping", code=1).err
+    assert (
+        "--overlapping makes groups of several columns; name them, as in --group sex,region"
+        in refused
+    )
+
+
+@pytest.mark.slow
+def test_numbers_of_groups_side_by_side(data, capsys):
+    args = ["data.csv", "-y", "size", "-g", "hair", "-g", "region", "--drop", "y", "--overlapping"]
+    found = json.loads(run(capsys, "fit", *args, "--out", "fit", "--json").out)
+    names = [group["group"] for group in found["groups"]]
+    assert names == ["hair=dark", "hair=fair", "region=north", "region=south"]
+    run(capsys, "report", "fit")
+    run(capsys, "compare", *args, "-m", "least-squares", "-m", "ours")
+    run(capsys, "diagnose", *args)
+    assert "worst" in run(capsys, "predict", "fit", "data.csv", "--score").out

@@ -56,6 +56,7 @@ SCORES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scoring", SCORES)
 @pytest.mark.parametrize("classes", [2, 3])
 def test_robustness_is_chosen_where_it_pays(scoring, classes):
@@ -172,6 +173,7 @@ def test_the_ridge_is_chosen_and_the_plain_average_has_its_own():
     assert "alpha 0.1" in str(model.frontier_)
 
 
+@pytest.mark.slow
 def test_kinds_of_rows_agree_and_inputs_are_left_alone():
     X, y, g = shifted(sizes=(120, 60))
     options = dict(nus=[0.2, 0.0], cv=3)
@@ -247,6 +249,7 @@ def test_reference_risks_are_those_of_the_groups_own_fits():
         assert model.best_params_["reference"][label] == pytest.approx(loss, abs=2e-3)
 
 
+@pytest.mark.slow
 def test_frontier_of_a_classifier(tmp_path):
     X, y, g = shifted()
     found = frontier(X, y, g, loss="log", scoring="error", nus=[0.1], reference=False)
@@ -256,6 +259,7 @@ def test_frontier_of_a_classifier(tmp_path):
     assert ax.get_ylabel() == "held-out error, worst group"
 
 
+@pytest.mark.slow
 def test_the_chosen_estimator_takes_its_params_again():
     X, y, g = shifted()
     frame = pd.DataFrame(X, columns=list("abc"))

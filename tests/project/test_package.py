@@ -109,6 +109,9 @@ def test_readme_snippets_run(monkeypatch, tmp_path):
     import dask.dataframe as dd
     import pandas as pd
     import torch
+    from sklearn.linear_model import LogisticRegression
+
+    from counterpoise import GroupDROClassifier
 
     X, y, g = neuron_data(K=3, n=60, d=3)
     carrier = np.array(["a", "b", "c"])[g]
@@ -120,6 +123,17 @@ def test_readme_snippets_run(monkeypatch, tmp_path):
         "losses": torch.ones(4, requires_grad=True), "group": torch.tensor([0, 1, 1, 0]),
         "llama": small_llama(), "train": count_batches(100),
     }  # fmt: skip
+    is_late = np.random.default_rng(0).random(len(y)) < 0.3 + 0.4 * (X[:, 0] > 0)
+    origin = np.array(["east", "west"])[np.arange(len(y)) % 2]
+    network = torch.nn.Sequential()
+    network.add_module("body", torch.nn.Linear(3, 4))
+    network.add_module("last", torch.nn.Linear(4, 2))
+    rows = torch.utils.data.TensorDataset(torch.tensor(X).float(), torch.tensor(is_late).long())
+    scope |= {
+        "is_late": is_late, "origin": origin, "network": network,
+        "models": {"logistic": LogisticRegression(), "worst group": GroupDROClassifier(nu=0)},
+        "loader": torch.utils.data.DataLoader(rows, batch_size=60),
+    }  # fmt: skip
     monkeypatch.chdir(tmp_path)
     markov_corpus(tmp_path / "corpus", {"web": 3000, "code": 2000})
     for name, values in (("X", X), ("y", y), ("groups", g)):
@@ -127,12 +141,14 @@ def test_readme_snippets_run(monkeypatch, tmp_path):
     (tmp_path / "flights").mkdir()
     frame.to_parquet("flights/january.parquet")
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     for block in blocks:
         with contextlib.suppress(StopIteration):
             exec(block, scope)
     assert scope["steering"].reweighter.updates == 1
     assert scope["model"].group_risks_.shape == (3,)
+    assert scope["classifier"].groups_.tolist()[-1] == "origin=west"
+    assert scope["head"].certificate.duality_gap < 1e-3
     assert counterpoise.load(tmp_path / "fit").groups_.tolist() == ["a", "b", "c"]
     assert (tmp_path / "frontier.png").exists()
 

@@ -54,6 +54,8 @@ def test_confusion_adds_up():
     rights = [row[3] for row in table["rows"]]
     assert rights == sorted(rights)
     assert "largest probability" in str(by_id(data, "calibration"))
+    heads = [column["name"] for column in by_id(data, "calibration-table")["columns"]]
+    assert heads == ["Group", "Rows", "Slope", "Calibration error", "By chance"]
 
 
 def test_many_classes_have_a_table_that_is_not_wide():

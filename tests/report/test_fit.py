@@ -11,7 +11,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from report_fits import HOSTILE, blocks_of, by_id, data_of, fit, fitted, long_fit, rows_of
+from report_fits import (
+    HOSTILE,
+    blocks_of,
+    by_id,
+    class_rows,
+    data_of,
+    fit,
+    fitted,
+    long_fit,
+    rows_of,
+)
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline
 
@@ -293,9 +303,11 @@ def test_arrays_have_a_page_without_files_and_commands(tmp_path):
 @pytest.mark.parametrize("kind", [getattr(baselines, name) for name in baselines.__all__])
 def test_baselines_have_a_page(kind):
     """Methods without a certificate or weights along the way leave these parts out."""
-    X, y, groups = rows_of(["a", "b"])
+    classifies = "Classifier" in kind.__name__
+    X, y, groups = class_rows(["a", "b"], ["no", "yes"]) if classifies else rows_of(["a", "b"])
+    first = "log" if classifies else "identity"
     with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
-        model = kind("identity", max_iter=20).fit(X, y, groups=groups)
+        model = kind(first, max_iter=20).fit(X, y, groups=groups)
         record = assess(model, X, y, groups, folds=None, diagnosis=False)
     data = data_of(fit_page(model, record))
     parts = [part["id"] for part in data["sections"]]

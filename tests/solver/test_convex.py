@@ -299,22 +299,12 @@ def test_a_huge_bound_on_slopes_does_not_widen_the_gap():
 def test_many_coefficients_converge_relative_to_the_final_risk():
     # The classes are separable, so the risk falls far below the one at zero.
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(400, 600))
-    y = (X[:, 0] + rng.logistic(size=400) > 0).astype(float)
+    X = rng.normal(size=(200, 1100))
+    y = (X[:, 0] > rng.logistic(size=200)).astype(float)
     found = solve(X, y, nu=np.inf, loss=LogLoss(), ridge=1e-8)
     finer = solve(X, y, nu=np.inf, loss=LogLoss(), ridge=1e-8, tol=1e-9)
     assert found.converged
     assert found.risk == pytest.approx(finer.risk, rel=1e-3)
-
-
-@pytest.mark.slow
-def test_many_correlated_columns_are_refined_until_a_gap_is_proved():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(400, 600)) * np.logspace(0, -6, 600)
-    y = (X[:, 0] + rng.logistic(size=400) > 0).astype(float)
-    X[:, 1:] += X[:, :1]
-    found = solve(X, y, nu=np.inf, loss=LogLoss(), ridge=1e-4)
-    assert found.certificate.duality_gap < 1e-5 * found.risk
 
 
 def test_a_ball_and_a_ridge_share_directions_that_change_no_score():

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from counterpoise.tabular import DataError, TableSource, learn_layout, read_rows, sample_rows
+from counterpoise.tabular.labels import joined_memberships
 
 X = list(np.random.default_rng(0).normal(size=60))
 
@@ -159,3 +160,33 @@ def test_advice_on_missing_values_works(holes, advised):
     for way in ("drop", "impute"):
         if f"missing='{way}'" in advised:
             assert learn_layout(data, target="y", weight="w", missing=way).used > 0
+
+
+def test_levels_of_columns_can_be_groups_side_by_side():
+    columns = {
+        "x": X[:6], "sex": list("fmfmfm"), "region": ["n", "n", "s", None, "s", "n"],
+        "y": ["no", "yes", "no", "no", "yes", "yes"],
+    }  # fmt: skip
+    known = {"target": "y", "group": ["sex", "region"], "overlapping": True, "missing": "impute"}
+    found = learn_layout(columns, **known)
+    assert found.groups == {
+        "region=(missing)": 1, "region=n": 3, "region=s": 2, "sex=f": 3, "sex=m": 3,
+    }  # fmt: skip
+    rows = read_rows(columns, found.layout)
+    assert rows.groups.labels.tolist() == list(found.groups)
+    matrix = rows.groups.matrix.toarray()
+    assert (matrix.sum(axis=1) == 2).all()
+    assert matrix[:, 4].tolist() == [0, 1, 0, 1, 0, 1]
+    # in pieces that do not have every group
+    chunks = list(TableSource(columns, found.layout, chunk_rows=2))
+    assert len(chunks) == 3
+    joined = joined_memberships([chunk[2] for chunk in chunks])
+    assert joined.labels.tolist() == rows.groups.labels.tolist()
+    np.testing.assert_array_equal(joined.matrix.toarray(), matrix)
+    drawn = sample_rows(columns, found.layout, 6)
+    np.testing.assert_array_equal(drawn.groups.matrix.toarray(), matrix)
+    crossed = learn_layout(columns, **known, with_label=True)
+    assert crossed.groups["sex=f | no"] == 2
+    assert sum(crossed.groups.values()) == 12
+    with pytest.raises(ValueError, match="name them, as in group"):
+        learn_layout(columns, target="y", overlapping=True)

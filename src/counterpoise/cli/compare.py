@@ -24,7 +24,10 @@ FOR_NUMBERS = (
     "least-squares", "average", "ours", "ours-cv", "group-dro-eg", "primal", "mirror", "tilted",
     "group-cvar", "row-chi2",
 )  # fmt: skip
-FOR_CLASSES = ("logistic", "balanced", "ours", "ours-cv")
+FOR_CLASSES = (
+    "logistic", "balanced", "subsampled", "ours", "ours-cv", "group-dro-eg", "tilted", "row-cvar",
+    "row-chi2",
+)  # fmt: skip
 METHODS = tuple(dict.fromkeys((*FOR_NUMBERS, *FOR_CLASSES)))
 
 
@@ -48,14 +51,24 @@ def _for_numbers(activation: str, divergence: str) -> dict[str, Callable[[], Any
 
 
 def _for_classes(wanted: ModelRequest, layout: TableLayout) -> dict[str, Callable[[], Any]]:
+    from counterpoise import baselines
+
     def classifier(**options: Any) -> Any:
         return wanted.estimator(layout, **options)
+
+    def baseline(made: type) -> Any:
+        return made(**wanted.baseline_options(), random_state=0)
 
     return {
         "logistic": lambda: classifier(nu=np.inf, prior="rows"),
         "balanced": lambda: classifier(nu=np.inf),
+        "subsampled": lambda: baseline(baselines.SubsampledClassifier),
         "ours": classifier,
         "ours-cv": lambda: classifier(cv=True),
+        "group-dro-eg": lambda: baseline(baselines.ExponentiatedGradientClassifier),
+        "tilted": lambda: baselines.TiltedClassifier(**wanted.baseline_options()),
+        "row-cvar": lambda: baselines.RowCVaRClassifier(**wanted.baseline_options()),
+        "row-chi2": lambda: baselines.RowChiSquareClassifier(**wanted.baseline_options()),
     }
 
 
@@ -110,8 +123,11 @@ def compare(
     For classes:
 
     \b
-    logistic       logistic regression                  ours          GroupDROClassifier
-    balanced       all groups weighted alike            ours-cv       GroupDROClassifierCV
+    logistic       logistic regression                  group-dro-eg  exponentiated gradient
+    balanced       all groups weighted alike            tilted        tilted (log-sum-exp) risk
+    subsampled     as many rows of each group           row-cvar      CVaR over rows
+    ours           GroupDROClassifier, nu = auto        row-chi2      chi-squared DRO over rows
+    ours-cv        GroupDROClassifierCV, nu chosen
 
     \b
     counterpoise compare diamonds.csv --target price --group clarity

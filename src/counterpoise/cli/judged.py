@@ -84,13 +84,13 @@ class JudgedNumbers(Judged):
         )
 
     def head(self) -> list[str]:
-        return ["method", "worst group's risk", "95% interval", "worst group", "average", "seconds"]
+        return ["method", "worst group's risk", "95% interval", "worst group", "average", "time"]
 
     def cells(self) -> list[str]:
         worst = self.risks.worst
         return [
             self.marked, number(worst.value), f"{number(worst.low)} .. {number(worst.high)}",
-            clipped(str(self.worst_group)), number(self.average), f"{self.seconds:.1f}",
+            clipped(str(self.worst_group)), number(self.average), f"{self.seconds:.1f} s",
         ]  # fmt: skip
 
     def json(self) -> dict[str, Any]:
@@ -124,7 +124,7 @@ class JudgedClasses(Judged):
         )
 
     def head(self) -> list[str]:
-        last = ["worst log loss", "all rows", "seconds"]
+        last = ["worst log loss", "all rows", "time"]
         return ["method", "worst accuracy", "95% interval", "worst group", "all rows", *last]
 
     def cells(self) -> list[str]:
@@ -133,7 +133,7 @@ class JudgedClasses(Judged):
         return [
             self.marked, percent(worst.value), f"{percent(worst.low)} .. {percent(worst.high)}",
             clipped(str(self.worst_group)), percent(1.0 - found.average_error), number(losses),
-            number(found.average_log_loss), f"{self.seconds:.1f}",
+            number(found.average_log_loss), f"{self.seconds:.1f} s",
         ]  # fmt: skip
 
     def json(self) -> dict[str, Any]:

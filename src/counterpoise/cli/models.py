@@ -112,6 +112,10 @@ class ModelRequest:
             return self._neuron(cv, {"activation": self.activation, **given})
         return self._regressor(cv, {"loss": self.loss or "squared", "alpha": self.alpha, **given})
 
+    def baseline_options(self) -> dict[str, Any]:
+        """The options that every classifier has, for methods to compare with."""
+        return _said({"loss": self.loss, "alpha": self.alpha})
+
     def _check_classes(self, loss: str, layout: TableLayout) -> None:
         if loss != "squared_hinge" or len(layout.classes) == 2:
             return

@@ -87,6 +87,10 @@ class Classifier(ClassifierMixin, GroupEstimator):  # type: ignore[misc]
         """Return the logarithm of the probability of every class."""
         return self._output(X, "log_probabilities")
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the accuracy: the share of rows whose class is predicted."""
+        return float(super().score(X, y, sample_weight))
+
     def outputs(self, X: Any, kind: str = "predict") -> Array:
         scores = self.scores(X)
         if scores.shape[1] == 1:

@@ -24,8 +24,9 @@ from counterpoise.solver.quadratics import QuadraticEngine
 Array = np.ndarray
 logger = logging.getLogger("counterpoise")
 
-# With more coefficients than this, second-order matrices are too expensive.
-SECOND_ORDER_LIMIT = 512
+# With more coefficients than this, second-order matrices are too expensive: for a neuron, and for
+# a convex risk, where few Newton steps suffice and their matrices prove the gap.
+SECOND_ORDER_LIMIT, CONVEX_LIMIT = 512, 1024
 # Group matrices are kept for at most this many groups and this many numbers.
 MATRIX_GROUPS, MATRIX_NUMBERS = 512, 1 << 25
 # A kink makes the risk rugged on the scale of single rows. Descending first with the kink
@@ -86,7 +87,8 @@ def polish(
     risk = problem.risk(ev.loss_K)
     if problem.size == 0 or ev.loss_K.max() <= floor:  # nothing to optimise or to gain
         return PolishResult(u, ev, weights, risk, 0, True)
-    descend = _first_order if problem.size > SECOND_ORDER_LIMIT else _second_order
+    limit = CONVEX_LIMIT if problem.is_convex else SECOND_ORDER_LIMIT
+    descend = _first_order if problem.size > limit else _second_order
     first, point, guess = u, weights, hess
     scores = problem.score_size(u) if problem.has_kink and rounding else 0.0
     if scores > 0:

@@ -31,7 +31,7 @@ from counterpoise.solver.ending import Ending
 from counterpoise.solver.frame import Frame
 from counterpoise.solver.left_out import gain_left_out
 from counterpoise.solver.options import FitOptions
-from counterpoise.solver.polish import ROUNDING, SECOND_ORDER_LIMIT, PolishResult, polish
+from counterpoise.solver.polish import CONVEX_LIMIT, ROUNDING, PolishResult, polish
 from counterpoise.solver.problem import Problem
 from counterpoise.solver.schedules import ProblemScale, Schedule
 from counterpoise.solver.setup import Setup, set_up
@@ -48,8 +48,6 @@ SEPARATED = 1e-2
 GAP_SLACK = 100.0
 # A convex fit that proves no gap is refined this often, by this factor, if its tolerance is FINE.
 FINE, FURTHER, FINER = 1e-5, 2, 1e-3
-# With more coefficients than this, it is not refined.
-FURTHER_LIMIT = 2 * SECOND_ORDER_LIMIT
 # First guess of a neuron's curvature relative to that of a linear model: half of the rows are
 # active, and hold half of every second moment if features are symmetric about zero.
 HALF = 0.5
@@ -310,7 +308,7 @@ class Solver:
         gap = self._gap(problem, end)
         worthwhile = self.options.polish and tol <= FINE and problem.ridge is not None
         for _ in range(FURTHER):
-            if gap.value < math.inf or not worthwhile or problem.size > FURTHER_LIMIT:
+            if gap.value < math.inf or not worthwhile or problem.size > CONVEX_LIMIT:
                 break
             tol *= FINER
             found = polish(problem, end.u, end.point, tol=tol, floor=setup.floor, ev=end.eval)

@@ -95,7 +95,10 @@ def find_roles(
     if with_label and target is None:
         raise ValueError("with_label=True crosses groups with the target; give a target")
     if overlapping and not groups:
-        raise ValueError("overlapping=True makes groups of several columns; name them as group")
+        raise ValueError(
+            "overlapping=True makes groups of several columns; name them, as in "
+            "group=['sex', 'region']"
+        )
     targets, weights = (() if name is None else (name,) for name in (target, weight))
     own = (*targets, *groups, *weights)
     for names, role in ((targets, "target"), (groups, "group"), (weights, "weight")):

@@ -9,7 +9,13 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from counterpoise import GroupDROClassifier, GroupDRONeuron, GroupDRORegressor
+from counterpoise import (
+    GroupDROClassifier,
+    GroupDROClassifierCV,
+    GroupDRONeuron,
+    GroupDRORegressor,
+    Memberships,
+)
 from counterpoise.torch import fit_head, robust_head
 from counterpoise.torch.heads.head import RIDGE
 from counterpoise.torch.heads.rows import EMBEDDINGS, GROUPS, LABELS
@@ -364,3 +370,33 @@ def test_a_layer_that_is_not_last_is_told():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert robust_head(model, batches(x, y, g)).layer == "2"
+
+
+# ---------------------------------------------------------------- other estimators and groups
+
+
+def test_memberships_in_memory_on_disk_and_in_batches():
+    x, y, g = data()
+    matrix = np.column_stack([np.ones(len(g)), g == 1, g == 2]).astype(float)
+    groups = Memberships(matrix, labels=["all", "b", "c"])
+    results = [
+        robust_head(net(), batches(x, y), groups),
+        robust_head(net(), batches(x, y), groups, memory=10),
+        robust_head(net(), batches(x, y, torch.tensor(matrix))),
+    ]
+    for result in results:
+        np.testing.assert_allclose(result.weight, results[0].weight, atol=1e-4)
+        np.testing.assert_allclose(result.after.losses, result.group_risks, rtol=1e-4)
+        assert result.after.n_rows == len(y)
+    assert results[1].groups.tolist() == ["all", "b", "c"]
+    assert results[0].after.accuracy == pytest.approx(results[0].after.accuracies[0])
+
+
+def test_a_head_that_is_chosen_by_cross_validation():
+    x, y, g = data()
+    model = net()
+    result = robust_head(model, batches(x, y, g), estimator=GroupDROClassifierCV(cv=2))
+    z = scores(model, x)
+    expected = result.estimator.decision_function(embedded(model, x))
+    np.testing.assert_allclose(z[:, 1] - z[:, 0], expected, atol=1e-3)
+    assert result.estimator.verdict_

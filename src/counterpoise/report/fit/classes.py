@@ -202,25 +202,23 @@ def _calibration_chart(
 
 
 def _calibration_table(found: Any, at: list[int], names: dict[int, str]) -> Block:
-    columns = [
-        ("Group", "text"),
-        ("Rows", "count"),
-        ("Observed minus predicted", "points-interval"),
-    ]
+    classes = label_list(found.classes)
+    binary = len(classes) == 2
+    columns = [("Group", "text"), ("Rows", "count")]
+    columns += [("Observed minus predicted", "points-interval")] if binary else []
     columns += [("Slope", "interval"), ("Calibration error", "share"), ("By chance", "share")]
-    shown = min(1, len(found.classes) - 1)
     rows = []
     for k in at:
         group = found.groups[k]
-        large, slope = group.in_the_large[shown], group.slope
-        rows.append(
-            [names[k], round(group.rows), list(large), list(slope), group.ece, group.ece_by_chance]
-        )
+        large = [list(group.in_the_large[1])] if binary else []
+        figures = [list(group.slope), group.ece, group.ece_by_chance]
+        rows.append([names[k], round(group.rows), *large, *figures])
     caption = (
-        f"Observed minus predicted share of {label_list(found.classes)[shown]}; slope, below 1 if "
-        "probabilities are too extreme; mean distance of observed from predicted shares, beside "
-        "what chance alone would give."
+        "Slope, below 1 if probabilities are too extreme; mean distance of observed from predicted "
+        "shares, beside what chance alone would give."
     )
+    if binary:
+        caption = f"Observed minus predicted share of {classes[1]}. {caption}"
     return b.table("calibration-table", caption, columns, rows, search=True)
 
 

@@ -26,17 +26,23 @@ class HeadScores:
 
     Attributes
     ----------
+    n_rows : int
+        Number of rows.
     rows : array of shape (K,)
-        Number of rows of each group.
+        Number of rows of each group; their sum differs from ``n_rows`` if groups overlap.
     losses : array of shape (K,)
         Mean loss of each group.
     accuracies : array of shape (K,) or None
         Share of right classes in each group; None for regression.
+    accuracy : float or None
+        Share of right classes over all rows.
     """
 
+    n_rows: int
     rows: Array
     losses: Array
     accuracies: Array | None
+    accuracy: float | None
 
     @property
     def worst_loss(self) -> float:
@@ -47,13 +53,6 @@ class HeadScores:
     def worst_accuracy(self) -> float | None:
         """The smallest accuracy of any group; None for regression."""
         return None if self.accuracies is None else float(self.accuracies.min())
-
-    @property
-    def accuracy(self) -> float | None:
-        """The accuracy over all rows; None for regression."""
-        if self.accuracies is None:
-            return None
-        return float(np.average(self.accuracies, weights=self.rows))
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +119,7 @@ class RobustHead:
 
     def __str__(self) -> str:
         name = "" if self.layer is None else f" {self.layer!r}"
-        rows = count(int(self.after.rows.sum()), "row")
+        rows = count(self.after.n_rows, "row")
         outputs, features = self.weight.shape
         return (
             f"Last layer{name}, {features} -> {outputs}, fitted to {rows} in "
@@ -160,14 +159,19 @@ def measure(
     labels = np.asarray(estimator.groups_)
     loss = loss_of(estimator)
     sums = np.zeros((len(heads), 3, len(labels)))
+    n_rows, all_right = 0, np.zeros(len(heads))
     for X, y, groups, *_ in rows:
         groups = plain_groups(groups)
-        for head, sum_3K in zip(heads, sums, strict=True):
+        n_rows += len(y)
+        for h, head in enumerate(heads):
             z = task.scores(X, *head)
             right = task.right(z, y)
-            for row, values in zip(sum_3K, (None, loss.value(z, y), right), strict=True):
+            all_right[h] += 0 if right is None else right.sum()
+            for row, values in zip(sums[h], (None, loss.value(z, y), right), strict=True):
                 row += _totals(groups, labels, values)
     return [
-        HeadScores(sizes, losses / sizes, right / sizes if task.classifies else None)
-        for sizes, losses, right in sums
+        HeadScores(n_rows, sizes, losses / sizes, right / sizes, float(total / n_rows))
+        if task.classifies
+        else HeadScores(n_rows, sizes, losses / sizes, None, None)
+        for (sizes, losses, right), total in zip(sums, all_right, strict=True)
     ]
