@@ -7,7 +7,7 @@ from sklearn.linear_model import HuberRegressor, LogisticRegression, PoissonRegr
 from sklearn.metrics import log_loss
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from counterpoise import Chunks, GroupDROClassifier, GroupDRONeuron, GroupDRORegressor
+from counterpoise import Chunks, GroupDROClassifier, GroupDRONeuron, GroupDRORegressor, load
 from counterpoise.losses import Huber, Loss, Multinomial
 
 
@@ -217,3 +217,13 @@ def test_an_own_loss():
     assert model.certificate_.duality_gap < 1e-6
     sparse_fit = GroupDRORegressor(Cosh(), nu=0.0).fit(sparse.csr_matrix(X), y, groups=groups)
     np.testing.assert_allclose(sparse_fit.coef_, model.coef_, atol=1e-4)
+
+
+def test_two_scores_for_two_classes_are_stored_and_loaded(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2))
+    y = np.where(X[:, 0] + rng.logistic(size=60) > 0, "yes", "no")
+    model = GroupDROClassifier(Multinomial(2)).fit(X, y)
+    again = load(model.save(tmp_path / "model"))
+    assert again.coef_.shape == (2, 2)
+    assert again.predict(X).tolist() == model.predict(X).tolist()

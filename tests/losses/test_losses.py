@@ -199,3 +199,18 @@ def test_labels_are_checked():
 def test_an_own_loss_needs_its_methods():
     with pytest.raises(NotImplementedError, match="value"):
         Loss().value(np.zeros(1), np.zeros(1))
+
+
+def test_the_poisson_loss_of_huge_counts_keeps_its_digits():
+    y = np.array([1e3, 1e9, 1e15])
+    t = 1.0 / np.sqrt(y)  # means that are off by a standard deviation
+    z = np.log(y) + t
+    t = z - np.log(y)  # as rounded
+    expected = y * (t**2 / 2 + t**3 / 6 + t**4 / 24)
+    np.testing.assert_allclose(Poisson().value(z, y), expected, rtol=1e-6)
+    assert Poisson().value(np.array([20.0]), np.array([1e-300])) == pytest.approx(np.exp(20.0))
+
+
+def test_a_delta_whose_square_vanishes_is_refused():
+    with pytest.raises(ValueError, match="multiply y and delta"):
+        Huber(1e-200)

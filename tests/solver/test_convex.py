@@ -244,3 +244,106 @@ def test_columns_that_nearly_separate_the_classes(seed):
         cp.Problem(cp.Minimize(top), constraints), accept=("optimal", "optimal_inaccurate")
     )
     assert found.losses.max() == pytest.approx(best, rel=1e-5)
+
+
+@pytest.mark.parametrize("count", [1e6, 1e12])
+def test_huge_counts_converge_and_the_gap_covers_rounding(count):
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(200, 3)), np.arange(200) % 2
+    y = rng.poisson(count * np.exp(0.3 * X[:, 0])).astype(float)
+    found = solve(X, y, groups, nu=np.inf, loss=Poisson(), ridge=1e-8)
+    t = X @ found.coef + (found.intercept - np.log(y))  # small, so that a few terms suffice
+    deviance = y * (t**2 / 2 + t**3 / 6 + t**4 / 24)
+    assert found.converged
+    assert found.risk == pytest.approx(0.5, abs=0.1)
+    error = found.risk - 0.5 * 1e-8 * np.sum((found.penalty * found.coef) ** 2) - deviance.mean()
+    assert abs(error) <= found.certificate.duality_gap <= 1e-6
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_flat_start_is_no_minimum(seed):
+    # Far from the labels, Huber's loss does not bend, and Newton's method does not move.
+    rng = np.random.default_rng(seed)
+    X, y, groups = rng.normal(size=(40, 3)), 10 + 5 * rng.normal(size=40), np.arange(40) % 2
+    found = solve(X, y, groups, nu=0.0, loss=Huber(0.01), ridge=1e-3, radius=0.1)
+    w, b = cp.Variable(3), cp.Variable()
+    losses = 0.5 * cp.huber(X @ w + b - y, 0.01)
+    worst = cp.maximum(*(cp.sum(losses[np.flatnonzero(groups == g)]) / 20 for g in (0, 1)))
+    ridge = 0.5e-3 * cp.sum_squares(cp.multiply(X.std(axis=0), w))
+    problem = cp.Problem(cp.Minimize(worst + ridge), [cp.norm(w) <= 0.1])
+    assert found.converged
+    assert found.risk == pytest.approx(solved(problem), rel=1e-4)
+
+
+@pytest.mark.parametrize("loss", [SquaredHinge(), Multinomial(2)])
+def test_the_ridge_keeps_its_digits_for_nearly_equal_columns(loss):
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(200, 2))
+    X[:, 1] = X[:, 0] + 1e-8 * X[:, 1]
+    y = (X[:, 0] + rng.logistic(size=200) > 0).astype(float)
+    found = solve(X, y, nu=np.inf, loss=loss, ridge=1e-8)
+    z = X @ np.atleast_2d(found.coef).T + found.intercept
+    value = loss.value(z if loss.n_scores > 1 else z[:, 0], y).mean()
+    ridge = 0.5e-8 * np.sum((X.std(axis=0) * found.coef) ** 2)
+    assert found.risk == pytest.approx(value + ridge, rel=1e-12)
+
+
+def test_a_huge_bound_on_slopes_does_not_widen_the_gap():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(100, 2))
+    found = solve(X, X[:, 0] + rng.normal(size=100), nu=np.inf, loss=Huber(1e100), ridge=1e-8)
+    assert found.certificate.duality_gap < 1e-10
+
+
+@pytest.mark.slow
+def test_many_coefficients_converge_relative_to_the_final_risk():
+    # The classes are separable, so the risk falls far below the one at zero.
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 1100))
+    y = (X[:, 0] > rng.logistic(size=200)).astype(float)
+    found = solve(X, y, nu=np.inf, loss=LogLoss(), ridge=1e-8)
+    finer = solve(X, y, nu=np.inf, loss=LogLoss(), ridge=1e-8, tol=1e-9)
+    assert found.converged
+    assert found.risk == pytest.approx(finer.risk, rel=1e-3)
+
+
+def test_a_ball_and_a_ridge_share_directions_that_change_no_score():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(8, 9)) * np.logspace(0, 1, 9)  # more columns than rows
+    y = (np.arange(8) % 2).astype(float)
+    found = solve(X, y, nu=np.inf, loss=LogLoss(), ridge=1e-2, radius=0.3)
+    w, b = cp.Variable(9), cp.Variable()
+    z = X @ w + b
+    ridge = 0.5e-2 * cp.sum_squares(cp.multiply(X.std(axis=0), w))
+    objective = cp.sum(cp.logistic(z) - cp.multiply(y, z)) / 8 + ridge
+    best = solved(cp.Problem(cp.Minimize(objective), [cp.norm(w) <= 0.3]))
+    assert found.risk == pytest.approx(best, rel=1e-6)
+    assert found.certificate.dropped == 0
+
+
+@pytest.mark.parametrize("power", [4, 6, 8])
+def test_a_strong_ridge_on_nearly_equal_columns(power):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(150, 3))
+    X[:, 1] = X[:, 0] + 10.0**-power * X[:, 1]
+    y = rng.poisson(np.exp(X[:, 0] - X[:, 2])).astype(float)
+    found = solve(X, y, nu=np.inf, loss=Poisson(), ridge=1.0)
+    # Equal columns share a coefficient, for which the ridge is half as strong.
+    w, b = cp.Variable(2), cp.Variable()
+    scale = X.std(axis=0)
+    z = X[:, [0, 2]] @ w + b
+    ridge = 0.5 * (0.5 * (scale[0] * w[0]) ** 2 + (scale[2] * w[1]) ** 2)
+    constant = np.mean(np.where(y > 0, y * np.log(np.maximum(y, 1)), 0) - y)
+    objective = cp.sum(cp.exp(z) - cp.multiply(y, z)) / 150 + ridge
+    best = solved(cp.Problem(cp.Minimize(objective))) + constant
+    assert found.converged
+    assert found.risk == pytest.approx(best, rel=1e-3)
+
+
+def test_steps_of_the_first_stage_allow_for_the_ridge():
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(300, 3)), np.arange(300) % 2
+    y = (X[:, 0] + rng.logistic(size=300) > 0).astype(float)
+    found = solve(X, y, groups, loss=LogLoss(), ridge=1.0, polish=False)
+    assert found.converged
+    assert found.certificate.duality_gap < 1e-4

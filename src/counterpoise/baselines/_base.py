@@ -165,9 +165,9 @@ def standardised_ridge(
     if np.ptp(prior) > 0:
         other = standardised(engine, prior)
     scale = np.divide(1.0, other.basis[:d], out=np.zeros(d), where=other.basis[:d] > 0)
-    gram = np.zeros(len(coordinates.basis))
-    gram[:d] = (scale * coordinates.basis[:d]) ** 2
-    return Ridge(alpha, scale, gram, max(1, engine.loss.n_scores - 1))
+    root = np.zeros(len(coordinates.basis))
+    root[:d] = scale * coordinates.basis[:d]
+    return Ridge(alpha, scale, root, max(1, engine.loss.n_scores - 1))
 
 
 def true_evaluate(problem: Problem, u: Array) -> GroupEval:

@@ -128,7 +128,8 @@ class Classifier(ClassifierMixin, GroupEstimator):  # type: ignore[misc]
 
     def _coef_shape(self) -> tuple[int, ...]:
         count = len(self.classes_)
-        return (1 if count == 2 else count, self.n_features_in_)
+        single = count == 2 and getattr(getattr(self, "loss_", None), "n_scores", 1) == 1
+        return (1 if single else count, self.n_features_in_)
 
     def __check_loaded__(self) -> None:
         if np.ndim(getattr(self, "classes_", 0)) != 1 or len(self.classes_) < 2:

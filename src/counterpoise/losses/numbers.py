@@ -6,7 +6,6 @@ import math
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import xlogy
 
 from counterpoise.losses.base import Loss
 
@@ -16,6 +15,9 @@ if TYPE_CHECKING:
     from counterpoise.activations.base import Graph
 
 Array = np.ndarray
+
+# Squares of smaller losses vanish in double precision.
+LEAST_DELTA = 1e-140
 
 
 class Huber(Loss):
@@ -29,6 +31,11 @@ class Huber(Loss):
     def __init__(self, delta: float = 1.0) -> None:
         if not (np.isfinite(delta) and delta > 0):
             raise ValueError(f"delta must be a positive number; got {delta!r}")
+        if delta < LEAST_DELTA:
+            raise ValueError(
+                f"delta={delta!r} is so small that its square vanishes; multiply y and delta by a "
+                "power of ten, and divide predictions by it"
+            )
         self.parameters = (float(delta), 0.0, 0.0)
         self.slope_bound = float(delta)
 
@@ -87,7 +94,10 @@ class Poisson(Loss):
     bend_bound = math.inf
 
     def value(self, z: Array, y: Array) -> Array:
-        return np.maximum(np.exp(z) - y * z + xlogy(y, y) - y, 0.0)
+        # y (exp(t) - 1 - t) with t = z - log y: sums of large terms would lose a small deviance.
+        t = z - np.log(np.where(y > 0, y, 1.0))
+        far = np.exp(z) - y * (1.0 + t)
+        return np.where((t > 1.0) | (y == 0), far, y * (np.expm1(np.minimum(t, 1.0)) - t))
 
     def slope(self, z: Array, y: Array) -> Array:
         return np.exp(z) - y
@@ -102,8 +112,8 @@ class Poisson(Loss):
     def kernel(z, y, count, a, b, c):  # type: ignore[no-untyped-def]
         for i in range(count):
             label, mean = y[i], math.exp(z[i])
-            spread = label * (math.log(label) - 1.0) if label > 0.0 else 0.0
-            y[i] = max(mean - label * z[i] + spread, 0.0)
+            t = z[i] - math.log(label) if label > 0.0 else 2.0
+            y[i] = mean - label * (1.0 + t) if t > 1.0 else label * (math.expm1(t) - t)
             z[i] = mean - label
 
     @staticmethod
@@ -118,7 +128,9 @@ class Poisson(Loss):
         import torch
 
         mean = torch.exp(z)
-        value = (mean - y * z + torch.special.xlogy(y, y) - y).clamp(min=0.0)
+        t = z - torch.log(torch.where(y > 0, y, 1.0))
+        near = y * (torch.expm1(t.clamp(max=1.0)) - t)
+        value = torch.where((t > 1.0) | (y == 0), mean - y * (1.0 + t), near)
         return value, mean - y, mean
 
     def to_onnx(self, graph: Graph, z: str) -> str:

@@ -23,7 +23,7 @@ import numpy as np
 
 from counterpoise.dual.divergences import SimplexPoint
 from counterpoise.rows.engines.base import GroupEval, SumEngine
-from counterpoise.rows.engines.scores import GramScores, LeastGram, SlopeSquares
+from counterpoise.rows.engines.scores import GramScores, LeastGram, ScoreErrors, SlopeSquares
 from counterpoise.solver.coordinates import Coordinates
 from counterpoise.solver.frame import Frame
 from counterpoise.solver.problem import Problem
@@ -37,6 +37,8 @@ GAP_LIMIT = 4096
 REACH, DOUBLINGS = 4.0, 3
 # Directions whose curvature is below this share of the largest are too flat to judge.
 FLAT = 1e-13
+# Slopes are measured, to bound the effect of rounding, if their bound is larger than this.
+MEASURED = 2.0
 
 
 class ConvexGap(NamedTuple):
@@ -86,15 +88,13 @@ def convex_gap(
             slope, matrix = gradient + multiplier * (gram @ u), curved + multiplier * gram
             room = (coordinates.radius or 0.0) ** 2 - coordinates.coef_norm(u) ** 2
             room = max(0.5 * multiplier * room, 0.0)
-        found = _outer(problem, u, point, slope, matrix, matrix - curved, errors, inner)
+        slack = inner + room + errors.loss
+        found = _outer(problem, u, point, slope, matrix, matrix - curved, errors, inner, slack)
         if found is not None:
-            exact, lost, length, least = found
-            value = inner + room + 0.5 * (exact + lost) ** 2 + errors.loss
+            exact, lost, distance = found
+            value = slack + 0.5 * (exact + lost) ** 2
             if value < best.value:
-                beyond = length + math.sqrt(length**2 + 2.0 * (inner + room + errors.loss))
-                best = ConvexGap(
-                    value, beyond / math.sqrt(least), value - inner - room - 0.5 * exact**2
-                )
+                best = ConvexGap(value, distance, value - inner - room - 0.5 * exact**2)
     return best
 
 
@@ -118,34 +118,42 @@ def _outer(
     extra: Array,
     errors: Errors,
     inner: float,
-) -> tuple[float, float, float, float] | None:
-    """Return ``l``, what rounding adds to it, their sum, and the smallest curvature.
+    slack: float,
+) -> tuple[float, float, float] | None:
+    """Return ``l``, what rounding adds to it, and the distance to points not above ``R(u)``.
 
-    None if the second derivatives may vanish within reach. ``extra`` is a part of ``matrix`` that
-    does not depend on the rows.
+    There ``F`` is at most ``F(u) + slack``. None if the second derivatives may vanish within reach.
+    ``extra`` is a part of ``matrix`` that does not depend on the rows.
     """
     values, vectors = np.linalg.eigh(matrix)
     if values[0] <= FLAT * values[-1]:
         return None
     root = vectors / np.sqrt(values)  # in these coordinates the matrix is the identity
     length = float(np.linalg.norm(root.T @ slope)) + errors.length(root)
-    reach = REACH * max(length, math.sqrt(inner), 1e-12 * math.sqrt(abs(inner) + 1.0))
-    for _ in range(DOUBLINGS + 1):
+    least_reach = REACH * max(length, math.sqrt(inner), 1e-12 * math.sqrt(abs(inner) + 1.0))
+    first = max(least_reach, REACH * math.sqrt(slack))
+    for reach in dict.fromkeys([first, *(least_reach * 2.0**i for i in range(DOUBLINGS + 1))]):
         least = _least(problem, u, point, root, float(values[0]), reach) + root.T @ extra @ root
         if problem.ridge is not None:
             least = least + root.T @ problem.ridge.matrix() @ root
         small, turns = np.linalg.eigh(0.5 * (least + least.T))
-        if small[0] > 0:
-            inverse = root @ (turns / np.sqrt(small))
-            exact = float(np.linalg.norm(inverse.T @ slope))
-            lost = errors.length(inverse)
-            total = exact + lost
-            # On the boundary, ||x|| in the norm of the bound is at least sqrt(small) reach.
-            edge = math.sqrt(small[0]) * reach
-            if 0.5 * edge**2 - total * edge >= inner:
-                return exact, lost, total, float(np.linalg.eigvalsh(
-                    np.linalg.inv(inverse @ inverse.T))[0])  # fmt: skip
-        reach *= 2.0
+        if small[0] <= 0:
+            continue
+        inverse = root @ (turns / np.sqrt(small))
+        exact = float(np.linalg.norm(inverse.T @ slope))
+        lost = errors.length(inverse)
+        total = exact + lost
+        # On the boundary, ||x|| in the norm of the bound is at least sqrt(small) reach.
+        edge = math.sqrt(small[0]) * reach
+        rise = 0.5 * edge**2 - total * edge
+        if rise < inner:
+            continue
+        if rise >= slack:
+            beyond = total + math.sqrt(total**2 + 2.0 * slack)
+            return exact, lost, beyond * float(np.linalg.norm(inverse, 2))
+        # F rises at least in proportion beyond the boundary.
+        beyond = reach * slack / rise if rise > 0 else math.inf
+        return exact, lost, beyond / math.sqrt(values[0])
     return None
 
 
@@ -188,6 +196,7 @@ class Errors(NamedTuple):
         engine, objective, coordinates = problem.engine, problem.objective, problem.coordinates
         assert isinstance(engine, SumEngine)
         unit, d, loss = 0.5 * engine.rounding, engine.n_features, engine.loss
+        intercept, totals, weights = engine.census.intercept, engine.census.totals, point.weights
         w = coordinates.to_user(u)
         W = w.reshape(loss.n_scores, -1)
         products = np.abs(W[:, :d]) @ frame.sizes
@@ -196,23 +205,30 @@ class Errors(NamedTuple):
         share = np.sqrt(np.maximum(objective.prior, np.finfo(float).tiny))
         score_K = (d + 8) * unit * (products / share + 1.0)
         slope_K = np.full(len(loss_K), loss.slope_bound)
-        if not math.isfinite(loss.slope_bound):
-            squares = engine.ask(SlopeSquares(w, loss, engine.census.intercept))[:, 0]
-            slope_K = np.sqrt(squares / engine.census.totals)
+        if loss.slope_bound > MEASURED:
+            slope_K = np.sqrt(engine.ask(SlopeSquares(w, loss, intercept))[:, 0] / totals)
+        raw = np.append(frame.sizes, 1.0)
         summing = (engine.additions + 16) * unit
-        lost_K = slope_K * score_K + summing * loss_K
-        plain = 16 * np.finfo(float).eps * (float(loss_K.max()) + abs(objective.risk(loss_K)))
-        raw = frame.sizes + np.abs(coordinates.shift)
+        off = float(weights @ ((summing + len(w) * unit) * slope_K / share)) * raw
+        lost = float(weights @ (summing * loss_K))
+        if math.isfinite(loss.bend_bound):
+            # The errors of several scores add up: ||B e|| <= bend_bound ||e||.
+            several = math.sqrt(loss.n_scores)
+            lost += several * float(weights @ (slope_K * score_K))
+            off = off + several * loss.bend_bound * float(weights @ (score_K / share)) * raw
+        else:  # second moments do not bound what rows with a large second derivative do
+            sums = (d + 8) * unit * (weights / totals) @ engine.ask(ScoreErrors(w, loss, intercept))
+            lost, off = lost + float(sums[0]), off + sums[1:]
+        lost += 16 * np.finfo(float).eps * (float(loss_K.max()) + abs(objective.risk(loss_K)))
+        off[:d] += np.abs(coordinates.shift) * off[d]
         each = coordinates.each if isinstance(coordinates, Stacked) else coordinates
-        raw = np.append(raw, 1.0) if engine.census.intercept else raw
-        basis = np.abs(each.basis)
-        reach = raw @ basis if basis.ndim == 2 else raw * basis
-        bend = loss.bend_bound if math.isfinite(loss.bend_bound) else float(slope_K.max()) + 1.0
-        off_K = bend * score_K + (summing + len(w) * unit) * slope_K
-        off = float(point.weights @ (off_K / share))
-        return cls(
-            float(point.weights @ lost_K) + plain, np.tile(off * reach, problem.size // len(reach))
-        )
+        basis, off = np.abs(each.basis), off if intercept else off[:d]
+        pulled = off @ basis if basis.ndim == 2 else off * basis
+        gradient = np.tile(pulled, problem.size // len(pulled))
+        if problem.ridge is not None:
+            more, along = problem.ridge.rounding(u)
+            lost, gradient = lost + more, gradient + along
+        return cls(lost, gradient)
 
     def length(self, root: Array) -> float:
         """Bound ``||root.T e||`` over errors ``e`` of the gradient."""

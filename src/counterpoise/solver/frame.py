@@ -21,6 +21,8 @@ Array = np.ndarray
 
 # Maximum number of times that coordinates of ill-conditioned features are refined.
 REFINEMENTS = 3
+# Curvatures of a ridge above this multiple of the features' call for other coordinates.
+STRETCHED = 1e6
 # Labels that deviate from their mean by less than this share of their size are constant.
 DISTINCT = 1e-15
 
@@ -59,9 +61,28 @@ class Frame:
         alpha: float = 0.0,
     ) -> Frame:
         """Measure in one pass, or in a few more if matrices do not fit in memory."""
-        p, intercept = engine.width, engine.census.intercept
         if precondition == "auto":
-            precondition = "whiten" if p <= SECOND_ORDER_LIMIT else "scale"
+            precondition = "whiten" if engine.width <= SECOND_ORDER_LIMIT else "scale"
+            found = cls._measured(engine, prior, precondition, radius, alpha)
+            # Of coefficients with the same scores, the ridge and the ball prefer different ones, so
+            # directions that change no score are needed, too. And where columns are nearly equal,
+            # whitening stretches the ridge until its curvature hides that of the losses.
+            both = bool(found.coordinates.dropped and alpha and radius is not None)
+            if not both and (found.ridge is None or found.ridge.largest <= STRETCHED):
+                return found
+            precondition = "scale"
+        return cls._measured(engine, prior, precondition, radius, alpha)
+
+    @classmethod
+    def _measured(
+        cls,
+        engine: SumEngine,
+        prior: Array,
+        precondition: str | None,
+        radius: float | None,
+        alpha: float,
+    ) -> Frame:
+        p, intercept = engine.width, engine.census.intercept
         full = precondition == "whiten" or p <= SECOND_ORDER_LIMIT
         per_group = full and keeps_group_matrices(engine.n_groups, p)
         share = None if per_group else prior
@@ -139,11 +160,10 @@ class Frame:
             scale = scale * np.sqrt(np.maximum(1.0 - share**2, 0.0))
         d = len(scale)
         if basis.ndim == 1:
-            gram = np.append((scale * basis[:d]) ** 2, np.zeros(len(basis) - d))
+            root = np.append(scale * basis[:d], np.zeros(len(basis) - d))
         else:
-            stretched = scale[:, None] * basis[:d]
-            gram = stretched.T @ stretched
-        ridge = Ridge(alpha, scale, gram, max(1, engine.loss.n_scores - 1))
+            root = scale[:, None] * basis[:d]
+        ridge = Ridge(alpha, scale, root, max(1, engine.loss.n_scores - 1))
         matrices = self.matrices
         if matrices is not None and engine.loss.n_scores == 1:
             matrices = matrices + ridge.matrix()

@@ -17,7 +17,7 @@ from scipy.optimize import minimize
 
 from counterpoise.dual.divergences import SimplexPoint
 from counterpoise.rows.engines.base import GroupEval
-from counterpoise.solver.minmax import minimise_quadratics
+from counterpoise.solver.minmax import MinmaxResult, minimise_quadratics
 from counterpoise.solver.problem import Problem
 from counterpoise.solver.quadratics import QuadraticEngine
 
@@ -40,6 +40,8 @@ SHORTER, SHARES = 0.1, (0.5, 0.25, 0.1, 0.03, 0.01)
 # On a convex risk, where Newton's method is fast, they are also measured again unless a step
 # promises less than this share of what the step before it promised.
 KEEP_GAIN, FAST = 0.5, 0.1
+# First-order descent starts again if the risk falls below this share of what it was.
+SETTLED = 0.5
 # Smallest tolerance of the min-max over quadratics, for a neuron and for a convex risk.
 INNER_TOL, CONVEX_INNER_TOL = 1e-11, 1e-14
 
@@ -129,6 +131,7 @@ def _second_order(
     fresh = fixed
     converged = False
     n_iter = 0
+    searched = not problem.is_convex
     least = CONVEX_INNER_TOL if problem.is_convex else INNER_TOL
     for n_iter in range(1, max_iter + 1):
         if hess is None:
@@ -149,34 +152,82 @@ def _second_order(
         shorten = fresh and problem.is_convex and predicted > tol * size
         step, trial = _tried(problem, u, inner.u, risk, predicted, shorten=shorten)
         trial_risk = problem.risk(trial.loss_K)
+        unit = float(np.trace(model.mixture(inner.point.weights))) / problem.size
         if predicted <= tol * size:
-            converged, point = True, inner.point
-            if trial_risk < risk:
-                u, ev, risk = u + step, trial, trial_risk
-            break
+            restart = 0.0 if searched else _restart(problem, model, u, inner, tol * size, unit)
+            if not restart:
+                converged, point = True, inner.point
+                if trial_risk < risk:
+                    u, ev, risk = u + step, trial, trial_risk
+                break
+            damping, searched = restart, True
+            hess = hess if fresh else None
+            continue
         gain = (risk - trial_risk) / predicted
         logger.debug("polish %d: risk %.9g, gain %.2g of predicted", n_iter, trial_risk, gain)
-        unit = float(np.trace(model.mixture(inner.point.weights))) / problem.size
         if gain > 1e-3:
             u, ev, risk, point = u + step, trial, trial_risk, inner.point
+            searched = not problem.is_convex
             fresh = fixed
             if not fixed and (gain < KEEP_GAIN or (problem.is_convex and predicted > FAST * last)):
                 hess = None
             last = predicted
-            if gain > 0.75:
-                damping = damping / 2.0 if damping > 0.02 * unit else 0.0
-            elif gain < 0.4:
-                damping = max(2.0 * damping, 0.1 * unit)
+            damping = _after_gain(damping, gain, unit)
         elif not fresh:
             hess = None
         else:
             damping = max(4.0 * damping, 0.3 * unit)
+            if not searched:
+                damping = max(damping, _longest(problem, inner, ev, u))
+                searched = True
             if not per_group:
                 point, hess = inner.point, None
-            if damping > 1e8 * unit:  # no step lowers the risk, however short: a kink
+            # No step lowers the risk, however short: a kink. A convex risk has none.
+            if damping > 1e8 * unit and not problem.is_convex:
                 converged = True
                 break
     return PolishResult(u, ev, point, risk, n_iter, converged, hess)
+
+
+def _after_gain(damping: float, gain: float, unit: float) -> float:
+    """Return the next damping, after a step with this share of its predicted gain."""
+    if gain > 0.75:
+        return damping / 2.0 if damping > 0.02 * unit else 0.0
+    return max(2.0 * damping, 0.1 * unit) if gain < 0.4 else damping
+
+
+def _restart(
+    problem: Problem,
+    model: QuadraticEngine,
+    u: Array,
+    inner: MinmaxResult,
+    allowed: float,
+    unit: float,
+) -> float:
+    """Return a damping to go on with if the quadratics promise nothing in spite of a slope.
+
+    They do not move along directions in which they are flat, and damped ones move little. Zero if
+    no slope is left that could lower the risk by more than ``allowed``.
+    """
+    there = model.evaluate(inner.u)
+    slope = _slope(problem, inner, there.grad_KD, u + inner.u)
+    if float(slope @ slope) <= 2.0 * unit * allowed:
+        return 0.0
+    return _longest(problem, inner, there, u + inner.u)
+
+
+def _longest(problem: Problem, inner: MinmaxResult, ev: GroupEval, u: Array) -> float:
+    """Return the least damping that makes sense: no step gains more than all of the losses."""
+    slope, loss = _slope(problem, inner, ev.grad_KD, u), float(ev.loss_K.max())
+    return 0.5 * float(slope @ slope) / loss if loss > 0 else 0.0
+
+
+def _slope(problem: Problem, inner: MinmaxResult, grad_KD: Array, u: Array) -> Array:
+    """Return the slope at ``u``, where groups have these gradients, under the weights."""
+    slope = inner.point.weights @ grad_KD
+    if inner.multiplier:
+        slope = slope + inner.multiplier * (problem.coordinates.coef_gram() @ u)
+    return np.asarray(slope)
 
 
 def _tried(
@@ -244,7 +295,10 @@ def _first_order(
         proved -= 0.25 * float(slope @ slope)
         if proved > best_proved:
             point, best_proved = weights, proved
-        if smooth == problem.objective.nu or (kappa < 1e-3 and gain <= tol * size):
+        # Tolerances refer to the risk, which may have fallen far below that of the first point.
+        last, size = size, max(problem.objective.size(risk), floor)
+        close = smooth == problem.objective.nu or (kappa < 1e-3 and gain <= tol * size)
+        if close and size > SETTLED * last:
             converged = result.success
             break
     return PolishResult(u, ev, point, risk, n_iter, converged)

@@ -195,12 +195,13 @@ def _set_up_convex(
         assert average is not None
         each = np.linalg.eigvalsh(problem.curvature(average, None))
         bend = float(each.max(initial=0.0)) / frame.moment or 1.0
+    steepest = 0.0 if frame.ridge is None else frame.ridge.largest
     scale = ProblemScale(
         beta=math.sqrt(0.5 * bend),
         n_groups=engine.n_groups,
         radius=radius or math.inf,
         nu=strength,
-        moment=frame.moment,
+        moment=frame.moment + steepest / bend,
         mean_moment=frame.mean_moment,
         label_scale=size,
         modulus=divergence.modulus,

@@ -313,9 +313,11 @@ class Solver:
             tol *= FINER
             found = polish(problem, end.u, end.point, tol=tol, floor=setup.floor, ev=end.eval)
             point = _better_weights(problem.objective, found.eval, found.point, setup.scale)
+            less = end.risk - found.risk <= self.options.tol * problem.objective.size(found.risk)
             end = replace(
-                found, point=point, n_iter=end.n_iter + found.n_iter, converged=end.converged
-            )
+                found, point=point, n_iter=end.n_iter + found.n_iter,
+                converged=found.converged or (end.converged and less),
+            )  # fmt: skip
             gap = self._gap(problem, end)
         return end, gap
 

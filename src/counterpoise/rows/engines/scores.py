@@ -140,6 +140,29 @@ class SlopeSquares(Question):
 
 
 @dataclass(frozen=True, eq=False)
+class ScoreErrors(Question):
+    """What scores off by ``q = |w|.|x| + |intercept| + 1`` do to losses and gradients at ``w``.
+
+    Sums of ``|c| q`` and of ``b q (|x|, 1)``, with the slope ``c`` and the second derivative ``b``
+    of one score: (K, 2 + d).
+    """
+
+    alike = True
+
+    w: Array
+    loss: Loss
+    intercept: bool
+
+    def of_rows(self, X: Any, y: Array, weights: Array, group: int) -> Array:
+        z = scores_of(X, self.w, 1, self.intercept)[:, 0]
+        sizes = abs(X) if sparse.issparse(X) else np.abs(np.asarray(X, dtype=float))
+        q = scores_of(sizes, np.abs(self.w), 1, self.intercept)[:, 0] + 1.0
+        lost = weights @ (np.abs(self.loss.slope(z, y)) * q)
+        bent = pull_scores(sizes, weights * q * self.loss.bend(z, y), True)
+        return np.append(lost, bent)
+
+
+@dataclass(frozen=True, eq=False)
 class Mistakes(Question):
     """Sums of the weights of rows that are put into a wrong class: (K, 1)."""
 
