@@ -70,8 +70,10 @@ class ConvexCertificate:
             "rests on the rows alone, without assumptions."
         )
         if self.claims_distance:
+            # Adding the same to all scores of a row changes no probability.
+            several = " whose scores sum to zero over classes" * (self.loss == "multinomial")
             out.append(
                 f"The returned coefficients lie within {self.returned_bound:.3g} of any "
-                f"minimiser{kept}, {self.metric}."
+                f"minimiser{several}{kept}, {self.metric}."
             )
         return " ".join(out)
