@@ -8,8 +8,9 @@ from references import dual_bound, linear_losses, penalty, risk_of, solved
 from counterpoise.dual.divergences import SimplexPoint, get_divergence
 from counterpoise.dual.objective import Objective
 from counterpoise.solver.coordinates import Coordinates, unscaled
-from counterpoise.solver.minmax import minimise_quadratics, solve_semidefinite
+from counterpoise.solver.minmax import minimise_quadratics
 from counterpoise.solver.quadratics import QuadraticEngine
+from counterpoise.solver.semidefinite import solve_semidefinite
 
 
 def groups_of_rows(K=5, D=4, n=12, seed=0, noise=0.5):

@@ -22,10 +22,10 @@ from counterpoise.solver.certificate import (
 )
 from counterpoise.solver.coordinates import RANK_TOLERANCE, Coordinates
 from counterpoise.solver.frame import Frame
-from counterpoise.solver.minmax import solve_semidefinite
 from counterpoise.solver.problem import Problem
 from counterpoise.solver.quadratics import QuadraticEngine
 from counterpoise.solver.schedules import ProblemScale
+from counterpoise.solver.semidefinite import solve_semidefinite
 
 Array = np.ndarray
 

@@ -19,8 +19,8 @@ from counterpoise.losses import Loss
 from counterpoise.rows.engines.base import SumEngine
 from counterpoise.rows.engines.questions import Question
 from counterpoise.solver.coordinates import Coordinates
-from counterpoise.solver.minmax import solve_semidefinite
 from counterpoise.solver.problem import Problem
+from counterpoise.solver.semidefinite import solve_semidefinite
 
 Array = np.ndarray
 

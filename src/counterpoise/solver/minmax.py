@@ -10,13 +10,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg.lapack import dpotrf, dpotrs
 from scipy.optimize import brentq
 
 from counterpoise.dual.divergences import SimplexPoint
 from counterpoise.dual.objective import Objective
 from counterpoise.solver.coordinates import Coordinates
+from counterpoise.solver.dual_newton import applies, find_saddle
 from counterpoise.solver.quadratics import QuadraticEngine
+from counterpoise.solver.semidefinite import solve_semidefinite
 from counterpoise.solver.stacked import Stacked
 
 Array = np.ndarray
@@ -50,11 +51,12 @@ def minimise_quadratics(
     damping: float = 0.0,
     tol: float = 1e-12,
     centre: SimplexPoint | None = None,
+    on_weights: bool = False,
 ) -> MinmaxResult:
     """Minimise the risk of ``model`` over steps ``x`` from ``origin``.
 
     The objective includes ``damping / 2 ||x||^2``, and ``origin + x`` stays in the ball of
-    ``coordinates``.
+    ``coordinates``. ``on_weights`` tries Newton's method on the weights first.
     """
     size = model.n_coef
 
@@ -63,6 +65,13 @@ def minimise_quadratics(
         if multiplier:
             gram = multiplier * coordinates.coef_gram()
             extra, slope = extra + gram, gram @ origin
+        if on_weights and applies(objective):
+            start = objective.prior if centre is None else centre.weights
+            scale = max(float(np.abs(model.loss_K).max()), 1e-200)
+            found = find_saddle(model, objective, extra, slope, tol * scale, start)
+            if found is not None:
+                gap = max(found.value - found.bound, 0.0)
+                return MinmaxResult(found.x, found.value, found.weights, gap, multiplier)
         return _newton(model, objective, extra, slope, tol, centre)._replace(multiplier=multiplier)
 
     free = at(0.0)
@@ -188,24 +197,3 @@ def _smooth_newton(
         curved = model.mixture(point.weights) + extra
     left = 0.5 * max(float(gradient @ solve_semidefinite(curved, gradient)), decrease, 0.0)
     return x, loss, point, left
-
-
-def solve_semidefinite(matrix: Array, vector: Array, *, flat: float = 1e-12) -> Array:
-    """Solve a positive semidefinite system; the solution has no component in flat directions.
-
-    The matrix is first scaled to unit diagonal, so that units do not matter. A direction is flat
-    if its eigenvalue is below ``flat`` times the largest.
-    """
-    if not vector.size:
-        return vector
-    diagonal = matrix.diagonal()
-    alive = diagonal > 0
-    scale = np.where(alive, 1.0 / np.sqrt(np.where(alive, diagonal, 1.0)), 0.0)
-    unit = scale[:, None] * matrix * scale
-    lower, failed = dpotrf(unit, lower=1, clean=0)
-    if not failed and lower.diagonal().min(initial=1.0) > 1e-5:
-        return scale * dpotrs(lower, scale * vector, lower=1)[0]
-    values, vectors = np.linalg.eigh(unit)
-    keep = values > flat * values.max(initial=0.0)
-    inverse = np.where(keep, 1.0 / np.where(keep, values, 1.0), 0.0)
-    return scale * (vectors @ (inverse * (vectors.T @ (scale * vector))))

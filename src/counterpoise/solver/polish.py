@@ -146,6 +146,7 @@ def _second_order(
             damping=damping,
             tol=least if fixed else max(least, 0.03 * tol),
             centre=_interior(point, objective.prior),
+            on_weights=problem.is_convex,
         )
         size = max(objective.size(risk), floor)
         predicted = risk - problem.risk(model.evaluate(inner.u).loss_K)

@@ -12,11 +12,11 @@ from counterpoise.dual.divergences import Divergence, Fixed, SimplexPoint
 from counterpoise.dual.objective import Objective
 from counterpoise.rows.engines.base import GroupEval, SumEngine
 from counterpoise.solver.frame import Frame, average_fit, label_scale, quadratics
-from counterpoise.solver.minmax import solve_semidefinite
 from counterpoise.solver.polish import polish
 from counterpoise.solver.problem import Problem, QuadraticProblem, evaluate_at
 from counterpoise.solver.quadratics import QuadraticEngine
 from counterpoise.solver.schedules import ProblemScale, Schedule
+from counterpoise.solver.semidefinite import solve_semidefinite
 
 Array = np.ndarray
 

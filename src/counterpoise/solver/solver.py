@@ -305,7 +305,7 @@ class Solver:
         second derivatives vary so much that only a point very near the minimum proves anything.
         """
         problem, tol = setup.problem, self.options.tol
-        gap = self._gap(problem, end)
+        gap = self._gap(problem, end, again=tol <= FINE)
         worthwhile = self.options.polish and tol <= FINE and problem.ridge is not None
         for _ in range(FURTHER):
             if gap.value < math.inf or not worthwhile or problem.size > CONVEX_LIMIT:
@@ -318,12 +318,12 @@ class Solver:
                 found, point=point, n_iter=end.n_iter + found.n_iter,
                 converged=found.converged or (end.converged and less),
             )  # fmt: skip
-            gap = self._gap(problem, end)
+            gap = self._gap(problem, end, again=True)
         return end, gap
 
-    def _gap(self, problem: Problem, end: PolishResult) -> ConvexGap:
-        """Prove a gap in the norm of known curvatures or, if that fails, of those at the end."""
-        for hess in (end.hess, None) if end.hess is not None else (None,):
+    def _gap(self, problem: Problem, end: PolishResult, *, again: bool) -> ConvexGap:
+        """Prove a gap in the norm of known curvatures or, ``again``, of those at the end."""
+        for hess in (end.hess, None) if again and end.hess is not None else (end.hess,):
             gap = convex_gap(problem, end.u, end.eval, end.point, self.frame, hess)
             if gap.value < math.inf:
                 break

@@ -11,8 +11,8 @@ from counterpoise.rows.engines.base import SumEngine
 from counterpoise.rows.engines.memory import MemoryEngine
 from counterpoise.rows.groups import GroupedData
 from counterpoise.solver.frame import quadratics
-from counterpoise.solver.minmax import solve_semidefinite
 from counterpoise.solver.schedules import AdaptiveSteps
+from counterpoise.solver.semidefinite import solve_semidefinite
 from counterpoise.solver.solver import Solver
 
 Array = np.ndarray
