@@ -9,6 +9,7 @@ from references import risk_of, solved
 from scipy import sparse
 from scipy.optimize import minimize
 from scipy.special import expit, logsumexp
+from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
 from counterpoise import Chunks, GroupDROClassifier
@@ -398,3 +399,21 @@ def test_gradients_over_rows(loss):
         for e in step
     ]
     np.testing.assert_allclose(problem.risk_and_gradient(u)[1], numeric, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        TiltedClassifier("squared_hinge", level="row", alpha=1.0),
+        RowCVaRClassifier(alpha=1.0),
+        RowChiSquareClassifier(alpha=1.0),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_whole_weights_are_repeated_rows(model):
+    rng = np.random.default_rng(7)
+    X, times = rng.normal(size=(60, 3)), rng.integers(1, 4, 60)
+    y = X[:, 0] + rng.normal(size=60) > 0
+    weighted = clone(model).fit(X, y, sample_weight=times)
+    repeated = clone(model).fit(np.repeat(X, times, axis=0), np.repeat(y, times))
+    np.testing.assert_allclose(weighted.coef_, repeated.coef_, atol=1e-4)
