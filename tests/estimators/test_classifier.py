@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from scipy import sparse
 from sklearn.linear_model import HuberRegressor, LogisticRegression, PoissonRegressor
 from sklearn.metrics import log_loss
@@ -72,7 +73,6 @@ def test_every_kind_of_rows_gives_the_same_fit(n_classes):
     import dask.array as da
     import dask.dataframe as dd
     import pandas as pd
-    import torch
 
     X, codes, groups = problem(n_classes=n_classes)
     names = np.array(["ant", "bee", "cat"])[codes]
@@ -215,6 +215,13 @@ def test_an_own_loss():
     y = X[:, 0] * (1 + groups) + rng.standard_cauchy(300)
     model = GroupDRORegressor(Cosh(), nu=0.0).fit(X, y, groups=groups)
     assert model.certificate_.duality_gap < 1e-6
+
+    class Doubled(Cosh):
+        def outputs(self, z):
+            return 2.0 * z
+
+    doubled = GroupDRORegressor(Doubled(), nu=0.0).fit(X, y, groups=groups)
+    np.testing.assert_allclose(doubled.predict(torch.tensor(X)), doubled.predict(X))
     sparse_fit = GroupDRORegressor(Cosh(), nu=0.0).fit(sparse.csr_matrix(X), y, groups=groups)
     np.testing.assert_allclose(sparse_fit.coef_, model.coef_, atol=1e-4)
 

@@ -55,20 +55,27 @@ def test_the_saddle_is_what_smoothing_and_cvxpy_find(seed):
     assert found.bound <= best + 1e-6
 
 
-def test_singular_matrices_and_one_shared_matrix():
+def test_singular_matrices_are_left_to_smoothing():
+    """The mixture of some weights has no minimiser, so the method gives up and smoothing goes on."""
     model, objective = quadratics(4, 6, 3, rank=2), objective_of(4)
-    zero = np.zeros((6, 6))
-    found = find_saddle(model, objective, zero, np.zeros(6), 1e-9, objective.prior)
-    slow = minimise_quadratics(
-        model, objective, origin=np.zeros(6), coordinates=unscaled(6, False, None)
-    )
-    if found is not None:  # otherwise the caller smooths the maximum
-        assert found.bound <= slow.value + 1e-9
-        assert found.value >= slow.value - slow.gap - 1e-9
-    shared = QuadraticEngine(model.loss_K, quadratics(4, 6, 4).grad_KD, np.eye(6)[None])
-    found = find_saddle(shared, objective, zero, np.zeros(6), 1e-10, objective.prior)
+    zero, place = np.zeros((6, 6)), dict(origin=np.zeros(6), coordinates=unscaled(6, False, None))
+    assert find_saddle(model, objective, zero, np.zeros(6), 1e-9, objective.prior) is None
+    slow = minimise_quadratics(model, objective, **place)
+    fast = minimise_quadratics(model, objective, on_weights=True, **place)
+    assert fast.value == slow.value
+    np.testing.assert_array_equal(fast.u, slow.u)
+
+
+def test_groups_may_share_one_matrix():
+    model, objective = quadratics(4, 6, 4), objective_of(4)
+    shared = QuadraticEngine(model.loss_K, model.grad_KD, np.eye(6)[None])
+    found = find_saddle(shared, objective, np.zeros((6, 6)), np.zeros(6), 1e-10, objective.prior)
     assert found is not None
     assert found.value == pytest.approx(float(shared.evaluate(found.x).loss_K.max()))
+    slow = minimise_quadratics(
+        shared, objective, origin=np.zeros(6), coordinates=unscaled(6, False, None)
+    )
+    assert found.value == pytest.approx(slow.value, abs=1e-9)
 
 
 def test_where_it_applies():

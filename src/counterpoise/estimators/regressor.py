@@ -106,7 +106,9 @@ status_, history_, certificate_ :
         return self.loss_.outputs(self.scores(X))
 
     def outputs_of_tensor(self, scores: Any, kind: str) -> Any:
-        return scores.exp() if self.loss_.name == "poisson" else scores
+        from counterpoise.rows.engines.torch import on_host
+
+        return on_host(self.loss_.outputs, scores)
 
     def diagnosis(self, feature_names: Sequence[str] | None = None) -> Diagnosis | None:
         """Diagnose the sample that the fit keeps, for a squared error; else None."""

@@ -56,7 +56,8 @@ class Loss:
     name: str = "custom"
     # Number of linear scores of a row.
     n_scores: int = 1
-    # Whether the loss is convex in the score.
+    # Whether the loss is convex in the score and fitted by Newton's method. The squared error of a
+    # neuron has methods of its own, even where it is convex.
     is_convex: ClassVar[bool] = True
     # Whether the loss is a quadratic function of the score, of second derivative two.
     is_quadratic: bool = False

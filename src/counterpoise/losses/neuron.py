@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from counterpoise.activations import Activation, identity
 from counterpoise.losses.base import Loss
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 Array = np.ndarray
 
@@ -70,13 +67,6 @@ class NeuronLoss(Loss):
 
     def outputs(self, z: Array) -> Array:
         return self.activation.value(z)
-
-    def on_tensor(self, z: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
-        found = self.activation.on_tensor(z)
-        if found is None:
-            return None
-        residual = found[0] - y
-        return residual**2, 2.0 * residual * found[1], 2.0 * found[1] ** 2
 
     def rounded(self, width: float) -> NeuronLoss:
         return NeuronLoss(self.activation.rounded(width))

@@ -20,12 +20,12 @@ from engine_checks import (
 from problems import neuron_data
 
 from counterpoise import GroupDRONeuron, solve
-from counterpoise.activations import Activation, identity, leaky_relu, relu, softplus
+from counterpoise.activations import Activation, leaky_relu, relu, softplus
 from counterpoise.rows.backends import TorchBackend, backend_of, open_engine
 from counterpoise.rows.engines import torch as tensors
 from counterpoise.rows.engines.memory import MemoryEngine, make_engine
 from counterpoise.rows.engines.questions import Labels
-from counterpoise.rows.engines.torch import TorchEngine, predict
+from counterpoise.rows.engines.torch import TorchEngine, activate, linear_scores
 
 
 @pytest.fixture(autouse=True)
@@ -261,7 +261,7 @@ def test_inputs_are_never_written_and_need_no_gradient(tmp_path):
     assert engine.X.data_ptr() == X.data_ptr(), "rows in group order are not copied"
     for ask in questions(engine).values():
         ask()
-    assert predict(X, point(rows)[:5], 0.5, relu()).requires_grad is False
+    assert linear_scores(X, point(rows)[:5], 0.5).requires_grad is False
     for now, then in zip(given, kept, strict=True):
         assert torch.equal(now, then)
         assert now.grad is None
@@ -463,13 +463,13 @@ def test_predictions_are_those_of_arrays(monkeypatch, sigma, dtype):
     monkeypatch.setattr(tensors, "CPU_NUMBERS", 300)
     rng = np.random.default_rng(0)
     X, coef = rng.normal(size=(500, 3)).astype(dtype), rng.normal(size=3)
-    got = predict(torch.tensor(X), coef, 0.3, sigma)
+    got = activate(sigma, linear_scores(torch.tensor(X), coef, 0.3))[0]
     assert got.dtype == torch.float64
     close(got.numpy(), sigma.value(X @ coef + 0.3), 1e-13)
 
 
 def test_predictions_need_the_features_of_the_fit():
     with pytest.raises(ValueError, match="X has 2 features, but the fit was to 3"):
-        predict(torch.zeros(4, 2), np.zeros(3), 0.0, identity())
+        linear_scores(torch.zeros(4, 2), np.zeros(3), 0.0)
     with pytest.raises(ValueError, match="X has missing"):
-        predict(torch.full((4, 3), torch.nan), np.zeros(3), 0.0, identity())
+        linear_scores(torch.full((4, 3), torch.nan), np.zeros(3), 0.0)

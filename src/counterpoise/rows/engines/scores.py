@@ -1,4 +1,4 @@
-"""Questions about losses of several scores per row, such as one for every class."""
+"""Questions about losses at given coefficients, for one score per row or one for every class."""
 
 from __future__ import annotations
 

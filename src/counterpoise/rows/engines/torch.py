@@ -241,11 +241,6 @@ def linear_scores(X: Tensor, coef: Array, intercept: Any) -> Tensor:
     return torch.cat([x.to(dtype) @ w for x in X.split(block_rows(X))]) + bias
 
 
-def predict(X: Tensor, coef: Array, intercept: float, activation: Activation) -> Tensor:
-    """Predict ``sigma(X @ coef + intercept)`` on the device of ``X``, in double if possible."""
-    return activate(activation, linear_scores(X, coef, intercept))[0]
-
-
 def block_rows(X: Tensor) -> int:
     """Return the number of rows in a block."""
     numbers = {"cpu": CPU_NUMBERS, "cuda": CUDA_NUMBERS}.get(X.device.type, OTHER_NUMBERS)
