@@ -56,7 +56,7 @@ def test_the_saddle_is_what_smoothing_and_cvxpy_find(seed):
 
 
 def test_singular_matrices_are_left_to_smoothing():
-    """The mixture of some weights has no minimiser, so the method gives up and smoothing goes on."""
+    """A mixture of them may have no minimiser; the method gives up, and smoothing goes on."""
     model, objective = quadratics(4, 6, 3, rank=2), objective_of(4)
     zero, place = np.zeros((6, 6)), dict(origin=np.zeros(6), coordinates=unscaled(6, False, None))
     assert find_saddle(model, objective, zero, np.zeros(6), 1e-9, objective.prior) is None
