@@ -9,6 +9,7 @@ import click
 
 from counterpoise.activations import NAMED as ACTIVATIONS
 from counterpoise.cli.options import Amount, OptionGroup
+from counterpoise.common.task_words import CLASS_LOSSES, NUMBER_LOSSES
 from counterpoise.dual.divergences import NAMED as DIVERGENCES
 
 if TYPE_CHECKING:
@@ -16,8 +17,7 @@ if TYPE_CHECKING:
 
 LINEAR = "identity"
 CLASSIFY, REGRESS = "classify", "regress"
-# The losses of each task, the default one first.
-LOSSES = {CLASSIFY: ("log", "squared_hinge"), REGRESS: ("squared", "huber", "poisson")}
+LOSSES = {CLASSIFY: CLASS_LOSSES, REGRESS: NUMBER_LOSSES}
 
 model_options = OptionGroup()
 model_options.add(

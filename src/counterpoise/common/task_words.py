@@ -8,6 +8,9 @@ from typing import Any
 
 from counterpoise.common.text import change, figure
 
+# Names of losses for labels that are classes or numbers, the default one first.
+CLASS_LOSSES, NUMBER_LOSSES = ("log", "squared_hinge"), ("squared", "huber", "poisson")
+
 
 @dataclass(frozen=True)
 class TaskWords:

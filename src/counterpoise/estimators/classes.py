@@ -11,6 +11,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
+from counterpoise.common.task_words import CLASS_LOSSES
 from counterpoise.estimators.base import FLOATS, GroupEstimator
 from counterpoise.losses import Loss, Multinomial, get_loss
 from counterpoise.rows.backends import backend_of
@@ -19,9 +20,6 @@ from counterpoise.rows.frames import given
 from counterpoise.solver.solution import Outcome
 
 Array = np.ndarray
-
-# Losses of classes by name; others are for numbers.
-LOSSES = ("log", "squared_hinge")
 
 
 def _has_probabilities(model: Classifier) -> bool:
@@ -144,10 +142,10 @@ class Classifier(ClassifierMixin, GroupEstimator):  # type: ignore[misc]
 
 def row_loss(loss: str | Loss, n_classes: int) -> Loss:
     """Return the loss object for so many classes."""
-    if isinstance(loss, str) and loss not in LOSSES:
+    if isinstance(loss, str) and loss not in CLASS_LOSSES:
         raise ValueError(
-            f"loss={loss!r} is not a loss of classes; use {' or '.join(map(repr, LOSSES))}, or "
-            "GroupDRORegressor for numbers"
+            f"loss={loss!r} is not a loss of classes; use "
+            f"{' or '.join(map(repr, CLASS_LOSSES))}, or GroupDRORegressor for numbers"
         )
     if loss == "log" and n_classes > 2:
         return Multinomial(n_classes)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.base import RegressorMixin
 
+from counterpoise.common.task_words import NUMBER_LOSSES
 from counterpoise.dual.divergences import Divergence
 from counterpoise.estimators.linear import TINY, LinearModel
 from counterpoise.losses import Loss, get_loss
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
     from counterpoise.assessment.diagnosis.diagnose import Diagnosis
 
 Array = np.ndarray
-
-# Losses of numbers by name; others are for classes.
-LOSSES = ("squared", "huber", "poisson")
 
 
 class GroupDRORegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
@@ -90,10 +88,10 @@ status_, history_, certificate_ :
     ) -> GroupDRORegressor:
         """Fit the model; rows are as in :meth:`GroupDRONeuron.fit`."""
         X, y, sample_weight = self._checked(X, y, sample_weight)
-        if isinstance(self.loss, str) and self.loss not in LOSSES:
+        if isinstance(self.loss, str) and self.loss not in NUMBER_LOSSES:
             raise ValueError(
                 f"loss={self.loss!r} is not a loss of numbers; use "
-                f"{', '.join(map(repr, LOSSES))}, or GroupDROClassifier for classes"
+                f"{', '.join(map(repr, NUMBER_LOSSES))}, or GroupDROClassifier for classes"
             )
         self._fit(X, y, groups, sample_weight, get_loss(self.loss))
         return self
