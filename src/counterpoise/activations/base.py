@@ -124,6 +124,15 @@ class Activation:
         """Return ``sigma'(t)``; at a kink, the left slope."""
         return self.slope(t)
 
+    def most_bend(self, low: Array, high: Array) -> Array | None:
+        """Return the largest second derivative between ``low`` and ``high``; None if unknown.
+
+        An activation that defines it and an exact ``slope`` can be certified in a region, see
+        :meth:`counterpoise.GroupDRONeuron.certify`. At the ends of the intervals, the second
+        derivatives of either side count.
+        """
+        return None
+
     @property
     def has_kink(self) -> bool:
         """Whether the slope jumps at zero and :meth:`rounded` can smooth the jump."""

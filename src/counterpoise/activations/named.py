@@ -37,6 +37,9 @@ class Identity(Named):
     def slope(self, t: Array) -> Array:
         return np.ones_like(t)
 
+    def most_bend(self, low: Array, high: Array) -> Array:
+        return np.zeros_like(low)
+
     def on_tensor(self, z: Tensor) -> tuple[Tensor, Tensor]:
         import torch
 
@@ -79,6 +82,12 @@ class Piecewise(Named):
     def left_slope(self, t: Array) -> Array:
         slope = self.slope(t)
         return np.where(t == 0, self.parameters[0], slope) if self.has_kink else slope
+
+    def most_bend(self, low: Array, high: Array) -> Array | None:
+        left, width, _ = self.parameters
+        if width == 0.0:
+            return None if self.has_kink else np.zeros_like(low)
+        return np.where((low <= width) & (high >= -width), (1.0 - left) / (2.0 * width), 0.0)
 
     @staticmethod
     def kernel(z, slope, count, left, width, offset):  # type: ignore[no-untyped-def]
@@ -146,6 +155,11 @@ class Softplus(Named):
     def slope(self, t: Array) -> Array:
         return 0.5 * (1.0 + np.tanh(0.5 * np.asarray(t)))
 
+    def most_bend(self, low: Array, high: Array) -> Array:
+        nearest = np.maximum(np.maximum(low, -high), 0.0)  # to zero, where it is largest
+        fading = np.exp(-nearest)
+        return fading / (1.0 + fading) ** 2
+
     @staticmethod
     def kernel(z, slope, count, a, b, c):  # type: ignore[no-untyped-def]
         for i in range(count):
@@ -178,6 +192,9 @@ class ELU(Named):
 
     def slope(self, t: Array) -> Array:
         return np.where(t >= 0, 1.0, np.exp(np.minimum(t, 0.0)))
+
+    def most_bend(self, low: Array, high: Array) -> Array:
+        return np.where(low <= 0, np.exp(np.minimum(high, 0.0)), 0.0)
 
     @staticmethod
     def kernel(z, slope, count, a, b, c):  # type: ignore[no-untyped-def]

@@ -1,0 +1,103 @@
+"""A question for proofs about nonconvex losses: one parabola below every row's loss, summed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from counterpoise.losses import NeuronLoss
+from counterpoise.rows.engines.questions import Question
+from counterpoise.rows.engines.scores import mapped_rows, scores_of
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Minorants(Question):
+    """Quadratics below the weighted losses of all rows, valid on an ellipsoid: (widths, 3 + D + D^2).
+
+    With ``r = (x - shift, 1) @ basis``, coefficients ``w + basis (v - at)`` give a row the score
+    ``z + r.(v - at)``, where ``z`` is its score at ``w``. The ellipsoid is ``||v|| <= 1``. For
+    every one of ``widths``, in multiples of ``||r||``, the answer holds the sums of
+
+        value, |value| + |slope| q + |bend| q^2 / 2,  (|slope| + |bend| (q + e)) e,
+        slope r,  bend r r^T
+
+    with the row's parabola of :meth:`NeuronLoss.minorants`, a bound ``q`` on ``|r.(v - at)|``, and a bound ``e``
+    on what rounding did to scores, given the relative ``rounding`` of the arithmetic. ``share_K``
+    weights the groups.
+    """
+
+    alike = True
+
+    w: Array
+    at: Array
+    loss: NeuronLoss
+    share_K: Array
+    shift: Array
+    basis: Array
+    intercept: bool
+    widths: tuple[float, ...]
+    truncate: float | None
+    rounding: float
+
+    @property
+    def pooled(self) -> bool:
+        return True
+
+    def of_rows(self, X: Any, y: Array, weights: Array, group: int) -> Array:
+        size, share = self.basis.shape[1], float(self.share_K[group])
+        out = np.zeros((len(self.widths), 3 + size + size * size))
+        if share == 0.0:
+            return out
+        if self.truncate is not None:
+            y = np.clip(y, -self.truncate, self.truncate)
+        c = share * weights
+        rows = mapped_rows(X, self.shift, self.intercept, self.basis)
+        norm = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+        z = scores_of(X, self.w, 1, self.intercept)[:, 0]
+        moved = rows @ self.at
+        reach = norm + np.abs(moved)
+        error = self._score_error(X, z)
+        # Intervals of scores, rounded outwards, which contain z.
+        wide = norm * (1.0 + 64 * self.rounding) + error
+        low, high = np.minimum(z - moved - wide, z), np.maximum(z - moved + wide, z)
+        last: Array | None = None
+        widths = [width * norm for width in self.widths]
+        for k, found in enumerate(self.loss.minorants(z, y, low, high, widths)):
+            slope, bend = np.abs(found.slope), np.abs(found.bend)
+            lost = (slope + bend * (reach + error)) * error
+            total = np.abs(found.value) + y * y + (slope + 0.5 * bend * reach) * reach
+            out[k, :3] = c @ found.value, c @ total, c @ lost
+            out[k, 3 : 3 + size] = (c * found.slope) @ rows
+            scaled = c * found.bend
+            matrix = out[k, 3 + size :].reshape(size, size)
+            if last is None:
+                matrix += (scaled[:, None] * rows).T @ rows
+            else:  # matrices of two widths differ by rows near a kink alone
+                changed = np.flatnonzero(scaled != last)
+                part = rows[changed]
+                matrix += out[k - 1, 3 + size :].reshape(size, size)
+                matrix += ((scaled - last)[changed][:, None] * part).T @ part
+            last = scaled
+        return out
+
+    def _score_error(self, X: Any, z: Array) -> Array:
+        """Bound what rounding does to scores anywhere in the ellipsoid."""
+        d = X.shape[1]
+        sizes = abs(X) if sparse.issparse(X) else np.abs(np.asarray(X, dtype=float))
+        # ||(|x - shift|, 1) @ |basis||| <= sum_k (|x_k| + |shift_k|) ||basis_k||
+        lengths = np.sqrt(np.einsum("ij,ij->i", self.basis, self.basis))
+        per_feature = np.abs(self.w[:d]) + 2.0 * lengths[:d]
+        fixed = float(np.abs(self.shift) @ lengths[:d]) * 2.0
+        if self.intercept:
+            fixed += abs(float(self.w[d])) + 2.0 * float(lengths[d])
+        sigma = self.loss.activation
+        if not (sigma.has_kink or sigma.is_identity):  # outputs are rounded on a scale of their own
+            fixed += 1.0 + float(np.abs(sigma.parameters).sum())
+        total = np.asarray(sizes @ per_feature).ravel() + fixed
+        error: Array = (d + len(self.at) + 8) * self.rounding * total
+        return error
