@@ -58,8 +58,10 @@ def fits_by_fold(
             done = (f + i / len(models)) / folds
             stage(f"held-out rows, fold {f + 1} of {folds}, {name}", done)
             fresh = clone(model)
-            if "checkpoint" in fresh.get_params(deep=False):  # it belongs to the fit to all rows
-                fresh.set_params(checkpoint=None)
+            # A checkpoint and a certificate belong to the fit to all rows.
+            own_options = fresh.get_params(deep=False)
+            plain = {"checkpoint": None, "certificate": "run"}
+            fresh.set_params(**{name: plain[name] for name in plain if name in own_options})
             said = fit_arguments(fresh, groups=own, sample_weight=weights)
             yield FoldFit(name, fresh.fit(X_train, y[train], **said), X_test, test)
     stage(None)

@@ -48,7 +48,11 @@ NOT_CONVERGED = 5
               help="Maximum number of iterations of Algorithm 1.")  # fmt: skip
 @click.option("--tol", type=Amount(0), default=1e-6, show_default=True,
               help="Relative change of the risk at which to stop.")  # fmt: skip
-@click.option("--bare", is_flag=True, help="Only fit: no held-out risks, no diagnosis.")
+@click.option("--certificate", type=click.Choice(["region", "theorem", "run"]),
+              help="What to prove about a neuron: how much better coefficients near the fit can be; "
+              "what the theorem says of a longer run; or only what follows from the run.  "
+              "[default: region]")  # fmt: skip
+@click.option("--bare", is_flag=True, help="Only fit: no held-out risks, no diagnosis, no region.")
 @click.option("--chunked/--in-memory", default=None, help="Read rows in chunks or all at once.  "
               "[default: in chunks if they do not fit in memory]")  # fmt: skip
 @click.option("--checkpoint", type=click.Path(dir_okay=False),
@@ -78,6 +82,8 @@ def fit(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
     wanted = ModelRequest.of(options)
     request = TableRequest.of(options)
     settings = _settings(options, folds)
+    if bare and settings["certificate"] is None and not wanted.task == "classify":
+        settings["certificate"] = "run"
 
     from counterpoise.tabular.fit import fit_table
 
@@ -222,5 +228,5 @@ def described(record: FitRecord) -> str:
         "",
         told(f"{neuron.status_} nu = {number(neuron.nu_)}; {neuron.n_passes_} passes."),
     ]
-    lines += ["", wrapped(f"Certificate. {neuron.certificate_}")]
+    lines += ["", told(f"Certificate. {neuron.certificate_}")]
     return "\n".join(lines)

@@ -104,11 +104,19 @@ class ModelRequest:
         if given.get("scoring") and not (cv and layout.classes):
             why = "classes, and the target is a number" if cv else "cross-validation; use --cv"
             raise click.UsageError(f"--scoring is for {why}")
+        certificate = given.pop("certificate", None)
+        neuron = not layout.classes and self.loss in (None, "squared") and self.alpha is None
+        if certificate is not None and not neuron:
+            raise click.UsageError(
+                "--certificate is for neurons; the duality gap of other models is always proved"
+            )
         if layout.classes:
             loss = self.loss or LOSSES[CLASSIFY][0]
             self._check_classes(loss, layout)
             return self._classifier(cv, {"loss": loss, "alpha": self.alpha, **given})
-        if self.loss in (None, "squared") and self.alpha is None:
+        if neuron:
+            if "certificate" in options:
+                given["certificate"] = certificate or "region"
             return self._neuron(cv, {"activation": self.activation, **given})
         return self._regressor(cv, {"loss": self.loss or "squared", "alpha": self.alpha, **given})
 

@@ -77,8 +77,9 @@ class Chosen:
         raise NotImplementedError(type(self).__name__)
 
     def _fit_options(self) -> FitOptions:
-        """Return the options that all fits share."""
-        return FitOptions(**self._options())
+        """Return the options that all fits of the search share; none of them is certified."""
+        options = {name: own for name, own in self._options().items() if name != "certificate"}
+        return FitOptions(**options)
 
     # -- the fit ---------------------------------------------------------------------------
 

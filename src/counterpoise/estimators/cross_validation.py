@@ -8,6 +8,7 @@ from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from counterpoise.activations import Activation, get_activation
 from counterpoise.assessment.measures import Measure
@@ -19,6 +20,7 @@ from counterpoise.estimators.frontier import Frontier
 from counterpoise.estimators.neuron import GroupDRONeuron, plain_average
 from counterpoise.estimators.search import Candidate
 from counterpoise.losses import NeuronLoss
+from counterpoise.solver.certificate import Region
 
 Array = np.ndarray
 
@@ -34,8 +36,8 @@ class GroupDRONeuronCV(Chosen, Neuron):
 
     Parameters
     ----------
-    activation, divergence, radius, prior, fit_intercept, precondition, max_iter, tol :
-        As in :class:`GroupDRONeuron`.
+    activation, divergence, radius, prior, fit_intercept, precondition, max_iter, tol, certificate :
+        As in :class:`GroupDRONeuron`. Only the chosen fit is certified.
     nus : sequence of floats, optional
         Values of ``nu`` to try, in units of the loss. None tries multiples of the average fit's
         loss, from infinity through 10, 3, 1, ... to 0.
@@ -112,6 +114,7 @@ class GroupDRONeuronCV(Chosen, Neuron):
         precondition: str | None = "auto",
         max_iter: int = 1000,
         tol: float = 1e-6,
+        certificate: str = "run",
         random_state: Any = 0,
     ) -> None:
         self.activation = activation
@@ -128,7 +131,26 @@ class GroupDRONeuronCV(Chosen, Neuron):
         self.precondition = precondition
         self.max_iter = max_iter
         self.tol = tol
+        self.certificate = certificate
         self.random_state = random_state
+
+    def certify(
+        self,
+        X: Any,
+        y: Any = None,
+        groups: Any = None,
+        sample_weight: Any = None,
+        *,
+        radii: Sequence[float] | None = None,
+    ) -> tuple[Region, ...]:
+        """Prove how much better other coefficients near the chosen fit can be, on these rows.
+
+        See :meth:`GroupDRONeuron.certify`.
+        """
+        check_is_fitted(self)
+        found = self.best_estimator_.certify(X, y, groups, sample_weight, radii=radii)
+        self.certificate_ = self.best_estimator_.certificate_
+        return found
 
     def plain_twin(self) -> GroupDRONeuron:
         """Return the same neuron, unfitted, for the plain average over rows."""

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from counterpoise.activations import Activation
+from counterpoise.common.arguments import is_number
 from counterpoise.dual.divergences import Divergence
 from counterpoise.estimators.base import Neuron
 from counterpoise.estimators.solved import Solved
-from counterpoise.solver.options import FitOptions
+from counterpoise.rows.backends import backend_of
+from counterpoise.rows.frames import given
+from counterpoise.solver.certificate import Region
+from counterpoise.solver.options import FitOptions, check_rows
 from counterpoise.solver.schedules import Schedule
+from counterpoise.solver.solve import open_solver, running
 
 Array = np.ndarray
+# Passes over the rows that a search for regions may take, at the least.
+LEAST_PASSES = 30
 
 
 class GroupDRONeuron(Solved, Neuron):
@@ -68,6 +77,12 @@ class GroupDRONeuron(Solved, Neuron):
         Maximum number of iterations of Algorithm 1.
     tol : float, default=1e-6
         Stop when the relative change of the risk falls below this.
+    certificate : {"run", "region", "theorem"}, default="run"
+        What to prove about the fit. "run" takes what follows from the run itself: a duality gap
+        for the identity activation, the theorem's inequality for others. "region" also bounds the
+        risk of all coefficients near the fit, as :meth:`certify` does, in at most as many passes
+        as the fit took; if that leads to a better fit, it is returned. "theorem" runs Algorithm 1
+        until the theorem's inequality bounds a distance, given the sharpness.
     warm_start : bool, default=False
         Whether to start from the coefficients and group weights of the last fit.
     checkpoint : path, optional
@@ -138,6 +153,7 @@ class GroupDRONeuron(Solved, Neuron):
         truncate: float | None = None,
         max_iter: int = 1000,
         tol: float = 1e-6,
+        certificate: str = "run",
         warm_start: bool = False,
         checkpoint: str | os.PathLike[str] | None = None,
         verbose: int = 0,
@@ -155,6 +171,7 @@ class GroupDRONeuron(Solved, Neuron):
         self.truncate = truncate
         self.max_iter = max_iter
         self.tol = tol
+        self.certificate = certificate
         self.warm_start = warm_start
         self.checkpoint = checkpoint
         self.verbose = verbose
@@ -185,9 +202,72 @@ class GroupDRONeuron(Solved, Neuron):
         self._solve(X, y, groups, sample_weight, FitOptions.of(self))
         return self
 
+    def certify(
+        self,
+        X: Any,
+        y: Any = None,
+        groups: Any = None,
+        sample_weight: Any = None,
+        *,
+        radii: Sequence[float] | None = None,
+    ) -> tuple[Region, ...]:
+        """Prove how much better any other coefficients near the fit can be, on these rows.
+
+        For every radius ``r``: no coefficients whose scores differ from the fit's by at most ``r``
+        (root mean square over the rows of a group, averaged over groups) have a risk below
+        ``lower_bound``. This rests on the rows alone, which need not be those of the fit, and holds
+        for ReLU and its kin, where the risk is not convex. For the identity activation, the
+        duality gap bounds the risk of all coefficients. If the fit has a ``radius``, so does a
+        region of infinite radius, where it can be proved.
+
+        Parameters
+        ----------
+        X, y, groups, sample_weight :
+            As in :meth:`fit`; the risk is the one that the fit minimised, with its ``nu_``.
+        radii : sequence of float > 0, optional
+            Radii of regions, in the units of the labels. None searches for the widest region in
+            which the gap is at most 1 % of the risk, beginning at the labels' spread.
+
+        Returns
+        -------
+        tuple of Region
+            From the smallest to the widest, also in ``certificate_.regions``.
+            ``print(model.certificate_.proof)`` says what they mean.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> X, groups = rng.normal(size=(600, 3)), np.repeat(["a", "b", "c"], 200)
+        >>> y = np.maximum(0.0, X[:, 0]) + 0.3 * rng.normal(size=600)
+        >>> model = GroupDRONeuron().fit(X, y, groups)
+        >>> [region] = model.certify(X, y, groups, radii=[0.2])
+        >>> bool(region.gap < 1e-3 * model.risk_)
+        True
+        """
+        check_is_fitted(self)
+        if radii is not None:
+            radii = [check_radius(radius) for radius in radii]
+        if backend_of(X).is_memory:
+            X, y = check_rows(self.check_width(given(X, "X")), y, "certify")
+        options = FitOptions.of(self)
+        solver = open_solver(X, y, groups, sample_weight, options=options, check_input=False)
+        w = self.coef_ if not self.fit_intercept else np.append(self.coef_, self.intercept_)
+        with running(solver):
+            proof = solver.regions_around(w, self.nu_, radii, max(self.n_passes_, LEAST_PASSES))
+        self.certificate_ = replace(self.certificate_, proof=proof)
+        return proof.regions
+
     def plain_twin(self) -> GroupDRONeuron:
         """Return the same neuron, unfitted, for the plain average over rows."""
         return plain_average(self)
+
+
+def check_radius(radius: Any) -> float:
+    """Return the radius of a region, a positive number or infinity."""
+    if not (is_number(radius) and radius > 0):
+        raise ValueError(f"radii must be positive numbers, in the units of y; got {radius!r}")
+    return float(radius)
 
 
 # Options that a neuron shares with its plain average: the model, and the solver's settings.

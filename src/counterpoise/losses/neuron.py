@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
 
 from counterpoise.activations import Activation, identity
 from counterpoise.losses.base import Loss
-from counterpoise.losses.minorants import Minorant, below_smooth, below_two_pieces
+from counterpoise.losses.minorants import Minorants, minorants_below
 
 Array = np.ndarray
 
@@ -74,17 +73,10 @@ class NeuronLoss(Loss):
         return self.activation.has_kink or self.activation.most_bend(probe, probe) is not None
 
     def minorants(
-        self, z: Array, y: Array, low: Array, high: Array, widths: Sequence[Array]
-    ) -> list[Minorant]:
-        """Return parabolas below the losses at all scores in ``[low, high]``, for every width.
-
-        See :mod:`counterpoise.losses.minorants`; ``z`` lies in the interval.
-        """
-        sigma = self.activation
-        if sigma.has_kink:
-            left = float(sigma.slope(np.array([-1.0]))[0])
-            return below_two_pieces(z, y, low, high, widths, left)
-        return below_smooth(z, y, low, high, widths, sigma)
+        self, z: Array, y: Array, low: Array, high: Array, norm: Array, widths: Array
+    ) -> Minorants:
+        """Return parabolas below the losses; see :mod:`counterpoise.losses.minorants`."""
+        return minorants_below(self.activation, z, y, low, high, norm, widths)
 
     def outputs(self, z: Array) -> Array:
         return self.activation.value(z)

@@ -22,6 +22,7 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from counterpoise.common.compiling import compiled
 from counterpoise.rows.compilation import LOSSES, VALUES
 
 # The fast-math flags that each loop needs. Sums may be reordered; elementwise updates may not,
@@ -41,18 +42,6 @@ MIN_BLOCK, MAX_BLOCK = 16, 256
 # Four rows longer than this leave the first-level cache before their second use. They are added
 # while the next four are projected; the processor prefetches such long streams itself.
 LONG_ROW_BYTES = 6 << 10
-
-
-def compiled(**options):
-    """Compile to run without the interpreter lock, and cache the result on disk if possible."""
-
-    def wrap(function):
-        try:
-            return njit(nogil=True, cache=True, **options)(function)
-        except RuntimeError:  # neither the package nor the home folder is writable
-            return njit(nogil=True, **options)(function)
-
-    return wrap
 
 
 def inner(**options):

@@ -92,6 +92,7 @@ def primal_dual(
     patience: int = PATIENCE,
     floor: float = 0.0,
     steady: bool = False,
+    least_rho: float = 0.0,
     extrapolation: str = "dual",
     callback: Callable[[Progress], None] | None = None,
 ) -> PrimalDualResult:
@@ -101,7 +102,7 @@ def primal_dual(
     ends when the best risk has improved by less than ``tol`` for ``patience`` iterations; with
     ``tol = 0`` it never ends early. ``tol`` is relative, and risks below ``floor`` count as zero.
     If no polish follows, the risk must also be ``steady``: while it oscillates, it has not
-    converged.
+    converged. Nor does the loop end before ``rho`` has grown to ``least_rho``.
 
     ``extrapolation`` is "dual" as in the paper, or "primal" or "none" for comparison. The slack
     account follows the paper's proof; without dual extrapolation its slack is NaN.
@@ -180,7 +181,8 @@ def primal_dual(
             worst, slack = log["worst"][-1], log["slack"][-1]
             callback(Progress(t, risk, worst, log["step"][-1], slack, dual.weights))
         logger.debug("iteration %d: risk %.6g, slack %.3g", t, risk, log["slack"][-1])
-        if idle >= patience and tol > 0 and not schedule.as_printed:
+        grown = account.in_first_unit(rho, unit) >= least_rho
+        if idle >= patience and tol > 0 and grown and not schedule.as_printed:
             recent = log["risk"][-patience:]
             calm = max(recent) - min(recent) <= CALM * tol * max(objective.size(risk), floor)
             if calm or not steady:

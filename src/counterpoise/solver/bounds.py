@@ -18,6 +18,7 @@ from counterpoise.solver.certificate import (
     MEASURED,
     Certificate,
     CertificateConstants,
+    RegionProof,
     largest_loss_at_optimum,
 )
 from counterpoise.solver.coordinates import RANK_TOLERANCE, Coordinates
@@ -62,10 +63,12 @@ def certify(
     gap: DualityGap | None,
     metric: str,
     moment_exact: bool,
+    proof: RegionProof | None = None,
 ) -> Certificate:
     """Certify the returned coefficients ``u`` after a run of Algorithm 1.
 
-    ``problem`` is the problem that Algorithm 1 ran on; ``gap`` is the duality gap, if any.
+    ``problem`` is the problem that Algorithm 1 ran on; ``gap`` is the duality gap, if any, and
+    ``proof`` what was proved about regions around ``u``.
     """
     objective, account = problem.objective, run.account
     risk = objective.risk(loss_K)
@@ -96,6 +99,9 @@ def certify(
         label_scale=scale.label_scale,
         dropped=max(problem.coordinates.dropped, gap.flat if gap is not None else 0),
         constants=constants,
+        iterations=run.n_iter,
+        iterate_to_fit=float(np.linalg.norm(run.u - u)),
+        proof=proof,
     )
     apart = _Apart.of(problem, run, u)
     if apart is not None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from counterpoise.common.text import count
 from counterpoise.dual.objective import Objective
 from counterpoise.solver.slack import SlackAccount
 
@@ -25,6 +26,118 @@ MEASURED = (
     "the unknown minimiser"
 )
 ASSUMED = "assumed by the step sizes"
+# From this rho on, the first iterate hardly matters to the theorem.
+INFORMATIVE = 10.0
+# The gap, as a share of the risk, that the widest region may have, and the least that is printed.
+SMALL, LEAST_SHARE = 1e-2, 1e-5
+ALONE = "This rests on the rows alone."
+# Risks below this share of the labels' square are zero up to rounding.
+NOTHING = 1e-12
+
+
+@dataclass(frozen=True)
+class Region:
+    """A proved bound on the risk of all coefficients near a fit.
+
+    Attributes
+    ----------
+    radius : float
+        How far scores may differ from the fit's: the root mean square, averaged over groups.
+        Infinite if the bound holds for all coefficients, or for all that ``radius=`` admits.
+    gap : float
+        The fit's risk minus ``lower_bound``.
+    lower_bound : float
+        No coefficients in the region have a lower risk.
+    """
+
+    radius: float
+    gap: float
+    lower_bound: float
+
+
+@dataclass(frozen=True)
+class RegionProof:
+    """What is proved about the risk of coefficients near a fit, from the rows alone.
+
+    Attributes
+    ----------
+    risk : float
+        The risk of the fit on the rows of the proof, which need not be those of the fit.
+    spread : float
+        The labels' spread, for comparison with radii.
+    regions : tuple of Region
+        From the smallest to the widest.
+    missing : str
+        Why nothing could be proved; empty if it could.
+    """
+
+    risk: float
+    spread: float
+    regions: tuple[Region, ...]
+    missing: str = ""
+
+    def share(self, region: Region) -> float:
+        """Return the gap as a share of the risk."""
+        return region.gap / abs(self.risk) if self.risk else math.inf
+
+    def widest(self) -> Region | None:
+        """Return the widest region in which the gap is at most 1 % of the risk."""
+        good = [region for region in self.regions if self.share(region) <= SMALL]
+        return good[-1] if good else None
+
+    def within(self, radius: float) -> Region | None:
+        """Return the bound that holds within a radius, if any."""
+        return next((region for region in self.regions if region.radius >= radius), None)
+
+    def __str__(self) -> str:
+        return " ".join(self.sentences())
+
+    def sentences(self, kept: str = "") -> list[str]:
+        """Say what is proved about coefficients that are ``kept``, in one to three sentences."""
+        if self.missing:
+            return [f"No region around the fit is certified: {self.missing}."]
+        widest, near = self.widest(), self.within(self.spread)
+        if not self.regions:
+            return ["No region around the fit is certified: no pass was left for it."]
+        last = self.regions[-1]
+        if last.lower_bound >= 0 and self.risk <= NOTHING * self.spread**2:
+            return ["The risk is zero up to rounding, so no coefficients are better."]
+        if self.risk <= 0:
+            return [
+                f"No coefficients{kept}{_reach(last, self.spread)} have a risk below "
+                f"{last.lower_bound:.4g}.",
+                ALONE,
+            ]
+        out = []
+        if widest is not None:
+            out.append(
+                f"No coefficients{kept}{_reach(widest, self.spread)} have a risk more than "
+                f"{percent(self.share(widest))} below this fit's."
+            )
+        if widest is None or widest.radius < self.spread:
+            region = near or self.regions[-1]
+            out.append(
+                f"No coefficients{kept}{_reach(region, self.spread)} have a risk below "
+                f"{region.lower_bound:.4g}, {percent(min(self.share(region), 1.0))} lower."
+            )
+        out.append(ALONE)
+        return out
+
+
+def percent(share: float) -> str:
+    """Return a share as a percentage with two digits, rounded up, so that bounds stay true."""
+    number = 100.0 * max(share, LEAST_SHARE)
+    digits = max(1 - math.floor(math.log10(number)), 0)
+    return f"{math.ceil(number * 10**digits - 1e-9) / 10**digits:.{digits}f}".rstrip("0").rstrip(".") + " %"
+
+
+def _reach(region: Region, spread: float) -> str:
+    if math.isinf(region.radius):
+        return ""
+    return (
+        f" whose scores differ from this fit's by less than {region.radius:.3g} (root mean square; "
+        f"the labels spread by {spread:.3g})"
+    )
 
 
 @dataclass(frozen=True)
@@ -75,6 +188,13 @@ class Certificate:
         For each group, the smallest ``mean (sigma(w_t.x) - sigma(w.x))^2 / ||w_t - w||^2``
         between this run's iterates and the returned coefficients; None if the iterates never
         moved.
+    iterations : int
+        Iterations of Algorithm 1.
+    iterate_to_fit : float
+        Distance from the last iterate of Algorithm 1 to the returned coefficients.
+    proof : RegionProof or None
+        What is proved about the risk of coefficients near the fit, without any assumption; see
+        ``regions``.
     """
 
     risk: float
@@ -93,6 +213,19 @@ class Certificate:
     dropped: int
     constants: CertificateConstants
     group_sharpness: tuple[float, ...] | None = None
+    iterations: int = 0
+    iterate_to_fit: float = math.inf
+    proof: RegionProof | None = None
+
+    @property
+    def metric_is_scores(self) -> bool:
+        """Whether distances are root mean squares of scores, as radii of regions are."""
+        return "linear score" in self.metric
+
+    @property
+    def regions(self) -> tuple[Region, ...]:
+        """Regions around the fit, from the smallest, each with a lower bound on the risk."""
+        return () if self.proof is None else self.proof.regions
 
     def __post_init__(self) -> None:
         # Measured along a path, sharpness says nothing about other directions.
@@ -149,31 +282,59 @@ class Certificate:
                 f"The problem is convex and solved to a duality gap of {self.duality_gap:.2g}"
                 f"{share}: no coefficients{self._kept()} have a risk below {floor:.6g}."
             )
-        elif self.claims_distance:
-            out.append(
-                "The activation makes the problem nonconvex, so the fit may not be globally "
-                "optimal. The bounds below follow from the theorem, given a sharpness c1."
-            )
+        elif self.proof is not None:
+            out.extend(self.proof.sentences(self._kept()))
         else:
             out.append(
                 "The activation makes the problem nonconvex, so the fit may not be globally "
-                "optimal, and no distance to a minimiser is claimed: the theorem needs a sharpness "
-                f"c1 that holds in every direction, and this one, {self.c1:.3g}, is "
-                f"{self.c1_source}."
-            )
-        if self.running_slack <= 0:
-            out.append(
-                f"The running slack is {self.running_slack:.3g} <= 0: overall, the steps paid for "
-                "their errors, so the theorem's inequality holds for this run if the sharpness is "
-                f"at least {self.c1_assumed:.3g}."
-            )
-        else:
-            out.append(
-                f"The running slack is {self.running_slack:.3g} > 0: the steps did not pay for all "
-                "their errors. The theorem's bounds include the excess."
+                "optimal; certificate='region' proves what can be proved about coefficients near it."
             )
         if self.claims_distance:
-            out.extend(self._distances())
+            out += [self._inequality(), *self._distances()]
+        else:
+            out += self._theorem()
+        return out
+
+    def _inequality(self) -> str:
+        if self.running_slack <= 0:
+            return (
+                f"The theorem's inequality holds for this run if the sharpness is at least "
+                f"{self.c1_assumed:.3g}, because the steps paid for their errors (running slack "
+                f"{self.running_slack:.3g})."
+            )
+        return (
+            f"The steps did not pay for all their errors (running slack {self.running_slack:.3g}); "
+            "the theorem's bounds include the excess."
+        )
+
+    def _theorem(self) -> list[str]:
+        """Say what the theorem adds if the sharpness is only an estimate."""
+        out = [self._inequality()]
+        estimate = f"{self.c1:.3g}, an estimate from this run's own path"
+        given = self.at_sharpness(self.c1) if self.c1 > 0 else self
+        spread = math.sqrt(self.label_scale)
+        if self.rho < INFORMATIVE and given.theorem_bound > spread:
+            return [
+                *out,
+                f"Algorithm 1 stopped too early (rho = {self.rho:.3g}) for the theorem to say more; "
+                "certificate='theorem' runs it for longer.",
+            ]
+        if not math.isfinite(given.theorem_bound):
+            return out
+        out.append(
+            f"If the sharpness in every direction is at least {estimate}, the last of "
+            f"{count(self.iterations, 'iteration')} of Algorithm 1 (rho = {self.rho:.3g}) lies "
+            f"within {given.theorem_bound:.3g} of any minimiser, {self.metric} (the labels spread "
+            f"by {spread:.3g})."
+        )
+        region = None
+        if self.proof is not None and self.metric_is_scores:
+            region = self.proof.within(given.theorem_bound + self.iterate_to_fit)
+        if region is not None and self.proof is not None and self.proof.risk == self.risk:
+            out.append(
+                f"In that case any minimiser lies in a certified region, so no coefficients at "
+                f"all have a risk below {region.lower_bound:.6g}."
+            )
         return out
 
     def _distances(self) -> list[str]:
@@ -188,7 +349,7 @@ class Certificate:
                 f"{self.theorem_bound:.3g} of any minimiser of the risk."
             )
         elif self.c1_source in (MEASURED, ASSUMED):
-            out.append("That says nothing about other directions, so it bounds no distance.")
+            out.append("That is an estimate from this run's own path, so it bounds no distance.")
         elif self.c1 <= 0.25 * self.c1_assumed:
             out.append(
                 f"The step sizes assumed {self.c1_assumed:.3g}, too much for the theorem to bound "

@@ -67,6 +67,9 @@ class Quadratic:
     @classmethod
     def about(cls, at: Array, value: float, slope: Array, bend: Array, error: float) -> Quadratic:
         """Make a quadratic from its value, slope and bend at ``at``."""
+        if not (math.isfinite(value + error) and np.isfinite(slope).all() and
+                np.isfinite(bend).all()):  # fmt: skip
+            return cls(-math.inf, np.zeros_like(slope), np.zeros_like(bend))
         pulled = bend @ at
         half = 0.5 * float(at @ pulled)
         size = abs(value) + float(np.abs(slope) @ np.abs(at)) + abs(half)

@@ -20,6 +20,7 @@ from counterpoise.solver.schedules import Schedule
 Array = np.ndarray
 
 PRECONDITIONS = ("auto", "whiten", "scale")
+CERTIFICATES = ("run", "region", "theorem")
 PerGroup = Array | Mapping[Any, float]
 
 
@@ -45,6 +46,7 @@ class FitOptions:
     truncate: float | None = None
     max_iter: int = 1000
     tol: float = 1e-6
+    certificate: str = "run"
 
     @classmethod
     def of(cls, estimator: object, **changes: Any) -> FitOptions:
@@ -95,6 +97,11 @@ class FitOptions:
             raise ValueError(
                 f"precondition={self.precondition!r} is not known; use 'auto', 'whiten', 'scale' "
                 "or None"
+            )
+        if self.certificate not in CERTIFICATES:
+            raise ValueError(
+                f"certificate={self.certificate!r} is not known; use 'run' (what follows from the "
+                "run itself), 'region' or 'theorem'"
             )
         whole = isinstance(self.max_iter, (int, np.integer)) and not isinstance(self.max_iter, bool)
         if not whole or self.max_iter < 1:

@@ -1,260 +1,131 @@
-"""Region certificates: lower bounds on the risk of all coefficients near a fit.
-
-For the ReLU and its kin the risk is not convex, so there is no duality gap. What can be proved is
-a bound in a region: no coefficients whose scores differ from the fit's by at most ``radius`` (root
-mean square, averaged over groups) have a risk below ``lower_bound``. It rests on the rows alone.
-
-Fix group weights ``lam``; the risk is at least ``L(., lam)``. In the region, the score of a row lies
-in an interval, and a parabola bounds the row's loss from below there (`losses.minorants`). The sum
-of all parabolas is a quadratic below the risk. Rows whose activation may switch bend it down, but
-rows that stay active bend it up by more, up to some radius. Hence the quadratic is convex, its
-minimum is close to the risk of the fit, and it exceeds that risk except in an ellipsoid around the
-fit. Anything better lies in this ellipsoid, which is smaller than the region (`ellipsoids`). There,
-fewer rows may switch, so the next quadratic is higher. The gap falls by a factor in every pass,
-until it is negligible or the ellipsoid stops shrinking.
-"""
+"""Regions around a fit, and what is proved about the risk in each of them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from counterpoise.dual.divergences import SimplexPoint
-from counterpoise.losses import NeuronLoss
-from counterpoise.rows.engines.base import GroupEval, SumEngine
-from counterpoise.rows.engines.minorants import Minorants
 from counterpoise.solver.coordinates import Coordinates
-from counterpoise.solver.ellipsoids import Ellipsoid, Quadratic
-from counterpoise.solver.problem import Problem
+from counterpoise.solver.cover import cover
+from counterpoise.solver.ellipsoids import Ellipsoid
+from counterpoise.solver.polish import polish
+from counterpoise.solver.certificate import SMALL, Region, RegionProof
+from counterpoise.solver.prover import NEGLIGIBLE, Best, Known, Prover
 
 Array = np.ndarray
 
-# With more coefficients than this, the matrices of a proof are too expensive.
-REGION_LIMIT = 512
-# The first width of parabolas, in units of 1 / sqrt(D): how far a change of coefficients typically
-# moves a score, relative to how far it can. And the factors of the width to try in every pass.
-WIDTH, FACTORS = 2.5, (0.5, 1.0, 2.0)
-# An ellipsoid must shrink to this share of its (squared) size for another pass to pay off.
-SHRINK = 0.8
-# Gaps below this share of the risk are negligible.
-NEGLIGIBLE = 1e-6
-# The gap, as a share of the risk, that the widest region may have.
-SMALL = 1e-2
 # Radii to search, in units of the labels' spread: the factor between them, the extremes, and the
 # factor to which the widest region is settled.
 STEP, WIDEST, NARROWEST, SETTLED = 4.0, 256.0, 1.0 / 256.0, 1.5
-# Passes that one radius may take in a search.
+# Passes that one region may take.
 PASSES = 14
+# Tolerance for the best point of a ball.
+INSIDE_TOL = 1e-6
 
 
-@dataclass(frozen=True)
-class Region:
-    """A proved bound on the risk of all coefficients near a fit.
+class Found(NamedTuple):
+    """Lower bounds by radius, and the point where the last proof that failed is weakest."""
 
-    Attributes
-    ----------
-    radius : float
-        How far scores may differ from the fit's: their root mean square, averaged over groups.
-        Infinite if the bound holds for all coefficients that the fit's own ``radius`` admits.
-    gap : float
-        The fit's risk minus ``lower_bound``.
-    lower_bound : float
-        No coefficients in the region have a lower risk.
+    bounds: dict[float, float]
+    lowest: Array | None = None
+
+    def proof(self, risk: float, label_scale: float) -> RegionProof:
+        """Return regions by radius; a bound in a region holds in every smaller one."""
+        out, best = [], -math.inf
+        for radius in sorted(self.bounds, reverse=True):
+            best = max(best, self.bounds[radius])
+            out.append(Region(radius, max(risk - best, 0.0), min(best, risk)))
+        return RegionProof(risk, math.sqrt(label_scale), tuple(reversed(out)))
+
+
+def prove(prover: Prover, centre: Array, spread: float, passes: int) -> Found:
+    """Bound the risk around ``centre``, in so many passes at most.
+
+    Look for the widest ball with a small gap, beginning at the labels' ``spread``. If the
+    coefficients are bounded, begin with all that are admitted.
     """
-
-    radius: float
-    gap: float
-    lower_bound: float
-
-
-class Best(NamedTuple):
-    """The best coefficients known, with weights of the groups that prove it, and their risk.
-
-    ``pull`` is the multiplier of the ball ``||coef|| <= radius``, zero if there is none.
-    """
-
-    u: Array
-    point: SimplexPoint
-    risk: float
-    pull: float = 0.0
-
-    @classmethod
-    def of(cls, problem: Problem, u: Array, ev: GroupEval, point: SimplexPoint) -> Best:
-        pull = 0.0
-        if problem.coordinates.radius is not None:
-            pulled = problem.coordinates.coef_gram() @ u
-            size = float(pulled @ pulled)
-            if size > 0:
-                pull = max(0.0, -float((point.weights @ ev.grad_KD) @ pulled) / size)
-        return cls(u, point, problem.risk(ev.loss_K), pull)
-
-
-class Bound(NamedTuple):
-    """A lower bound on the risk in a region, and the point where the proof is weakest."""
-
-    value: float
-    lowest: Array
-
-
-@dataclass(frozen=True)
-class Prover:
-    """Proves bounds on the risk in regions that contain the best coefficients known."""
-
-    problem: Problem
-    best: Best
-    floor: float = 0.0
-
-    @property
-    def engine(self) -> SumEngine:
-        engine = self.problem.engine
-        assert isinstance(engine, SumEngine)
-        return engine
-
-    @property
-    def scale(self) -> float:
-        """The scale for gaps."""
-        return max(self.problem.objective.size(self.best.risk), self.floor)
-
-    def bound(self, region: Ellipsoid, passes: int, known: Known | None = None) -> Bound:
-        """Bound the risk in a region, in so many passes at most.
-
-        ``known`` is a ball in which the risk is bounded already.
-        """
-        best, width = self.best, WIDTH / math.sqrt(max(len(self.best.u), 1))
-        # Losses are not negative.
-        value = self.problem.risk(np.zeros(self.problem.objective.n_groups))
-        lowest, anchored, idle = best.u, True, 0
-        for _ in range(passes):
-            at = region.inner(best.u if anchored else lowest)
-            tried = self._below(region, at, width)
-            highest = max((q for _, q in tried), key=lambda q: q.least)
-            value, lowest = max(value, highest.least), region.point(highest.minimiser)
-            if best.risk - value <= NEGLIGIBLE * self.scale:
-                break
-            left = [(w, q.sublevel(region, best.risk)) for w, q in tried]
-            smaller = [(w, part) for w, part in left if part is not None]
-            if len(smaller) < len(left):  # nothing in the region is better
-                value = best.risk
-                break
-            width, part = min(smaller, key=lambda pair: pair[1].size)
-            idle = 0 if part.size <= SHRINK * region.size else idle + 1
-            if part.size < region.size:
-                region = part
-            if known is not None and known.contains(region):
-                value = max(value, known.value)
-                break
-            if idle == 2:
-                break
-            anchored ^= idle == 1  # parabolas that touch elsewhere may be better
-        return Bound(min(value, best.risk), lowest)
-
-    def _below(self, region: Ellipsoid, at: Array, width: float) -> list[tuple[float, Quadratic]]:
-        """Return quadratics below the risk in the region, for several widths, in one pass."""
-        engine, objective = self.engine, self.problem.objective
-        coordinates, weights = self.problem.coordinates, self.best.point.weights
-        assert isinstance(engine.loss, NeuronLoss)
-        assert isinstance(coordinates, Coordinates)
-        widths, u = tuple(factor * width for factor in FACTORS), region.point(at)
-        question = Minorants(
-            w=coordinates.to_user(u), at=at, loss=engine.loss,
-            share_K=weights / engine.census.totals, shift=engine.shift,
-            basis=np.ascontiguousarray(coordinates.map @ region.axes),
-            intercept=engine.census.intercept, widths=widths, truncate=engine.truncate,
-            rounding=engine.rounding,
-        )  # fmt: skip
-        sums, size = engine.ask(question), len(at)
-        fixed = objective.lagrangian(np.zeros(len(weights)), weights)
-        summing = (engine.additions + size + 32) * engine.rounding
-        more = self._outside(region, u)
-        found = []
-        for each, row in zip(widths, sums, strict=True):
-            value, total, lost = (float(number) for number in row[:3])
-            error = lost + summing * (total + abs(fixed)) + more.error
-            slope, bend = row[3 : 3 + size], row[3 + size :].reshape(size, size)
-            quadratic = Quadratic.about(
-                at, value + fixed + more.value, slope + more.slope, bend + more.bend, error
-            )
-            found.append((each, quadratic))
-        return found
-
-    def _outside(self, region: Ellipsoid, u: Array) -> Quadratic:
-        """Return a quadratic that is positive only outside of the ball ``||coef|| <= radius``.
-
-        It is ``pull / 2 (||coef||^2 - radius^2)``, with value and slope at ``u``.
-        """
-        coordinates, pull = self.problem.coordinates, self.best.pull
-        if not pull or coordinates.radius is None:
-            return Quadratic(0.0, np.zeros(len(u)), np.zeros((len(u), len(u))))
-        gram = pull * coordinates.coef_gram()
-        length, radius = coordinates.coef_norm(u), coordinates.radius
-        value = 0.5 * pull * (length - radius) * (length + radius)
-        bend = region.axes.T @ gram @ region.axes
-        size = pull * (length**2 + radius**2) + float(np.abs(bend).sum())
-        error = 64 * (len(u) + 2) * float(np.finfo(float).eps) * size
-        return Quadratic(value, region.axes.T @ (gram @ u), bend, error)
-
-
-class Known(NamedTuple):
-    """A ball in which the risk is at least ``value``."""
-
-    centre: Array
-    radius: float
-    value: float
-
-    def contains(self, region: Ellipsoid) -> bool:
-        away = float(np.linalg.norm(region.centre - self.centre))
-        return away + float(np.linalg.norm(region.axes, 2)) <= (1.0 - 1e-9) * self.radius
-
-
-def search(
-    prover: Prover, centre: Array, spread: float, passes: int
-) -> tuple[dict[float, float], Array]:
-    """Bound the risk in balls around ``centre``, in so many passes at most.
-
-    Look for the widest ball with a small gap, beginning at the labels' ``spread``. Return lower
-    bounds by radius, and the point where the last proof that failed is weakest.
-    """
-    found: dict[float, float] = {}
-    lowest = prover.best.u
-    counter = prover.engine
-    end = counter.passes + passes
-
-    def small(radius: float) -> bool:
-        nonlocal lowest
-        good = [r for r in found if r < radius and is_small(r)]
-        known = Known(centre, max(good), found[max(good)]) if good else None
-        left = min(end - counter.passes, PASSES)
-        bound = prover.bound(Ellipsoid.ball(centre, radius), left, known)
-        found[radius] = bound.value
-        if not is_small(radius):
-            lowest = bound.lowest
-        return is_small(radius)
-
-    def is_small(radius: float) -> bool:
-        return prover.best.risk - found[radius] <= SMALL * prover.scale
-
-    inner, outer = 0.0, math.inf
-    radius = spread
-    while counter.passes < end and NARROWEST * spread <= radius <= WIDEST * spread:
-        if small(radius):
+    engine, end = prover.engine, prover.engine.passes + passes
+    bounds, lowest = dict(_everywhere(prover, passes)), None
+    inner, outer, radius = 0.0, math.inf, spread
+    while engine.passes < end and NARROWEST * spread <= radius <= WIDEST * spread:
+        known = Known(centre, inner, bounds[inner]) if inner else None
+        inside = _best_inside(prover, centre, radius)
+        left = min(max(end - engine.passes, 1), PASSES)
+        found = inside.bound(Ellipsoid.ball(centre, radius), left, known)
+        bounds[radius] = found.value
+        if inside.best.risk - found.value <= SMALL * prover.scale:
             inner = radius
         else:
-            outer = radius
+            outer, lowest = radius, found.lowest
         if outer <= SETTLED * inner:
             break
-        between = math.sqrt(inner * outer) if 0 < inner and outer < math.inf else 0.0
-        radius = between or (STEP * inner if inner else outer / STEP)
-    return found, lowest
+        if inner and outer < math.inf:
+            radius = math.sqrt(inner * outer)
+        else:
+            radius = STEP * inner if inner else outer / STEP
+    return Found(bounds, lowest)
 
 
-def monotone(bounds: dict[float, float], risk: float) -> tuple[Region, ...]:
-    """Return regions by radius; a bound in a ball holds in every smaller one."""
-    out, best = [], -math.inf
-    for radius in sorted(bounds, reverse=True):
-        best = max(best, bounds[radius])
-        out.append(Region(radius, max(risk - best, 0.0), min(best, risk)))
-    return tuple(reversed(out))
+def prove_at(prover: Prover, centre: Array, radii: Sequence[float]) -> Found:
+    """Bound the risk in balls of the given radii; an infinite one is all that ``radius`` admits."""
+    bounds: dict[float, float] = {}
+    if math.inf in radii:
+        bounds.update(_everywhere(prover, PASSES))
+    for radius in sorted({r for r in radii if r < math.inf}, reverse=True):
+        inside = _best_inside(prover, centre, radius)
+        above = max(bounds.values(), default=-math.inf)
+        if inside.best.risk - above > NEGLIGIBLE * prover.scale:
+            above = inside.bound(Ellipsoid.ball(centre, radius), PASSES).value
+        bounds[radius] = above
+    return Found(bounds)
+
+
+def _everywhere(prover: Prover, passes: int) -> dict[float, float]:
+    """Bound the risk of all coefficients in the ball ``||coef|| <= radius``, if it can be."""
+    whole = cover(prover.problem, prover.best.risk)
+    if whole is None:
+        return {}
+    found = prover.bound(whole.ellipsoid, min(passes, PASSES))
+    return {math.inf: min(found.value, whole.elsewhere)}
+
+
+def _best_inside(prover: Prover, centre: Array, radius: float) -> Prover:
+    """Return a prover whose best point lies in the ball; descend in the ball if it must."""
+    best, problem = prover.best, prover.problem
+    if float(np.linalg.norm(best.u - centre)) <= radius:
+        return prover
+    assert isinstance(problem.coordinates, Coordinates)
+    around = Around.of(problem.coordinates, centre, radius)
+    found = polish(
+        replace(problem, coordinates=around), around.project(best.u - centre), best.point,
+        tol=INSIDE_TOL, floor=prover.floor, rounding=(),
+    )  # fmt: skip
+    inside = best._replace(u=centre + found.u, point=found.point, risk=found.risk)
+    return replace(prover, best=inside)
+
+
+@dataclass(frozen=True)
+class Around(Coordinates):
+    """Coordinates about another origin, in a ball around it."""
+
+    origin: Array | None = None
+
+    @classmethod
+    def of(cls, coordinates: Coordinates, origin: Array, radius: float) -> Around:
+        known = {field.name: getattr(coordinates, field.name) for field in fields(coordinates)}
+        return cls(**{**known, "radius": radius, "origin": origin})
+
+    @cached_property
+    def ball(self) -> tuple[Array | None, Array]:
+        return None, np.ones(self.size)
+
+    def to_user(self, u: Array) -> Array:
+        return super().to_user(self.origin + u)
+
+    def coef(self, u: Array) -> Array:
+        return u

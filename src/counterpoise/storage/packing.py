@@ -48,6 +48,8 @@ TYPES = {
     "PairedErrors": "assessment.proportions",
     "PairedLosses": "assessment.classes",
     "PaperSteps": "solver.schedules",
+    "Region": "solver.certificate",
+    "RegionProof": "solver.certificate",
     "Residuals": "assessment.record",
     "RiskComparison": "assessment.record",
     "RiskIntervals": "assessment.intervals",

@@ -9,6 +9,8 @@ import numpy as np
 from scipy import sparse
 
 from counterpoise.losses import NeuronLoss
+from counterpoise.losses.minorants import Minorants
+from counterpoise.rows.compilation import ready
 from counterpoise.rows.engines.questions import Question
 from counterpoise.rows.engines.scores import mapped_rows, scores_of
 
@@ -16,7 +18,7 @@ Array = np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
-class Minorants(Question):
+class SumMinorants(Question):
     """Quadratics below the weighted losses of all rows, valid on an ellipsoid: (widths, 3 + D + D^2).
 
     With ``r = (x - shift, 1) @ basis``, coefficients ``w + basis (v - at)`` give a row the score
@@ -26,7 +28,7 @@ class Minorants(Question):
         value, |value| + |slope| q + |bend| q^2 / 2,  (|slope| + |bend| (q + e)) e,
         slope r,  bend r r^T
 
-    with the row's parabola of :meth:`NeuronLoss.minorants`, a bound ``q`` on ``|r.(v - at)|``, and a bound ``e``
+    with the row's parabola (:mod:`counterpoise.losses.minorants`), a bound ``q`` on ``|r.(v - at)|``, and a bound ``e``
     on what rounding did to scores, given the relative ``rounding`` of the arithmetic. ``share_K``
     weights the groups.
     """
@@ -65,24 +67,29 @@ class Minorants(Question):
         # Intervals of scores, rounded outwards, which contain z.
         wide = norm * (1.0 + 64 * self.rounding) + error
         low, high = np.minimum(z - moved - wide, z), np.maximum(z - moved + wide, z)
-        last: Array | None = None
-        widths = [width * norm for width in self.widths]
-        for k, found in enumerate(self.loss.minorants(z, y, low, high, widths)):
-            slope, bend = np.abs(found.slope), np.abs(found.bend)
-            lost = (slope + bend * (reach + error)) * error
-            total = np.abs(found.value) + y * y + (slope + 0.5 * bend * reach) * reach
-            out[k, :3] = c @ found.value, c @ total, c @ lost
-            out[k, 3 : 3 + size] = (c * found.slope) @ rows
-            scaled = c * found.bend
-            matrix = out[k, 3 + size :].reshape(size, size)
-            if last is None:
-                matrix += (scaled[:, None] * rows).T @ rows
-            else:  # matrices of two widths differ by rows near a kink alone
-                changed = np.flatnonzero(scaled != last)
-                part = rows[changed]
-                matrix += out[k - 1, 3 + size :].reshape(size, size)
-                matrix += ((scaled - last)[changed][:, None] * part).T @ part
-            last = scaled
+        widths = np.array(self.widths)
+
+        def bounds(first: int, last: int) -> Minorants:
+            part = slice(first, last)
+            given = (z[part], y[part], low[part], high[part], wide[part])
+            return self.loss.minorants(*given, widths)
+
+        ready("minorants", bounds)
+        found = bounds(0, len(z))
+        # What rounding may do is about the same for all widths.
+        slope, bend = np.abs(found.slope).max(axis=0), np.abs(found.bend).max(axis=0)
+        value = np.abs(found.value).max(axis=0) + y * y
+        out[:, 0] = found.value @ c
+        out[:, 1] = c @ (value + (slope + 0.5 * bend * reach) * reach)
+        out[:, 2] = c @ ((slope + bend * (reach + error)) * error)
+        out[:, 3 : 3 + size] = (c * found.slope) @ rows
+        scaled = c * found.bend
+        matrices = out[:, 3 + size :].reshape(-1, size, size)
+        matrices[:] = (scaled[0][:, None] * rows).T @ rows
+        for k in range(1, len(matrices)):  # they differ by rows near a kink alone
+            changed = np.flatnonzero(scaled[k] != scaled[0])
+            part = rows[changed]
+            matrices[k] += ((scaled[k] - scaled[0])[changed][:, None] * part).T @ part
         return out
 
     def _score_error(self, X: Any, z: Array) -> Array:

@@ -1,0 +1,1 @@
+"""Attacks on region certificates: random problems, and a search for anything below a bound."""
