@@ -1,6 +1,6 @@
 """Fit random problems, certify regions around the fits, and search them for a lower risk.
 
-    python -m experiments.regions.run --problems 2000
+python -m experiments.regions.run --problems 2000
 """
 
 from __future__ import annotations

@@ -55,6 +55,7 @@ def assess(
     level: float | None = None,
     random_state: int = 0,
     diagnosis: bool = True,
+    regions: bool = True,
     data: DataFacts | None = None,
     command: str = "",
     seconds: float | None = None,
@@ -87,6 +88,9 @@ def assess(
         Whether to check the assumptions of the theory (:func:`diagnose`) or, for a classifier,
         what can be done for every group (:func:`diagnose_classes`). Regressors with another loss
         than squared errors have no diagnosis.
+    regions : bool, default=True
+        Whether to prove how much better coefficients near a neuron can be
+        (:meth:`GroupDRONeuron.certify`), unless the fit did so itself. Not for rows in chunks.
     data : DataFacts, optional
         Facts about the data, for the report. By default, those that the arguments show.
     command : str, optional
@@ -121,8 +125,8 @@ def assess(
         X = model[:-1].transform(X)
     return assess_encoded(
         neuron, X, y, groups, sample_weight, model=model, feature_names=names, folds=folds,
-        level=level, random_state=random_state, diagnosis=diagnosis, data=data, command=command,
-        seconds=seconds,
+        level=level, random_state=random_state, diagnosis=diagnosis, regions=regions, data=data,
+        command=command, seconds=seconds,
     )  # fmt: skip
 
 
@@ -139,6 +143,7 @@ def assess_encoded(
     level: float | None = None,
     random_state: int = 0,
     diagnosis: bool = True,
+    regions: bool = True,
     data: DataFacts | None = None,
     command: str = "",
     seconds: float | None = None,
@@ -163,6 +168,9 @@ def assess_encoded(
         found = _on_source(neuron, X, feature_names, settings)
     else:
         found = _in_memory(neuron, X, y, groups, sample_weight, feature_names, settings)
+    proof = getattr(getattr(neuron, "certificate_", None), "proof", None)
+    if proof is None and regions and hasattr(neuron, "region_proof") and not isinstance(X, Source):
+        proof = neuron.region_proof(X, y, groups, sample_weight)
     if data is None:
         data = _facts(X, y, groups, sample_weight, feature_names, found.rows)
     return FitRecord(
@@ -182,6 +190,7 @@ def assess_encoded(
         residuals=found.residuals,
         diagnosis=found.diagnosis,
         classes=found.classes,
+        proof=proof,
         model=model,
     )
 

@@ -17,6 +17,7 @@ from counterpoise.assessment.intervals import RiskIntervals
 from counterpoise.common.task_words import TaskWords, words_of
 from counterpoise.common.text import clipped, number, percent, text_table
 from counterpoise.rows.groups import label_list
+from counterpoise.solver.certificate import RegionProof
 
 Array = np.ndarray
 
@@ -121,6 +122,8 @@ class FitRecord:
     diagnosis : Diagnosis, ClassDiagnosis or None
     classes : ClassComparison or None
         For a classifier, accuracies, calibration and confusion of both models by group.
+    proof : RegionProof or None
+        For a neuron, what is proved about the risk of coefficients near the fit.
     model : the fitted model
         A neuron, or a pipeline that ends in one. It is stored beside the record, not in it.
     """
@@ -137,6 +140,7 @@ class FitRecord:
     residuals: Residuals | None = None
     diagnosis: Diagnosis | ClassDiagnosis | None = None
     classes: ClassComparison | None = None
+    proof: RegionProof | None = None
     model: Any = field(default=None, repr=False, compare=False, metadata={"stored": False})
 
     @property

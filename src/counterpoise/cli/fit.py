@@ -49,8 +49,8 @@ NOT_CONVERGED = 5
 @click.option("--tol", type=Amount(0), default=1e-6, show_default=True,
               help="Relative change of the risk at which to stop.")  # fmt: skip
 @click.option("--certificate", type=click.Choice(["region", "theorem", "run"]),
-              help="What to prove about a neuron: how much better coefficients near the fit can be; "
-              "what the theorem says of a longer run; or only what follows from the run.  "
+              help="What to prove about a neuron: how much better coefficients near it can be, "
+              "what the theorem says of a longer run; or only what follows from the run itself.  "
               "[default: region]")  # fmt: skip
 @click.option("--bare", is_flag=True, help="Only fit: no held-out risks, no diagnosis, no region.")
 @click.option("--chunked/--in-memory", default=None, help="Read rows in chunks or all at once.  "
@@ -82,8 +82,6 @@ def fit(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
     wanted = ModelRequest.of(options)
     request = TableRequest.of(options)
     settings = _settings(options, folds)
-    if bare and settings["certificate"] is None and not wanted.task == "classify":
-        settings["certificate"] = "run"
 
     from counterpoise.tabular.fit import fit_table
 
@@ -91,8 +89,8 @@ def fit(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
     with _removed_if_empty(out):
         table, learned = request.read()
         record = fit_table(
-            wanted.estimator(learned.layout, **settings), table, learned,
-            command=command_line(ctx), bare=bare, chunked=chunked, folds=folds,
+            wanted.estimator(learned.layout, proves="run" if bare else "region", **settings), table,
+            learned, command=command_line(ctx), bare=bare, chunked=chunked, folds=folds,
         )  # fmt: skip
         failure: OSError | RuntimeError | None = None
         try:

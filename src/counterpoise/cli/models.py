@@ -93,10 +93,13 @@ class ModelRequest:
             )
         return implied
 
-    def estimator(self, layout: TableLayout, *, cv: bool = False, **options: Any) -> Any:
+    def estimator(
+        self, layout: TableLayout, *, cv: bool = False, proves: str = "run", **options: Any
+    ) -> Any:
         """The estimator for the target of a table, with further options of its own.
 
-        Options that are None are left out.
+        Options that are None are left out. ``proves`` is the certificate of a neuron unless another
+        is asked for.
         """
         given = {"divergence": self.divergence, **options}
         if "folds" in given:
@@ -115,8 +118,7 @@ class ModelRequest:
             self._check_classes(loss, layout)
             return self._classifier(cv, {"loss": loss, "alpha": self.alpha, **given})
         if neuron:
-            if "certificate" in options:
-                given["certificate"] = certificate or "region"
+            given["certificate"] = certificate or proves
             return self._neuron(cv, {"activation": self.activation, **given})
         return self._regressor(cv, {"loss": self.loss or "squared", "alpha": self.alpha, **given})
 

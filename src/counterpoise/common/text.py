@@ -90,6 +90,18 @@ def percent(share: float) -> str:
     return "-" if math.isnan(share) else f"{100 * share:.1f}%"
 
 
+def percent_at_most(share: float) -> str:
+    """A bound on a share in percent: two digits, rounded up, and not below 0.001 %.
+
+    >>> percent_at_most(0.12341), percent_at_most(0.01), percent_at_most(3e-9)
+    ('13 %', '1 %', '0.001 %')
+    """
+    number = 100.0 * max(share, 1e-5)
+    digits = max(1 - math.floor(math.log10(number)), 0)
+    shown = f"{math.ceil(number * 10**digits - 1e-6) / 10**digits:.{digits}f}"
+    return f"{shown.rstrip('0').rstrip('.') if digits else shown} %"
+
+
 def count(number: int, noun: str) -> str:
     """A number of things, with the noun in the singular or plural.
 

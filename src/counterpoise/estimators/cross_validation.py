@@ -20,7 +20,7 @@ from counterpoise.estimators.frontier import Frontier
 from counterpoise.estimators.neuron import GroupDRONeuron, plain_average
 from counterpoise.estimators.search import Candidate
 from counterpoise.losses import NeuronLoss
-from counterpoise.solver.certificate import Region
+from counterpoise.solver.certificate import Region, RegionProof
 
 Array = np.ndarray
 
@@ -150,6 +150,12 @@ class GroupDRONeuronCV(Chosen, Neuron):
         check_is_fitted(self)
         found = self.best_estimator_.certify(X, y, groups, sample_weight, radii=radii)
         self.certificate_ = self.best_estimator_.certificate_
+        return found
+
+    def region_proof(self, *rows: Any, radii: Sequence[float] | None = None) -> RegionProof:
+        """Return what :meth:`certify` proves, and leave the certificate as it is."""
+        check_is_fitted(self)
+        found: RegionProof = self.best_estimator_.region_proof(*rows, radii=radii)
         return found
 
     def plain_twin(self) -> GroupDRONeuron:

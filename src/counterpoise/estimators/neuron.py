@@ -17,7 +17,7 @@ from counterpoise.estimators.base import Neuron
 from counterpoise.estimators.solved import Solved
 from counterpoise.rows.backends import backend_of
 from counterpoise.rows.frames import given
-from counterpoise.solver.certificate import Region
+from counterpoise.solver.certificate import Region, RegionProof
 from counterpoise.solver.options import FitOptions, check_rows
 from counterpoise.solver.schedules import Schedule
 from counterpoise.solver.solve import open_solver, running
@@ -245,6 +245,22 @@ class GroupDRONeuron(Solved, Neuron):
         >>> bool(region.gap < 1e-3 * model.risk_)
         True
         """
+        proof = self.region_proof(X, y, groups, sample_weight, radii=radii)
+        if proof.missing:
+            raise ValueError(f"no region can be certified: {proof.missing}")
+        self.certificate_ = replace(self.certificate_, proof=proof)
+        return proof.regions
+
+    def region_proof(
+        self,
+        X: Any,
+        y: Any = None,
+        groups: Any = None,
+        sample_weight: Any = None,
+        *,
+        radii: Sequence[float] | None = None,
+    ) -> RegionProof:
+        """Return what :meth:`certify` proves, and leave the certificate as it is."""
         check_is_fitted(self)
         if radii is not None:
             radii = [check_radius(radius) for radius in radii]
@@ -254,9 +270,7 @@ class GroupDRONeuron(Solved, Neuron):
         solver = open_solver(X, y, groups, sample_weight, options=options, check_input=False)
         w = self.coef_ if not self.fit_intercept else np.append(self.coef_, self.intercept_)
         with running(solver):
-            proof = solver.regions_around(w, self.nu_, radii, max(self.n_passes_, LEAST_PASSES))
-        self.certificate_ = replace(self.certificate_, proof=proof)
-        return proof.regions
+            return solver.regions_around(w, self.nu_, radii, max(self.n_passes_, LEAST_PASSES))
 
     def plain_twin(self) -> GroupDRONeuron:
         """Return the same neuron, unfitted, for the plain average over rows."""

@@ -5,7 +5,7 @@ above. The bounds are exact: no parabola with their value and slope has a larger
 """
 
 # Numba finds the types itself.
-# mypy: disable-error-code="no-untyped-def,untyped-decorator"
+# mypy: disable-error-code="no-untyped-def,untyped-decorator,no-untyped-call"
 from __future__ import annotations
 
 import math
@@ -49,8 +49,8 @@ def bridge(y, low, high, width, left):
 
     With a bend of ``kink / width`` added, the loss less ``y^2`` is ``A t^2 - 2 B t`` on either
     side. Within the limits, a common tangent of the two parabolas is the bridge; past a limit, the
-    bridge ends there, and is a tangent at its other end alone. Return where it starts and stops, its
-    height at the start, its slope, and the bend.
+    bridge ends there, and is a tangent at its other end alone. Return where it starts and stops,
+    its height at the start, its slope, and the bend.
     """
     kink = (1.0 - left) * y
     bend = kink / width

@@ -92,7 +92,7 @@
       return [band, line];
     });
     return { data, layout: layout(width, width < NARROW ? 300 : 360, {
-      xaxis: { title: safe(block.x), type: block.logx ? "log" : "linear", zeroline: false, dtick: few || block.logx ? 1 : undefined, tickformat: block.logx ? ",d" : block.shares ? ".0%" : undefined, range: block.shares ? [-0.02, 1.02] : undefined },
+      xaxis: { title: safe(block.x), type: block.logx ? "log" : "linear", zeroline: false, dtick: few || block.logx ? 1 : undefined, tickformat: block.fine ? undefined : block.logx ? ",d" : block.shares ? ".0%" : undefined, range: block.shares ? [-0.02, 1.02] : undefined },
       yaxis: { title: safe(block.y), type: block.logy ? "log" : "linear", tickformat: block.percent ? ".0%" : undefined, zeroline: false, rangemode: block.percent ? "tozero" : "normal" },
       showlegend: !block.choice && block.series.length > 1, hovermode: "closest" }) };
   }

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from counterpoise.common.text import count
+from counterpoise.common.text import count, percent_at_most
 from counterpoise.dual.objective import Objective
 from counterpoise.solver.slack import SlackAccount
 
@@ -28,8 +28,8 @@ MEASURED = (
 ASSUMED = "assumed by the step sizes"
 # From this rho on, the first iterate hardly matters to the theorem.
 INFORMATIVE = 10.0
-# The gap, as a share of the risk, that the widest region may have, and the least that is printed.
-SMALL, LEAST_SHARE = 1e-2, 1e-5
+# The gap, as a share of the risk, that the widest region may have.
+SMALL = 1e-2
 ALONE = "This rests on the rows alone."
 # Risks below this share of the labels' square are zero up to rounding.
 NOTHING = 1e-12
@@ -112,23 +112,16 @@ class RegionProof:
         if widest is not None:
             out.append(
                 f"No coefficients{kept}{_reach(widest, self.spread)} have a risk more than "
-                f"{percent(self.share(widest))} below this fit's."
+                f"{percent_at_most(self.share(widest))} below this fit's."
             )
         if widest is None or widest.radius < self.spread:
             region = near or self.regions[-1]
             out.append(
                 f"No coefficients{kept}{_reach(region, self.spread)} have a risk below "
-                f"{region.lower_bound:.4g}, {percent(min(self.share(region), 1.0))} lower."
+                f"{region.lower_bound:.4g}, {percent_at_most(min(self.share(region), 1.0))} lower."
             )
         out.append(ALONE)
         return out
-
-
-def percent(share: float) -> str:
-    """Return a share as a percentage with two digits, rounded up, so that bounds stay true."""
-    number = 100.0 * max(share, LEAST_SHARE)
-    digits = max(1 - math.floor(math.log10(number)), 0)
-    return f"{math.ceil(number * 10**digits - 1e-9) / 10**digits:.{digits}f}".rstrip("0").rstrip(".") + " %"
 
 
 def _reach(region: Region, spread: float) -> str:
@@ -287,7 +280,7 @@ class Certificate:
         else:
             out.append(
                 "The activation makes the problem nonconvex, so the fit may not be globally "
-                "optimal; certificate='region' proves what can be proved about coefficients near it."
+                "optimal; certificate='region' proves what can be proved near it."
             )
         if self.claims_distance:
             out += [self._inequality(), *self._distances()]
@@ -316,8 +309,8 @@ class Certificate:
         if self.rho < INFORMATIVE and given.theorem_bound > spread:
             return [
                 *out,
-                f"Algorithm 1 stopped too early (rho = {self.rho:.3g}) for the theorem to say more; "
-                "certificate='theorem' runs it for longer.",
+                f"Algorithm 1 stopped too early (rho = {self.rho:.3g}) for the theorem to say "
+                "more; certificate='theorem' runs it for longer.",
             ]
         if not math.isfinite(given.theorem_bound):
             return out

@@ -1,12 +1,12 @@
 """An ellipsoid around all coefficients that ``radius`` admits, the intercept included.
 
-``||coef|| <= radius`` bounds the coefficients, but not the intercept. Coefficients with a risk of at
-most ``R`` have outputs of a root mean square of at most ``S`` under the prior, where ``S`` is that
-of the labels plus the root of the mean loss that ``R`` allows. Scores are at most outputs divided by
-``alpha`` where they are positive, so the mean score is at most ``S / alpha``, which bounds the
-intercept from above. If the slope ``a`` of negative scores is not zero, the mean score is at least
-``-S / a``. If it is zero, an intercept below the largest ``-coef.x`` turns every row off, and such
-coefficients all have the risk of zero outputs.
+``||coef|| <= radius`` bounds the coefficients, but not the intercept. Coefficients with a risk of
+at most ``R`` have outputs of a root mean square of at most ``S`` under the prior, where ``S`` is
+that of the labels plus the root of the mean loss that ``R`` allows. Scores are at most outputs
+divided by ``alpha`` where they are positive, so the mean score is at most ``S / alpha``, which
+bounds the intercept from above. If the slope ``a`` of negative scores is not zero, the mean score
+is at least ``-S / a``. If it is zero, an intercept below the least ``-coef.x`` turns every row off,
+and such coefficients all have the risk of zero outputs.
 """
 
 from __future__ import annotations

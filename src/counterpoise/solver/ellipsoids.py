@@ -4,7 +4,7 @@ A quadratic that is below the risk on an ellipsoid bounds the risk there. And wh
 exceeds the risk of the fit, nothing is better than the fit, so everything better lies in a smaller
 ellipsoid. On that one, other quadratics are closer to the risk.
 
-Neither needs convexity. In the coordinates ``v`` of the ellipsoid ``||v|| <= 1``, with the quadratic
+Neither needs convexity. In the coordinates ``v`` of the ellipsoid ``||v|| <= 1``, with a quadratic
 ``q(v) = value + slope.v + v.bend.v / 2`` and any ``m >= 0`` such that ``bend + m`` is positive,
 
     q(v) >= min over all x of  q(x) + m/2 (||x||^2 - 1),

@@ -4,8 +4,8 @@ For the ReLU and its kin the risk is not convex, so there is no duality gap. Wha
 a bound in a region: no coefficients whose scores differ from the fit's by at most ``radius`` (root
 mean square, averaged over groups) have a risk below ``lower_bound``. It rests on the rows alone.
 
-Fix group weights ``lam``; the risk is at least ``L(., lam)``. In the region, the score of a row lies
-in an interval, and a parabola bounds the row's loss from below there (`losses.minorants`). The sum
+Fix group weights ``lam``; the risk is at least ``L(., lam)``. In the region, a row's score lies in
+an interval, and a parabola bounds the row's loss from below there (`losses.minorants`). The sum
 of all parabolas is a quadratic below the risk. Rows whose activation may switch bend it down, but
 rows that stay active bend it up by more, up to some radius. Hence the quadratic is convex, its
 minimum is close to the risk of the fit, and it exceeds that risk except in an ellipsoid around the

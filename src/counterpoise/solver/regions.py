@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from counterpoise.solver.certificate import SMALL, Region, RegionProof
 from counterpoise.solver.coordinates import Coordinates
 from counterpoise.solver.cover import cover
 from counterpoise.solver.ellipsoids import Ellipsoid
 from counterpoise.solver.polish import polish
-from counterpoise.solver.certificate import SMALL, Region, RegionProof
-from counterpoise.solver.prover import NEGLIGIBLE, Best, Known, Prover
+from counterpoise.solver.prover import NEGLIGIBLE, Known, Prover
 
 Array = np.ndarray
 

@@ -331,7 +331,7 @@ class Solver:
         problem = setup.problem if linear else self._in_scores(setup.problem)
         reason = "" if linear else why_not(problem)
         if reason:
-            raise ValueError(f"no region can be certified: {reason}")
+            return RegionProof(math.nan, math.sqrt(setup.scale.label_scale), (), reason)
         u = problem.coordinates.from_user(w)
         ev = problem.evaluate(u, surrogate=False)
         risk = problem.risk(ev.loss_K)

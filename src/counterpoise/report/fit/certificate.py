@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from counterpoise.common.text import figure
+from counterpoise.common.text import figure, percent_at_most
 from counterpoise.report import blocks as b
 from counterpoise.report.blocks import Block
+from counterpoise.report.curves import curve
 from counterpoise.report.fit.view import FitView
+
+if TYPE_CHECKING:
+    from counterpoise.solver.certificate import Region, RegionProof
+
+TITLE = "Certificate"
+# Smaller shares of the risk are not worth a distinction.
+LEAST_SHARE = 1e-5
 
 
 def certificate_section(fit: FitView) -> Block | None:
@@ -17,14 +26,60 @@ def certificate_section(fit: FitView) -> Block | None:
     if found is None:
         return None
     # Only the theorem on neurons has a slack; another convex loss has the gap alone.
-    items = _of_neuron(found) if hasattr(found, "running_slack") else _of_loss(found)
-    return b.section("certificate", "Certificate", b.text(str(found)), b.facts(items))
+    if not hasattr(found, "running_slack"):
+        return b.section("certificate", TITLE, b.text(str(found)), b.facts(_of_loss(found)))
+    proof = region_proof(fit)
+    said = str(found if proof is None else replace(found, proof=proof))
+    charts = [] if proof is None or len(_finite(proof)) < 2 else [_gaps(proof)]
+    return b.section("certificate", TITLE, b.text(said), *charts, b.facts(_of_neuron(found, proof)))
 
 
-def _of_neuron(found: Any) -> list[tuple[str, str]]:
-    items = [
-        ("Risk at the returned coefficients", figure(found.risk)),
-        ("Duality gap", _gap(found)),
+def region_proof(fit: FitView) -> RegionProof | None:
+    """Return what is proved about coefficients near the fit, by the fit or by its record."""
+    found = getattr(getattr(fit.model, "certificate_", None), "proof", None)
+    return fit.record.proof if found is None else found
+
+
+def _finite(proof: RegionProof) -> list[Region]:
+    return [region for region in proof.regions if math.isfinite(region.radius)]
+
+
+def _gaps(proof: RegionProof) -> Block:
+    """Draw the gap against the radius, with the labels' spread marked."""
+    regions = _finite(proof)
+    radius = [region.radius for region in regions]
+    gap = [min(max(proof.share(region), LEAST_SHARE), 1.0) for region in regions]
+    series = [curve("largest possible gain", radius, gap, colour="ours")]
+    if radius[0] <= proof.spread <= radius[-1]:
+        ends = [min(gap), max(gap)]
+        series.append(
+            curve("spread of the labels", [proof.spread] * 2, ends, colour="plain", dash="dash")
+        )
+    return b.chart(
+        "regions",
+        "curves",
+        "How much better other coefficients can be",
+        " ".join(proof.sentences()),
+        "Coefficients whose scores differ from the fit's by at most the number on the horizontal "
+        "axis (root mean square, averaged over groups) cannot lower the risk by more than the "
+        f"share on the vertical axis. Shares below {percent_at_most(LEAST_SHARE)} are drawn there.",
+        series=series,
+        x="change of scores, in units of the labels",
+        y="possible gain, share of the risk",
+        logx=True,
+        fine=True,
+        logy=True,
+    )
+
+
+def _of_neuron(found: Any, proof: RegionProof | None) -> list[tuple[str, str]]:
+    items = [("Risk at the returned coefficients", figure(found.risk))]
+    if found.duality_gap is not None:
+        items.append(("Duality gap", _gap(found)))
+    if proof is not None and proof.regions:
+        items += [(f"Least risk{_where(region)}", figure(region.lower_bound))
+                  for region in proof.regions]  # fmt: skip
+    items += [
         ("Running slack", _slack(found)),
         ("Sharpness c1", _sharpness(found)),
     ]
@@ -38,6 +93,12 @@ def _of_neuron(found: Any) -> list[tuple[str, str]]:
             ),
         ]
     return items
+
+
+def _where(region: Region) -> str:
+    if math.isinf(region.radius):
+        return " of all coefficients"
+    return f" within {figure(region.radius)} (change of scores)"
 
 
 def _of_loss(found: Any) -> list[tuple[str, str]]:
@@ -57,11 +118,6 @@ def _of_loss(found: Any) -> list[tuple[str, str]]:
 def _gap(found: Any) -> str:
     if found.duality_gap is not None and not math.isfinite(found.duality_gap):
         return "none could be proved for this fit."
-    if found.duality_gap is None:
-        return (
-            "none. With this activation the problem is not convex, so no bound on the distance to "
-            "the least risk can be computed."
-        )
     return (
         f"{figure(found.duality_gap)}. No coefficients can have a risk lower by more than this; "
         "this is proved, whatever the data."

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from counterpoise.common.text import change, count, figure, listed, percent
+from counterpoise.common.text import change, count, figure, listed, percent, percent_at_most
 from counterpoise.report import blocks as b
 from counterpoise.report.blocks import Block
 from counterpoise.report.fit.assumptions import assumption_section
-from counterpoise.report.fit.certificate import certificate_section
+from counterpoise.report.fit.certificate import certificate_section, region_proof
 from counterpoise.report.fit.classes import (
     accuracies,
     accuracy_section,
@@ -239,11 +239,25 @@ def _certified(fit: FitView) -> list[Block]:
         value, remark = f"{share:.1g}", "of the risk, at most, is left to gain (duality gap)"
     elif not hasattr(certificate, "running_slack"):
         value, remark = "none", "no duality gap could be proved: see Certificate"
+    elif (widest := _widest(fit)) is not None:
+        share, radius = widest
+        value = f"≤ {percent_at_most(share)}"
+        reach = "any coefficients" if math.isinf(radius) else (
+            f"coefficients whose scores change by up to {figure(radius)}"
+        )  # fmt: skip
+        remark = f"of the risk is the most that {reach} can gain"
     elif certificate.running_slack <= 0:
         value, remark = "slack ≤ 0", "the theorem's inequality holds for this run"
     else:
         value, remark = "slack > 0", "the theorem's bound is looser for this run: see Certificate"
     return [b.key_figure("Certificate", value, remark)]
+
+
+def _widest(fit: FitView) -> tuple[float, float] | None:
+    """Return the largest gain and the radius of the widest certified region."""
+    proof = region_proof(fit)
+    region = None if proof is None else proof.widest()
+    return None if proof is None or region is None else (proof.share(region), region.radius)
 
 
 def _heaviest(fit: FitView) -> list[str]:

@@ -19,7 +19,7 @@ Array = np.ndarray
 
 @dataclass(frozen=True, eq=False)
 class SumMinorants(Question):
-    """Quadratics below the weighted losses of all rows, valid on an ellipsoid: (widths, 3 + D + D^2).
+    """Quadratics below the losses, valid on an ellipsoid, pooled: (widths, 3 + D + D^2).
 
     With ``r = (x - shift, 1) @ basis``, coefficients ``w + basis (v - at)`` give a row the score
     ``z + r.(v - at)``, where ``z`` is its score at ``w``. The ellipsoid is ``||v|| <= 1``. For
@@ -28,9 +28,9 @@ class SumMinorants(Question):
         value, |value| + |slope| q + |bend| q^2 / 2,  (|slope| + |bend| (q + e)) e,
         slope r,  bend r r^T
 
-    with the row's parabola (:mod:`counterpoise.losses.minorants`), a bound ``q`` on ``|r.(v - at)|``, and a bound ``e``
-    on what rounding did to scores, given the relative ``rounding`` of the arithmetic. ``share_K``
-    weights the groups.
+    with the row's parabola (:mod:`counterpoise.losses.minorants`), a bound ``q`` on
+    ``|r.(v - at)|``, and a bound ``e`` on what rounding did to scores, given the relative
+    ``rounding`` of the arithmetic. ``share_K`` weights the groups.
     """
 
     alike = True
