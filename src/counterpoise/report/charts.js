@@ -84,7 +84,7 @@
     const data = kept.flatMap((one) => {
       const [paint, dash] = one.colour ? [colour(one.colour), one.dash || "solid"] : style(one.pick);
       const line = { type: "scatter", mode: one.x.length < 30 ? "lines+markers" : "lines", name: safe(one.name), x: one.x, y: one.y, connectgaps: true,
-        line: { color: paint, dash: one.dash || dash, width: 2 }, marker: { size: 5 }, hoverinfo: "text",
+        line: { color: paint, dash: one.dash || dash, width: 2, shape: one.shape || "linear" }, marker: { size: 5 }, hoverinfo: "text",
         hovertext: one.y.map((y, i) => lines(safe(one.name), `${value(y)} at ${safe(block.x)} ${(block.shares ? share : number)(one.x[i])}`)) };
       if (!one.low) return [line];
       const band = { type: "scatter", mode: "lines", x: [...one.x, ...[...one.x].reverse()], y: [...one.high, ...[...one.low].reverse()],

@@ -64,11 +64,13 @@ def certify(
     metric: str,
     moment_exact: bool,
     proof: RegionProof | None = None,
+    asked: bool = False,
 ) -> Certificate:
     """Certify the returned coefficients ``u`` after a run of Algorithm 1.
 
     ``problem`` is the problem that Algorithm 1 ran on; ``gap`` is the duality gap, if any, and
-    ``proof`` what was proved about regions around ``u``.
+    ``proof`` what was proved about regions around ``u``. ``asked`` is whether the theorem should
+    bound a distance.
     """
     objective, account = problem.objective, run.account
     risk = objective.risk(loss_K)
@@ -102,6 +104,7 @@ def certify(
         iterations=run.n_iter,
         iterate_to_fit=float(np.linalg.norm(run.u - u)),
         proof=proof,
+        asked=asked,
     )
     apart = _Apart.of(problem, run, u)
     if apart is not None:

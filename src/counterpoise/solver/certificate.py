@@ -26,8 +26,6 @@ MEASURED = (
     "the unknown minimiser"
 )
 ASSUMED = "assumed by the step sizes"
-# From this rho on, the first iterate hardly matters to the theorem.
-INFORMATIVE = 10.0
 # The gap, as a share of the risk, that the widest region may have.
 SMALL = 1e-2
 ALONE = "This rests on the rows alone."
@@ -185,6 +183,8 @@ class Certificate:
         Iterations of Algorithm 1.
     iterate_to_fit : float
         Distance from the last iterate of Algorithm 1 to the returned coefficients.
+    asked : bool
+        Whether Algorithm 1 ran for the theorem's sake (``certificate="theorem"``).
     proof : RegionProof or None
         What is proved about the risk of coefficients near the fit, without any assumption; see
         ``regions``.
@@ -208,6 +208,7 @@ class Certificate:
     group_sharpness: tuple[float, ...] | None = None
     iterations: int = 0
     iterate_to_fit: float = math.inf
+    asked: bool = False
     proof: RegionProof | None = None
 
     @property
@@ -301,19 +302,16 @@ class Certificate:
         )
 
     def _theorem(self) -> list[str]:
-        """Say what the theorem adds if the sharpness is only an estimate."""
+        """Say what the theorem adds if the sharpness is only an estimate, if that was asked for."""
         out = [self._inequality()]
+        if not self.asked:
+            return [*out, "certificate='theorem' runs Algorithm 1 until that bounds a distance."]
         estimate = f"{self.c1:.3g}, an estimate from this run's own path"
-        given = self.at_sharpness(self.c1) if self.c1 > 0 else self
-        spread = math.sqrt(self.label_scale)
-        if self.rho < INFORMATIVE and given.theorem_bound > spread:
-            return [
-                *out,
-                f"Algorithm 1 stopped too early (rho = {self.rho:.3g}) for the theorem to say "
-                "more; certificate='theorem' runs it for longer.",
-            ]
+        spread, given = math.sqrt(self.label_scale), self
+        if self.c1 > 0:
+            given = self.at_sharpness(self.c1)
         if not math.isfinite(given.theorem_bound):
-            return out
+            return [*out, f"At rho = {self.rho:.3g}, it bounds no distance."]
         out.append(
             f"If the sharpness in every direction is at least {estimate}, the last of "
             f"{count(self.iterations, 'iteration')} of Algorithm 1 (rho = {self.rho:.3g}) lies "

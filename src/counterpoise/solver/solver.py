@@ -383,6 +383,7 @@ class Solver:
                 setup.working, run, setup.scale, u=end.u, loss_K=end.eval.loss_K,
                 point=end.point, gap=proved, metric=frame.kind,
                 moment_exact=frame.matrices is not None, proof=proof,
+                asked=self.options.certificate == "theorem",
             )  # fmt: skip
         if self.options.polish and gap is not None:
             ended = ended.given_gap(gap, allowed, height, self._remedy(setup))

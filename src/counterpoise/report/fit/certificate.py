@@ -47,10 +47,12 @@ def _finite(proof: RegionProof) -> list[Region]:
 def _gaps(proof: RegionProof) -> Block:
     """Draw the gap against the radius, with the labels' spread marked."""
     regions = _finite(proof)
-    radius = [region.radius for region in regions]
-    gap = [min(max(proof.share(region), LEAST_SHARE), 1.0) for region in regions]
-    series = [curve("largest possible gain", radius, gap, colour="ours")]
-    if radius[0] <= proof.spread <= radius[-1]:
+    first = regions[0].radius / 4.0  # what holds in a region holds in every smaller one
+    radius = [first, *(region.radius for region in regions)]
+    gap = [100.0 * min(max(proof.share(region), LEAST_SHARE), 1.0) for region in regions]
+    gap = [gap[0], *gap]
+    series = [curve("largest possible gain", radius, gap, colour="ours", shape="vh")]
+    if first <= proof.spread <= radius[-1]:
         ends = [min(gap), max(gap)]
         series.append(
             curve("spread of the labels", [proof.spread] * 2, ends, colour="plain", dash="dash")
@@ -61,11 +63,11 @@ def _gaps(proof: RegionProof) -> Block:
         "How much better other coefficients can be",
         " ".join(proof.sentences()),
         "Coefficients whose scores differ from the fit's by at most the number on the horizontal "
-        "axis (root mean square, averaged over groups) cannot lower the risk by more than the "
-        f"share on the vertical axis. Shares below {percent_at_most(LEAST_SHARE)} are drawn there.",
+        "axis (root mean square, averaged over groups) cannot lower the risk by more than what "
+        f"is on the vertical axis. Anything below {percent_at_most(LEAST_SHARE)} is drawn there.",
         series=series,
         x="change of scores, in units of the labels",
-        y="possible gain, share of the risk",
+        y="possible gain, % of the risk",
         logx=True,
         fine=True,
         logy=True,
@@ -77,8 +79,9 @@ def _of_neuron(found: Any, proof: RegionProof | None) -> list[tuple[str, str]]:
     if found.duality_gap is not None:
         items.append(("Duality gap", _gap(found)))
     if proof is not None and proof.regions:
-        items += [(f"Least risk{_where(region)}", figure(region.lower_bound))
-                  for region in proof.regions]  # fmt: skip
+        bounds = [f"{_where(region)}: {figure(region.lower_bound)}" for region in proof.regions]
+        name = "Risk that no coefficients are below, by how far they change scores"
+        items.append((name, "; ".join(bounds)))
     items += [
         ("Running slack", _slack(found)),
         ("Sharpness c1", _sharpness(found)),
@@ -97,8 +100,8 @@ def _of_neuron(found: Any, proof: RegionProof | None) -> list[tuple[str, str]]:
 
 def _where(region: Region) -> str:
     if math.isinf(region.radius):
-        return " of all coefficients"
-    return f" within {figure(region.radius)} (change of scores)"
+        return "any change"
+    return f"up to {figure(region.radius)}"
 
 
 def _of_loss(found: Any) -> list[tuple[str, str]]:
