@@ -76,7 +76,7 @@ def fill_two_pieces(z, y, low, high, norm, widths, left, value, slope, bend):
     """Fill ``value``, ``slope`` and ``bend`` (widths, rows); widths are multiples of ``norm``."""
     for j in range(len(z)):
         t, label = z[j], y[j]
-        piece = 1.0 if t >= 0 else left
+        piece = 1.0 if t >= 0 and high[j] > 0.0 else left
         residual = piece * t - label
         flat = 2.0 * piece * piece
         unsure = low[j] < 0.0 < high[j]
@@ -90,7 +90,7 @@ def fill_two_pieces(z, y, low, high, norm, widths, left, value, slope, bend):
                 line = bridge(label, low[j], high[j], widths[k] * norm[j], left)
                 start, stop, height, rise, curved = line
                 # not if a number is not finite
-                if start < t < stop and abs(height) + abs(rise) + curved < math.inf:
+                if start <= t <= stop and abs(height) + abs(rise) + curved < math.inf:
                     value[k, j] = height + rise * (t - start) - 0.5 * curved * t * t
                     slope[k, j] = rise - curved * t
                     bend[k, j] = -curved

@@ -112,8 +112,8 @@ class RegionProof:
                 f"No coefficients{kept}{_reach(widest, self.spread)} have a risk more than "
                 f"{percent_at_most(self.share(widest))} below this fit's."
             )
-        if widest is None or widest.radius < self.spread:
-            region = near or self.regions[-1]
+        region = near or last
+        if widest is None or (widest.radius < self.spread and region is not widest):
             out.append(
                 f"No coefficients{kept}{_reach(region, self.spread)} have a risk below "
                 f"{region.lower_bound:.4g}, {percent_at_most(min(self.share(region), 1.0))} lower."

@@ -130,6 +130,7 @@ class Prover:
         best, width = self.best, WIDTH / math.sqrt(max(len(self.best.u), 1))
         # Losses are not negative.
         value = self.problem.risk(np.zeros(self.problem.objective.n_groups))
+        value -= 1e-14 * abs(value)
         lowest, anchored, idle = best.u, True, 0
         for _ in range(passes):
             at = region.inner(best.u if anchored else lowest)
