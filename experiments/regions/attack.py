@@ -12,6 +12,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from counterpoise.dual.divergences import get_divergence
+from counterpoise.rows.threads import single_threaded_blas
 from experiments.regions.problems import Problem
 
 Array = np.ndarray
@@ -105,6 +106,11 @@ class Breach:
 
 def attack(problem: Problem, model: Any, starts: int = STARTS) -> tuple[list[Breach], int]:
     """Return breaches of the model's regions, and how many points were tried."""
+    with single_threaded_blas():
+        return _attack(problem, model, starts)
+
+
+def _attack(problem: Problem, model: Any, starts: int) -> tuple[list[Breach], int]:
     risk, rng = Risk(problem, model), np.random.default_rng(problem.seed + 10**6)
     size = ROUNDING * (float(np.max(risk.share @ risk.y**2)) + abs(risk(risk.fit)))
     tried, found = 0, []
