@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 
 HERE = Path(__file__).parent
-STUDIES = ("inequality", "noise", "rates", "extrapolation")
+STUDIES = ("inequality", "noise", "rates", "extrapolation", "certified")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
