@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -217,8 +218,8 @@ class GroupDRONeuron(Solved, Neuron):
         (root mean square over the rows of a group, averaged over groups) have a risk below
         ``lower_bound``. This rests on the rows alone, which need not be those of the fit, and holds
         for ReLU and its kin, where the risk is not convex. For the identity activation, the
-        duality gap bounds the risk of all coefficients. If the fit has a ``radius``, so does a
-        region of infinite radius, where it can be proved.
+        duality gap bounds the risk of all coefficients. If the fit has a ``radius``, regions hold
+        the coefficients that it admits, and one of infinite radius holds all of these.
 
         Parameters
         ----------
@@ -263,7 +264,7 @@ class GroupDRONeuron(Solved, Neuron):
         """Return what :meth:`certify` proves, and leave the certificate as it is."""
         check_is_fitted(self)
         if radii is not None:
-            radii = [check_radius(radius) for radius in radii]
+            radii = self._checked_radii(radii)
         if backend_of(X).is_memory:
             X, y = check_rows(self.check_width(given(X, "X")), y, "certify")
         options = FitOptions.of(self)
@@ -272,16 +273,26 @@ class GroupDRONeuron(Solved, Neuron):
         with running(solver):
             return solver.regions_around(w, self.nu_, radii, max(self.n_passes_, LEAST_PASSES))
 
+    def _checked_radii(self, radii: Sequence[float]) -> list[float]:
+        """Return radii of regions: positive numbers, or infinity for all that are admitted."""
+        found = list(radii)
+        if not found:
+            raise ValueError("radii is empty; give at least one, or None for a search")
+        for radius in found:
+            if not (is_number(radius) and radius > 0):
+                raise ValueError(
+                    f"radii must be positive numbers, in the units of y; got {radius!r}"
+                )
+        if math.inf in found and self.radius is None and not self.activation_.is_identity:
+            raise ValueError(
+                "radii: inf stands for all coefficients that radius admits, but this fit has no "
+                "radius; give finite radii, or fit with radius"
+            )
+        return [float(radius) for radius in found]
+
     def plain_twin(self) -> GroupDRONeuron:
         """Return the same neuron, unfitted, for the plain average over rows."""
         return plain_average(self)
-
-
-def check_radius(radius: Any) -> float:
-    """Return the radius of a region, a positive number or infinity."""
-    if not (is_number(radius) and radius > 0):
-        raise ValueError(f"radii must be positive numbers, in the units of y; got {radius!r}")
-    return float(radius)
 
 
 # Options that a neuron shares with its plain average: the model, and the solver's settings.

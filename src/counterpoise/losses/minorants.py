@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from counterpoise.activations import Activation
+from counterpoise.activations.named import Piecewise
 
 Array = np.ndarray
 # Parabolas are lowered by this share of the terms that they are computed from.
@@ -31,6 +32,11 @@ class Minorants(NamedTuple):
     bend: Array
 
 
+def has_two_pieces(sigma: Activation) -> bool:
+    """Whether an activation is linear on either side of zero, with slope one above."""
+    return isinstance(sigma, Piecewise) and sigma.has_kink
+
+
 def minorants_below(
     sigma: Activation, z: Array, y: Array, low: Array, high: Array, norm: Array, widths: Array
 ) -> Minorants:
@@ -38,7 +44,7 @@ def minorants_below(
 
     ``z`` lies in ``[low, high]``.
     """
-    if not sigma.has_kink:
+    if not has_two_pieces(sigma):
         return _below_smooth(sigma, z, y, low, high, norm, widths)
     from counterpoise.losses.two_pieces import fill_two_pieces
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from counterpoise.activations import Activation, identity
 from counterpoise.losses.base import Loss
-from counterpoise.losses.minorants import Minorants, minorants_below
+from counterpoise.losses.minorants import Minorants, has_two_pieces, minorants_below
 
 Array = np.ndarray
 
@@ -69,8 +69,8 @@ class NeuronLoss(Loss):
     @property
     def has_minorant(self) -> bool:
         """Whether :meth:`minorants` knows parabolas below the loss."""
-        probe = np.zeros(1)
-        return self.activation.has_kink or self.activation.most_bend(probe, probe) is not None
+        sigma, probe = self.activation, np.zeros(1)
+        return has_two_pieces(sigma) or sigma.most_bend(probe, probe) is not None
 
     def minorants(
         self, z: Array, y: Array, low: Array, high: Array, norm: Array, widths: Array

@@ -28,7 +28,6 @@ MEASURED = (
 ASSUMED = "assumed by the step sizes"
 # The gap, as a share of the risk, that the widest region may have.
 SMALL = 1e-2
-ALONE = "This rests on the rows alone."
 # Risks below this share of the labels' square are zero up to rounding.
 NOTHING = 1e-12
 
@@ -37,11 +36,13 @@ NOTHING = 1e-12
 class Region:
     """A proved bound on the risk of all coefficients near a fit.
 
+    If the fit has a ``radius``, the bound is on coefficients that this admits.
+
     Attributes
     ----------
     radius : float
         How far scores may differ from the fit's: the root mean square, averaged over groups.
-        Infinite if the bound holds for all coefficients, or for all that ``radius=`` admits.
+        Infinite if they may differ by any amount.
     gap : float
         The fit's risk minus ``lower_bound``.
     lower_bound : float
@@ -67,12 +68,22 @@ class RegionProof:
         From the smallest to the widest.
     missing : str
         Why nothing could be proved; empty if it could.
+    limit : float or None
+        The bound ``radius`` on the norm of coefficients, which the regions respect.
+    dropped : int
+        Number of directions along which the features hardly vary. Regions hold coefficients without
+        a component in these.
+    floor : float
+        The risk if all losses were zero.
     """
 
     risk: float
     spread: float
     regions: tuple[Region, ...]
     missing: str = ""
+    limit: float | None = None
+    dropped: int = 0
+    floor: float = 0.0
 
     def share(self, region: Region) -> float:
         """Return the gap as a share of the risk."""
@@ -90,45 +101,61 @@ class RegionProof:
     def __str__(self) -> str:
         return " ".join(self.sentences())
 
-    def sentences(self, kept: str = "") -> list[str]:
-        """Say what is proved about coefficients that are ``kept``, in one to three sentences."""
+    def sentences(self) -> list[str]:
+        """Say what is proved, in one to three sentences."""
         if self.missing:
             return [f"No region around the fit is certified: {self.missing}."]
-        widest, near = self.widest(), self.within(self.spread)
         if not self.regions:
-            return ["No region around the fit is certified: no pass was left for it."]
-        last = self.regions[-1]
-        if last.lower_bound >= 0 and self.risk <= NOTHING * self.spread**2:
-            return ["The risk is zero up to rounding, so no coefficients are better."]
-        if self.risk <= 0:
-            return [
-                f"No coefficients{kept}{_reach(last, self.spread)} have a risk below "
-                f"{last.lower_bound:.4g}.",
-                ALONE,
-            ]
-        out = []
+            return ["No region around the fit is certified: none that was asked for is bounded."]
+        if self.risk - self.floor <= NOTHING * self.spread**2:
+            return ["The risk is as low as can be, up to rounding, so no coefficients are better."]
+        widest, last = self.widest(), self.regions[-1]
+        region, out = self.within(self.spread) or last, []
         if widest is not None:
             out.append(
-                f"No coefficients{kept}{_reach(widest, self.spread)} have a risk more than "
+                f"No coefficients{self._which(widest)} have a risk more than "
                 f"{percent_at_most(self.share(widest))} below this fit's."
             )
-        region = near or last
         if widest is None or (widest.radius < self.spread and region is not widest):
+            lower = f", {percent_at_most(self.share(region))} lower" if self.risk > 0 else ""
             out.append(
-                f"No coefficients{kept}{_reach(region, self.spread)} have a risk below "
-                f"{region.lower_bound:.4g}, {percent_at_most(min(self.share(region), 1.0))} lower."
+                f"No coefficients{self._which(region)} have a risk below "
+                f"{rounded_down(region.lower_bound, 4)}{lower}."
             )
-        out.append(ALONE)
+        out.append("This rests on the rows alone.")
         return out
 
+    def _which(self, region: Region) -> str:
+        """Name the coefficients of a region."""
+        parts = []
+        if self.limit is not None:
+            parts.append(f" of norm up to {self.limit:.3g}")
+        if self.dropped:
+            parts.append(without(self.dropped))
+        if math.isfinite(region.radius):
+            parts.append(
+                f" whose scores differ from this fit's by less than "
+                f"{rounded_down(region.radius, 3)} (root mean square; the labels spread by "
+                f"{self.spread:.3g})"
+            )
+        return "".join(parts)
 
-def _reach(region: Region, spread: float) -> str:
-    if math.isinf(region.radius):
-        return ""
-    return (
-        f" whose scores differ from this fit's by less than {region.radius:.3g} (root mean square; "
-        f"the labels spread by {spread:.3g})"
-    )
+
+def without(dropped: int) -> str:
+    """Name the coefficients that a claim covers if directions are too flat to judge."""
+    return f" without a component in the {dropped} direction(s) too flat to judge"
+
+
+def rounded_down(value: float, digits: int) -> str:
+    """Return a number with so many digits, not above the value.
+
+    >>> rounded_down(0.99996, 3), rounded_down(-1.23401, 4), rounded_down(0.0, 3)
+    ('0.999', '-1.235', '0')
+    """
+    if not value or not math.isfinite(value):
+        return f"{value:g}"
+    unit = 10.0 ** (math.floor(math.log10(abs(value))) - digits + 1)
+    return f"{math.floor(value / unit + 1e-9) * unit:.{digits}g}"
 
 
 @dataclass(frozen=True)
@@ -259,7 +286,7 @@ class Certificate:
     def _kept(self) -> str:
         if not self.dropped:
             return ""
-        return f" without a component in the {self.dropped} direction(s) too flat to judge"
+        return without(self.dropped)
 
     def _sentences(self) -> list[str]:
         out = [f"Risk {self.risk:.6g}."]
@@ -277,7 +304,10 @@ class Certificate:
                 f"{share}: no coefficients{self._kept()} have a risk below {floor:.6g}."
             )
         elif self.proof is not None:
-            out.extend(self.proof.sentences(self._kept()))
+            rounding = 1e-6 * abs(self.risk) + NOTHING * self.label_scale
+            if abs(self.proof.risk - self.risk) > rounding:
+                out.append(f"On the rows given to certify, the risk is {self.proof.risk:.6g}.")
+            out.extend(self.proof.sentences())
         else:
             out.append(
                 "The activation makes the problem nonconvex, so the fit may not be globally "

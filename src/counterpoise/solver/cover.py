@@ -43,8 +43,6 @@ class Cover(NamedTuple):
 class Lengths(Question):
     """Sums of ``(||x - shift|| / unit)^(2 POWER)``, whatever the rows' weights: (K, 1)."""
 
-    alike = True
-
     shift: Array
     unit: float
 

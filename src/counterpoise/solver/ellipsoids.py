@@ -134,7 +134,8 @@ class Quadratic:
         centre = ellipsoid.centre - directions @ (along / curved[best])
         axes = directions * np.sqrt(room[best] / curved[best])
         # Rounding moves the centre and the ends of the axes.
-        size = float(np.abs(centre).max(initial=0.0)) + float(np.abs(axes).max(initial=0.0))
+        longest = max(float(np.abs(axes).max(initial=0.0)), float(np.abs(ellipsoid.axes).max()))
+        size = float(np.abs(centre).max(initial=0.0)) + longest
         shortest = float(np.linalg.svd(axes, compute_uv=False).min(initial=math.inf))
         moved = 64 * len(centre) * EPS * size / shortest if shortest > 0 else math.inf
         return Ellipsoid(centre, axes * (1.0 + moved)) if moved < STURDY else ellipsoid

@@ -16,10 +16,12 @@ import numpy as np
 from scipy.optimize import minimize
 
 from counterpoise.dual.divergences import SimplexPoint
+from counterpoise.dual.objective import Objective
 from counterpoise.rows.engines.base import GroupEval
 from counterpoise.solver.minmax import MinmaxResult, minimise_quadratics
 from counterpoise.solver.problem import Problem
 from counterpoise.solver.quadratics import QuadraticEngine
+from counterpoise.solver.schedules import ProblemScale
 
 Array = np.ndarray
 logger = logging.getLogger("counterpoise")
@@ -362,3 +364,27 @@ def _spectral_projected(
         if quiet >= 10:
             break
     return _Descent(best, nit, quiet >= 10)
+
+
+def better_weights(
+    objective: Objective, ev: GroupEval, point: SimplexPoint, scale: ProblemScale
+) -> SimplexPoint:
+    """Choose between the weights found and the exact response to the losses.
+
+    At a minimiser the two agree. For small ``nu`` the last digits of tied losses decide the
+    response, so it is judged as a dual solution: by how far ``L`` falls short of ``R``, and by the
+    gradient that the weights leave.
+    """
+    if objective.nu == 0:
+        return point
+    loss, grad = ev
+    risk, curvature = objective.risk(loss), 2.0 * scale.beta**2 * scale.mean_moment
+
+    def miss(candidate: SimplexPoint) -> float:
+        slope = candidate.weights @ grad
+        short = max(risk - objective.lagrangian(loss, candidate.weights), 0.0)
+        return short + 0.5 * float(slope @ slope) / curvature
+
+    # Ties, up to rounding, go to the response, which has a closed form.
+    response, rounding = objective.respond(loss), 1e-12 * float(np.abs(loss).max())
+    return response if miss(response) <= 2.0 * miss(point) + rounding else point

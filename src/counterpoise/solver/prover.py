@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from counterpoise.dual.divergences import SimplexPoint
+from counterpoise.dual.divergences import Fixed, SimplexPoint
 from counterpoise.losses import NeuronLoss
 from counterpoise.rows.engines.base import GroupEval, SumEngine
 from counterpoise.rows.engines.minorants import SumMinorants
@@ -77,7 +77,10 @@ class Best(NamedTuple):
             size = float(pulled @ pulled)
             if size > 0:
                 pull = max(0.0, -float((point.weights @ ev.grad_KD) @ pulled) / size)
-        return cls(u, point, problem.risk(ev.loss_K), pull)
+        risk, objective = problem.risk(ev.loss_K), problem.objective
+        if isinstance(objective.divergence, Fixed):  # its weights are the prior's and no others
+            point = SimplexPoint.of(objective.prior)
+        return cls(u, point, risk, pull)
 
 
 class Known(NamedTuple):
@@ -167,6 +170,7 @@ class Prover:
             w=coordinates.to_user(u), at=at, loss=engine.loss,
             share_K=weights / engine.census.totals, shift=engine.shift,
             basis=np.ascontiguousarray(coordinates.map @ region.axes),
+            sizes=_sizes(region, at, np.abs(coordinates.map)),
             intercept=engine.census.intercept, widths=widths, truncate=engine.truncate,
             rounding=engine.rounding,
         )  # fmt: skip
@@ -200,3 +204,15 @@ class Prover:
         size = pull * (length**2 + radius**2) + float(np.abs(bend).sum())
         error = 64 * (len(u) + 2) * float(np.finfo(float).eps) * size
         return Quadratic(value, region.axes.T @ (gram @ u), bend, error)
+
+
+def _sizes(region: Ellipsoid, at: Array, map_: Array) -> Array:
+    """Bound the terms that the user's coefficients are sums of, anywhere in the region.
+
+    ``map_`` are absolute values of the map from the solver's coordinates. What cancels in a sum has
+    been rounded all the same.
+    """
+    axes = np.abs(region.axes)
+    reach = np.sqrt(np.sum((map_ @ axes) ** 2, axis=1))
+    sizes: Array = map_ @ (np.abs(region.centre) + axes @ np.abs(at)) + 2.0 * reach
+    return sizes

@@ -13,9 +13,10 @@ import numpy as np
 from counterpoise.solver.certificate import SMALL, Region, RegionProof
 from counterpoise.solver.coordinates import Coordinates
 from counterpoise.solver.cover import cover
-from counterpoise.solver.ellipsoids import Ellipsoid
 from counterpoise.solver.polish import polish
+from counterpoise.solver.problem import Problem
 from counterpoise.solver.prover import NEGLIGIBLE, Known, Prover
+from counterpoise.solver.score_space import Balls
 
 Array = np.ndarray
 
@@ -34,17 +35,32 @@ class Found(NamedTuple):
     bounds: dict[float, float]
     lowest: Array | None = None
 
-    def proof(self, risk: float, label_scale: float) -> RegionProof:
+    def proof(self, prover: Prover, risk: float, label_scale: float) -> RegionProof:
         """Return regions by radius; a bound in a region holds in every smaller one."""
         out, best = [], -math.inf
         for radius in sorted(self.bounds, reverse=True):
             best = max(best, self.bounds[radius])
             out.append(Region(radius, max(risk - best, 0.0), min(best, risk)))
-        return RegionProof(risk, math.sqrt(label_scale), tuple(reversed(out)))
+        return proof_of(prover.problem, risk, label_scale, tuple(reversed(out)))
 
 
-def prove(prover: Prover, centre: Array, spread: float, passes: int) -> Found:
-    """Bound the risk around ``centre``, in so many passes at most.
+def proof_of(
+    problem: Problem,
+    risk: float,
+    label_scale: float,
+    regions: tuple[Region, ...] = (),
+    missing: str = "",
+) -> RegionProof:
+    """Return the proof of regions, or why there is none."""
+    return RegionProof(
+        risk=risk, spread=math.sqrt(label_scale), regions=regions, missing=missing,
+        limit=problem.coordinates.radius, dropped=problem.coordinates.dropped,
+        floor=problem.risk(np.zeros(problem.objective.n_groups)),
+    )  # fmt: skip
+
+
+def prove(prover: Prover, balls: Balls, spread: float, passes: int) -> Found:
+    """Bound the risk around a fit, in so many passes at most.
 
     Look for the widest ball with a small gap, beginning at the labels' ``spread``. If the
     coefficients are bounded, begin with all that are admitted.
@@ -53,10 +69,10 @@ def prove(prover: Prover, centre: Array, spread: float, passes: int) -> Found:
     bounds, lowest = dict(_everywhere(prover, passes)), None
     inner, outer, radius = 0.0, math.inf, spread
     while engine.passes < end and NARROWEST * spread <= radius <= WIDEST * spread:
-        known = Known(centre, inner, bounds[inner]) if inner else None
-        inside = _best_inside(prover, centre, radius)
+        known = Known(balls.place.u, balls.reach(inner), bounds[inner]) if inner else None
+        inside = _best_inside(prover, balls, radius)
         left = min(max(end - engine.passes, 1), PASSES)
-        found = inside.bound(Ellipsoid.ball(centre, radius), left, known)
+        found = inside.bound(balls.ball(radius), left, known)
         bounds[radius] = found.value
         if inside.best.risk - found.value <= SMALL * prover.scale:
             inner = radius
@@ -71,16 +87,16 @@ def prove(prover: Prover, centre: Array, spread: float, passes: int) -> Found:
     return Found(bounds, lowest)
 
 
-def prove_at(prover: Prover, centre: Array, radii: Sequence[float]) -> Found:
+def prove_at(prover: Prover, balls: Balls, radii: Sequence[float]) -> Found:
     """Bound the risk in balls of the given radii; an infinite one is all that ``radius`` admits."""
     bounds: dict[float, float] = {}
     if math.inf in radii:
         bounds.update(_everywhere(prover, PASSES))
     for radius in sorted({r for r in radii if r < math.inf}, reverse=True):
-        inside = _best_inside(prover, centre, radius)
+        inside = _best_inside(prover, balls, radius)
         above = max(bounds.values(), default=-math.inf)
         if inside.best.risk - above > NEGLIGIBLE * prover.scale:
-            above = inside.bound(Ellipsoid.ball(centre, radius), PASSES).value
+            above = inside.bound(balls.ball(radius), PASSES).value
         bounds[radius] = above
     return Found(bounds)
 
@@ -94,13 +110,14 @@ def _everywhere(prover: Prover, passes: int) -> dict[float, float]:
     return {math.inf: min(found.value, whole.elsewhere)}
 
 
-def _best_inside(prover: Prover, centre: Array, radius: float) -> Prover:
+def _best_inside(prover: Prover, balls: Balls, radius: float) -> Prover:
     """Return a prover whose best point lies in the ball; descend in the ball if it must."""
-    best, problem = prover.best, prover.problem
-    if float(np.linalg.norm(best.u - centre)) <= radius:
+    best, problem, centre = prover.best, prover.problem, balls.place.u
+    reach = balls.reach(radius)
+    if float(np.linalg.norm(best.u - centre)) <= reach:
         return prover
     assert isinstance(problem.coordinates, Coordinates)
-    around = Around.of(problem.coordinates, centre, radius)
+    around = Around.of(problem.coordinates, centre, reach)
     found = polish(
         replace(problem, coordinates=around), around.project(best.u - centre), best.point,
         tol=INSIDE_TOL, floor=prover.floor, rounding=(),

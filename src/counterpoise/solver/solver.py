@@ -19,25 +19,23 @@ import numpy as np
 
 from counterpoise.common.text import count
 from counterpoise.dual.divergences import Divergence, SimplexPoint
-from counterpoise.dual.objective import Objective
 from counterpoise.rows.engines.base import GroupEval, SumEngine
 from counterpoise.rows.engines.scores import Mistakes
 from counterpoise.solver.algorithm import PATIENCE, PrimalDualResult, Progress, primal_dual
 from counterpoise.solver.bounds import METRICS, DualityGap, certify, duality_gap
-from counterpoise.solver.certificate import Certificate, Region, RegionProof
+from counterpoise.solver.certificate import Certificate, RegionProof
 from counterpoise.solver.convex import ConvexGap, convex_gap
 from counterpoise.solver.convex_certificate import ConvexCertificate
 from counterpoise.solver.ending import Ending
 from counterpoise.solver.frame import Frame
 from counterpoise.solver.left_out import gain_left_out
 from counterpoise.solver.options import FitOptions
-from counterpoise.solver.polish import CONVEX_LIMIT, ROUNDING, PolishResult, polish
+from counterpoise.solver.polish import CONVEX_LIMIT, ROUNDING, PolishResult, better_weights, polish
 from counterpoise.solver.problem import Problem
-from counterpoise.solver.prover import NEGLIGIBLE, Best, Prover, why_not
-from counterpoise.solver.regions import prove, prove_at
-from counterpoise.solver.schedules import ProblemScale, Schedule
+from counterpoise.solver.schedules import Schedule
 from counterpoise.solver.setup import Setup, set_up
 from counterpoise.solver.solution import Solution, Start
+from counterpoise.solver.surroundings import Surroundings
 
 Array = np.ndarray
 logger = logging.getLogger("counterpoise")
@@ -50,8 +48,6 @@ SEPARATED = 1e-2
 GAP_SLACK = 100.0
 # A convex fit that proves no gap is refined this often, by this factor, if its tolerance is FINE.
 FINE, FURTHER, FINER = 1e-5, 2, 1e-3
-# A fit is improved this often from where a proof was weakest, if so many passes are left.
-DESCENTS, LEAST_DESCENT = 2, 6
 # First guess of a neuron's curvature relative to that of a linear model: half of the rows are
 # active, and hold half of every second moment if features are symmetric about zero.
 HALF = 0.5
@@ -112,15 +108,18 @@ class Solver:
     ) -> Solution:
         """Fit, from ``start`` if given, and certify the result."""
         before = self.engine.passes
-        by_rows = isinstance(self.options.prior, str) and nu == math.inf
-        if by_rows and not self.engine.even:
+        if self._is_over_rows(nu):
             return self._fit_to_rows(start, callback)
         setup = self.set_up(nu, start)
         run = self.run(setup, nu, start, callback=callback)
         end, proof = self.descend(setup, run, start), None
         if self.options.certificate == "region" and not self.engine.loss.is_convex:
-            end, proof = self.prove_regions(setup, end, self.engine.passes - before)
+            end, proof = Surroundings(self, setup).of_fit(end, self.engine.passes - before)
         return self.certify(setup, run, end, proof)
+
+    def _is_over_rows(self, nu: float | str) -> bool:
+        """Whether the risk is the average over rows, and no mixture of the groups is that."""
+        return isinstance(self.options.prior, str) and nu == math.inf and not self.engine.even
 
     def over_rows(self) -> Solver:
         """Return a solver whose ``nu = inf`` is the average over rows, each counted once.
@@ -241,7 +240,7 @@ class Solver:
             if setup.working is not problem:  # losses of the rows, not of their quadratics
                 ev = problem.evaluate(u, surrogate=False)
             end = PolishResult(u, ev, run.dual.point, problem.risk(ev.loss_K), 0, run.converged)
-        point = _better_weights(problem.objective, end.eval, end.point, setup.scale)
+        point = better_weights(problem.objective, end.eval, end.point, setup.scale)
         # Descent on a convex risk needs no comparison; a neuron's losses at zero are known.
         if setup.engine.loss.is_convex:
             return replace(end, point=point)
@@ -252,105 +251,13 @@ class Solver:
             return replace(end, u=u, eval=ev, point=problem.objective.respond(ev.loss_K))
         return replace(end, point=point)
 
-    def prove_regions(
-        self, setup: Setup, end: PolishResult, passes: int
-    ) -> tuple[PolishResult, RegionProof]:
-        """Bound the risk around the end of a fit, in so many passes at most.
-
-        Where a proof is weakest, a better fit may be: descend from there, and return what is found.
-        """
-        problem, engine = setup.problem, setup.engine
-        scale = setup.scale.label_scale
-        if engine.loss.is_quadratic:
-            return end, self._everywhere(setup, end, end.risk)
-        reason = why_not(problem)
-        if reason:
-            return end, RegionProof(end.risk, math.sqrt(scale), (), reason)
-        last = engine.passes + passes
-        proving = self._in_scores(problem)
-        descents = 0
-        while True:
-            best = self._best(problem, proving, end)
-            prover = Prover(proving, best, setup.floor)
-            found = prove(prover, best.u, math.sqrt(scale), last - engine.passes)
-            left = last - engine.passes
-            if found.lowest is None or descents == DESCENTS or left < LEAST_DESCENT:
-                break
-            descents += 1
-            there = problem.coordinates.from_user(proving.coordinates.to_user(found.lowest))
-            other = polish(
-                problem, problem.project(there), end.point, tol=self.options.tol,
-                floor=setup.floor, max_iter=left // 3, rounding=(),
-            )  # fmt: skip
-            gain = best.risk - other.risk
-            if gain <= max(self.options.tol, NEGLIGIBLE) * problem.objective.size(best.risk):
-                break
-            logger.info("a better fit where the proof was weakest: risk %.6g", other.risk)
-            if not other.converged:
-                other = polish(
-                    problem, other.u, other.point, tol=self.options.tol, floor=setup.floor,
-                    ev=other.eval, rounding=(),
-                )  # fmt: skip
-            point = _better_weights(problem.objective, other.eval, other.point, setup.scale)
-            end = replace(other, point=point, n_iter=end.n_iter + other.n_iter)
-        return end, found.proof(best.risk, scale)
-
-    def _everywhere(self, setup: Setup, end: PolishResult, risk: float) -> RegionProof:
-        """Bound the risk of all linear models by the duality gap at the end of a fit."""
-        gap = duality_gap(setup.problem, end.u, end.eval, end.point, self.frame)
-        lowest = max(end.risk - gap.value, setup.problem.risk(np.zeros_like(end.eval.loss_K)))
-        regions = (Region(math.inf, max(risk - lowest, 0.0), min(lowest, risk)),)
-        spread = math.sqrt(setup.scale.label_scale)
-        if math.isinf(gap.value):
-            return RegionProof(risk, spread, (), "too many coefficients for a duality gap")
-        return RegionProof(risk, spread, regions)
-
-    def _in_scores(self, problem: Problem) -> Problem:
-        """Return the problem in coordinates whose lengths are root mean squares of scores."""
-        if self.frame.kind == "whiten":
-            return problem
-        frame = self.variant(precondition="whiten").frame
-        return replace(problem, coordinates=frame.coordinates)
-
-    def _best(self, problem: Problem, proving: Problem, end: PolishResult) -> Best:
-        """Return the end of a fit in the coordinates of a proof."""
-        if proving is problem:
-            return Best.of(problem, end.u, end.eval, end.point)
-        u = proving.coordinates.from_user(problem.coordinates.to_user(end.u))
-        return Best.of(proving, u, proving.evaluate(u, surrogate=False), end.point)
-
     def regions_around(
         self, w: Array, nu: float, radii: Sequence[float] | None, passes: int
     ) -> RegionProof:
-        """Bound the risk around given coefficients, in balls of the given radii.
-
-        With ``radii=None``, search for the widest ball with a small gap, in so many passes.
-        """
-        setup = self.set_up(nu)
-        linear = self.engine.loss.is_quadratic
-        problem = setup.problem if linear else self._in_scores(setup.problem)
-        reason = "" if linear else why_not(problem)
-        if reason:
-            return RegionProof(math.nan, math.sqrt(setup.scale.label_scale), (), reason)
-        u = problem.coordinates.from_user(w)
-        ev = problem.evaluate(u, surrogate=False)
-        risk = problem.risk(ev.loss_K)
-        end = polish(
-            problem, problem.project(u), problem.objective.respond(ev.loss_K),
-            tol=self.options.tol, floor=setup.floor, rounding=(),
-        )  # fmt: skip
-        end = replace(
-            end, point=_better_weights(problem.objective, end.eval, end.point, setup.scale)
-        )
-        if linear:
-            return self._everywhere(setup, end, risk)
-        prover = Prover(problem, Best.of(problem, end.u, end.eval, end.point), setup.floor)
-        scale = setup.scale.label_scale
-        if radii is None:
-            found = prove(prover, u, math.sqrt(scale), passes)
-        else:
-            found = prove_at(prover, u, radii)
-        return found.proof(risk, scale)
+        """Bound the risk around the user's coefficients; see :class:`Surroundings`."""
+        if self._is_over_rows(nu):
+            return self.over_rows().regions_around(w, nu, radii, passes)
+        return Surroundings(self, self.set_up(nu)).around(w, radii, passes)
 
     def certify(
         self,
@@ -430,7 +337,7 @@ class Solver:
                 break
             tol *= FINER
             found = polish(problem, end.u, end.point, tol=tol, floor=setup.floor, ev=end.eval)
-            point = _better_weights(problem.objective, found.eval, found.point, setup.scale)
+            point = better_weights(problem.objective, found.eval, found.point, setup.scale)
             less = end.risk - found.risk <= self.options.tol * problem.objective.size(found.risk)
             end = replace(
                 found, point=point, n_iter=end.n_iter + found.n_iter,
@@ -537,30 +444,6 @@ def _separates(setup: Setup, u: Array, losses: Array) -> bool:
         return False
     w = setup.problem.coordinates.to_user(u)
     return not engine.ask(Mistakes(w, engine.loss, engine.census.intercept)).any()
-
-
-def _better_weights(
-    objective: Objective, ev: GroupEval, point: SimplexPoint, scale: ProblemScale
-) -> SimplexPoint:
-    """Choose between the weights found and the exact response to the losses.
-
-    At a minimiser the two agree. For small ``nu`` the last digits of tied losses decide the
-    response, so it is judged as a dual solution: by how far ``L`` falls short of ``R``, and by the
-    gradient that the weights leave.
-    """
-    if objective.nu == 0:
-        return point
-    loss, grad = ev
-    risk, curvature = objective.risk(loss), 2.0 * scale.beta**2 * scale.mean_moment
-
-    def miss(candidate: SimplexPoint) -> float:
-        slope = candidate.weights @ grad
-        short = max(risk - objective.lagrangian(loss, candidate.weights), 0.0)
-        return short + 0.5 * float(slope @ slope) / curvature
-
-    # Ties, up to rounding, go to the response, which has a closed form.
-    response, rounding = objective.respond(loss), 1e-12 * float(np.abs(loss).max())
-    return response if miss(response) <= 2.0 * miss(point) + rounding else point
 
 
 def _status(run: PrimalDualResult, polished: PolishResult | None) -> tuple[bool, str]:

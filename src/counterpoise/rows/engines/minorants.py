@@ -30,7 +30,8 @@ class SumMinorants(Question):
 
     with the row's parabola (:mod:`counterpoise.losses.minorants`), a bound ``q`` on
     ``|r.(v - at)|``, and a bound ``e`` on what rounding did to scores, given the relative
-    ``rounding`` of the arithmetic. ``share_K`` weights the groups.
+    ``rounding`` of the arithmetic and the ``sizes`` of the terms that coefficients anywhere in the
+    ellipsoid were computed from. ``share_K`` weights the groups.
     """
 
     alike = True
@@ -41,6 +42,7 @@ class SumMinorants(Question):
     share_K: Array
     shift: Array
     basis: Array
+    sizes: Array
     intercept: bool
     widths: tuple[float, ...]
     truncate: float | None
@@ -63,7 +65,7 @@ class SumMinorants(Question):
         z = scores_of(X, self.w, 1, self.intercept)[:, 0]
         moved = rows @ self.at
         reach = norm + np.abs(moved)
-        error = self._score_error(X, z)
+        error = self._score_error(X)
         # Intervals of scores, rounded outwards, which contain z.
         wide = norm * (1.0 + 64 * self.rounding) + error
         low, high = np.minimum(z - moved - wide, z), np.maximum(z - moved + wide, z)
@@ -92,19 +94,14 @@ class SumMinorants(Question):
             matrices[k] += ((scaled[k] - scaled[0])[changed][:, None] * part).T @ part
         return out
 
-    def _score_error(self, X: Any, z: Array) -> Array:
+    def _score_error(self, X: Any) -> Array:
         """Bound what rounding does to scores anywhere in the ellipsoid."""
         d = X.shape[1]
-        sizes = abs(X) if sparse.issparse(X) else np.abs(np.asarray(X, dtype=float))
-        # ||(|x - shift|, 1) @ |basis||| <= sum_k (|x_k| + |shift_k|) ||basis_k||
-        lengths = np.sqrt(np.einsum("ij,ij->i", self.basis, self.basis))
-        per_feature = np.abs(self.w[:d]) + 2.0 * lengths[:d]
-        fixed = float(np.abs(self.shift) @ lengths[:d]) * 2.0
-        if self.intercept:
-            fixed += abs(float(self.w[d])) + 2.0 * float(lengths[d])
+        values = abs(X) if sparse.issparse(X) else np.abs(np.asarray(X, dtype=float))
+        fixed = float(np.abs(self.shift) @ self.sizes[:d]) + float(self.sizes[d:].sum())
         sigma = self.loss.activation
         if not (sigma.has_kink or sigma.is_identity):  # outputs are rounded on a scale of their own
             fixed += 1.0 + float(np.abs(sigma.parameters).sum())
-        total = np.asarray(sizes @ per_feature).ravel() + fixed
-        error: Array = (d + len(self.at) + 8) * self.rounding * total
+        total = np.asarray(values @ self.sizes[:d]).ravel() + fixed
+        error: Array = 2.0 * (d + len(self.at) + 8) * self.rounding * total
         return error
