@@ -428,3 +428,130 @@ def test_a_question_skips_groups_without_weight():
         rounding=1e-16,
     )  # fmt: skip
     assert not question.of_rows(np.ones((4, 2)), np.ones(4), np.ones(4), 1).any()
+
+
+# -- what a review found -------------------------------------------------------------------
+
+
+def solved_exactly(A, b):
+    """The least squares solution and its mean squared error, in rational numbers."""
+    n, d = A.shape
+    rows = [[Fraction(float(v)) for v in row] for row in A]
+    labels = [Fraction(float(v)) for v in b]
+    normal = [[sum(r[i] * r[j] for r in rows) for j in range(d)] for i in range(d)]
+    right = [sum(r[i] * v for r, v in zip(rows, labels, strict=True)) for i in range(d)]
+    for i in range(d):  # Gaussian elimination; the matrix is positive definite
+        for k in range(i + 1, d):
+            share = normal[k][i] / normal[i][i]
+            normal[k] = [a - share * c for a, c in zip(normal[k], normal[i], strict=True)]
+            right[k] -= share * right[i]
+    w = [Fraction(0)] * d
+    for i in reversed(range(d)):
+        rest = sum(normal[i][j] * w[j] for j in range(i + 1, d))
+        w[i] = (right[i] - rest) / normal[i][i]
+    scores = [sum(a * c for a, c in zip(r, w, strict=True)) for r in rows]
+    squares = sum((z - v) ** 2 for z, v in zip(scores, labels, strict=True))
+    return w, squares / n, scores
+
+
+@pytest.mark.slow
+def test_nearly_equal_columns_against_exact_least_squares():
+    """Where all rows are active at the exact minimum, no bound may exceed it."""
+    checked = 0
+    for seed in range(120):
+        rng = np.random.default_rng(seed)
+        n = int(rng.integers(6, 20))
+        a, b = rng.normal(size=(2, n))
+        e, units = 10.0 ** rng.uniform(-13, 0), 10.0 ** rng.uniform(-6, 6, size=2)
+        X = (np.column_stack([a, a + e * b]) + 10.0 ** rng.uniform(-2, 6) * rng.integers(2)) * units
+        y = rng.normal() * a + rng.normal() * b * rng.choice([1.0, e])
+        y = y + 10.0 ** rng.uniform(-8, 0) * rng.normal(size=n)
+        y = y - y.min() + rng.uniform(0, 3)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = GroupDRONeuron(nu=math.inf, certificate="region").fit(X, y)
+        A = np.column_stack([X, np.ones(n)])
+        w, least, scores = solved_exactly(A, y)
+        if min(scores) < 0 or model.certificate_.dropped:
+            continue
+        fit = [Fraction(float(v)) for v in (*model.coef_, model.intercept_)]
+        moved = [
+            sum(Fraction(float(v)) * (p - q) for v, p, q in zip(row, w, fit, strict=True))
+            for row in A
+        ]
+        away = math.sqrt(sum(m * m for m in moved) / n)
+        for region in model.certificate_.regions:
+            if away <= region.radius * (1 - 1e-6):
+                checked += 1
+                assert Fraction(region.lower_bound) <= least
+    assert checked > 100
+
+
+@pytest.mark.parametrize("units", [(1e-16, 1e-16), (1.0, 1e-16), (1e16, 1.0)])
+def test_coefficients_are_found_by_their_scores(units):
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(200, 2)), np.arange(200) % 2
+    y = np.maximum(X @ [1.0, 2.0] + 3.0, 0.0) + 0.1 * rng.normal(size=200)
+    model = GroupDRONeuron(nu=0.0).fit(X * units, y, groups)
+    [region] = model.certify(X * units, y, groups, radii=[0.5])
+    assert model.certificate_.proof.risk == pytest.approx(model.risk_, rel=1e-9)
+    assert region.gap <= 1e-4 * model.risk_
+
+
+def test_sparse_rows_with_a_constant_column():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(200, 2))
+    y = np.maximum(X @ [1.0, 2.0] + 1.0, 0.0) + 0.1 * rng.normal(size=200)
+    model = GroupDRONeuron(nu=0.0).fit(X, y)
+    X[:, 1] = 0.7
+    y = np.maximum(X @ [1.0, 2.0] + 1.0, 0.0) + 0.1 * rng.normal(size=200)
+    dense = model.region_proof(X, y, radii=[0.5])
+    thin = model.region_proof(sparse.csr_matrix(X), y, radii=[0.5])
+    assert thin.risk == pytest.approx(dense.risk, rel=1e-9)
+    assert thin.regions[0].lower_bound == pytest.approx(dense.regions[0].lower_bound, rel=1e-4)
+
+
+def test_a_proof_names_the_coefficients_that_it_is_about():
+    X, y, groups = gaussian(n=200, d=3)
+    model = GroupDRONeuron(nu=0.0, radius=0.5, certificate="region").fit(X, y, groups)
+    longer = X @ (1.3 * model.coef_) + model.intercept_
+    squares = (np.maximum(longer, 0.0) - y) ** 2
+    assert max(squares[groups == k].mean() for k in range(5)) < model.risk_
+    assert all("of norm up to 0.5" in s for s in str(model.certificate_.proof).split(". ")[:-1])
+    nearly = np.column_stack([X, X[:, 0] + 1e-15 * np.arange(len(X))])
+    flat = GroupDRONeuron(certificate="region").fit(nearly, y, groups)
+    assert flat.certificate_.proof.dropped == 1
+    assert "without a component in the 1 direction(s)" in str(flat.certificate_.proof)
+
+
+def test_the_average_over_rows_of_uneven_groups_is_certified_as_itself():
+    X, y, _ = gaussian(n=100, d=3)
+    shares = np.random.default_rng(0).random((len(y), 3))
+    model = GroupDRONeuron(nu=math.inf, prior="rows").fit(X, y, shares)
+    model.certify(X, y, shares, radii=[0.1])
+    assert model.certificate_.proof.risk == pytest.approx(model.risk_, rel=1e-9)
+
+
+def test_negative_risks_are_not_as_low_as_can_be():
+    """Three of five rows are off; with references, turning two rows off instead is better."""
+    X, y = np.array([[1.0], [1.0], [-1.0], [-1.0], [-1.0]]), np.ones(5)
+    model = GroupDRONeuron(nu=0.0, fit_intercept=False, reference=[0.6 - 5e-13]).fit(X, y)
+    model.coef_ = np.array([1.0])
+    model.certify(X, y, radii=[0.5])
+    assert "no coefficients are better" not in str(model.certificate_.proof)
+
+
+def test_other_rows_are_named():
+    X, y, groups = gaussian(n=100, d=3)
+    model = GroupDRONeuron().fit(X, y, groups)
+    model.certify(X + 1.0, y, groups, radii=[0.1])
+    assert "On the rows given to certify, the risk is" in str(model.certificate_)
+
+
+def test_radii_that_cannot_be_covered():
+    X, y, groups = gaussian(n=50, d=2)
+    model = GroupDRONeuron().fit(X, y, groups)
+    with pytest.raises(ValueError, match="this fit has no radius"):
+        model.certify(X, y, groups, radii=[math.inf])
+    with pytest.raises(ValueError, match="radii is empty"):
+        model.certify(X, y, groups, radii=[])
