@@ -58,6 +58,8 @@ from .rows.sources import Npy as Npy
 from .rows.sources import Parquet as Parquet
 from .rows.sources import Source as Source
 from .solver.certificate import Certificate as Certificate
+from .solver.certificate import Region as Region
+from .solver.certificate import RegionProof as RegionProof
 from .solver.convex_certificate import ConvexCertificate as ConvexCertificate
 from .solver.schedules import AdaptiveSteps as AdaptiveSteps
 from .solver.schedules import PaperSteps as PaperSteps

@@ -513,8 +513,9 @@ def test_sparse_rows_with_a_constant_column():
 
 def test_a_proof_names_the_coefficients_that_it_is_about():
     X, y, groups = gaussian(n=200, d=3)
-    model = GroupDRONeuron(nu=0.0, radius=0.5, certificate="region").fit(X, y, groups)
-    longer = X @ (1.3 * model.coef_) + model.intercept_
+    model = GroupDRONeuron(nu=0.0, radius=0.5, fit_intercept=False, certificate="region")
+    model.fit(X, y, groups)
+    longer = X @ (1.3 * model.coef_)
     squares = (np.maximum(longer, 0.0) - y) ** 2
     assert max(squares[groups == k].mean() for k in range(5)) < model.risk_
     assert all("of norm up to 0.5" in s for s in str(model.certificate_.proof).split(". ")[:-1])
