@@ -519,10 +519,14 @@ def test_a_proof_names_the_coefficients_that_it_is_about():
     squares = (np.maximum(longer, 0.0) - y) ** 2
     assert max(squares[groups == k].mean() for k in range(5)) < model.risk_
     assert all("of norm up to 0.5" in s for s in str(model.certificate_.proof).split(". ")[:-1])
-    nearly = np.column_stack([X, X[:, 0] + 1e-15 * np.arange(len(X))])
-    flat = GroupDRONeuron(certificate="region").fit(nearly, y, groups)
+    twice = np.column_stack([X, X[:, 0]])
+    flat = GroupDRONeuron(certificate="region").fit(twice, y, groups)
     assert flat.certificate_.proof.dropped == 1
     assert "without a component in the 1 direction(s)" in str(flat.certificate_.proof)
+    # Scores of two columns that differ by 1e-12 are lost in rounding.
+    nearly = np.column_stack([X, X[:, 0] + 1e-15 * np.arange(len(X))])
+    lost = GroupDRONeuron(certificate="region").fit(nearly, y, groups)
+    assert "lost in rounding" in str(lost.certificate_.proof)
 
 
 def test_the_average_over_rows_of_uneven_groups_is_certified_as_itself():
