@@ -97,6 +97,7 @@ bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/choosing.py
 	$(BIN)/python benchmarks/classification.py
 	$(BIN)/python benchmarks/interval_coverage.py
+	$(BIN)/python benchmarks/regions.py
 	$(BIN)/python benchmarks/mixing.py
 
 bench-quick: $(VENV)/.bench

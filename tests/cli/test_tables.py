@@ -509,3 +509,17 @@ def test_special_files_in_a_model_are_one_line(data, capsys):
         assert told.err.count("\n") == 1
     told = run(capsys, *fit_args("--out", "m"), code=1)
     assert "choose another folder" in told.err
+
+
+def test_regions_are_certified_unless_told_otherwise(data, capsys):
+    shown = run(capsys, *fit_args("--activation", "relu", "--out", "fit")).out
+    assert " ".join(shown.split()).count("This rests on the rows alone.") == 1
+    assert load("fit").steps[-1][1].certificate_.regions
+    plain = run(capsys, *fit_args("--activation", "relu", "--certificate", "run")).out
+    assert "--certificate region proves" in " ".join(plain.split())
+    bare = run(capsys, *fit_args("--activation", "relu", "--bare")).out
+    assert "This rests on the rows alone" not in " ".join(bare.split())
+    theorem = run(capsys, *fit_args("--activation", "relu", "--certificate", "theorem")).out
+    assert "It bounds no distance here, because the sharpness" in " ".join(theorem.split())
+    refused = run(capsys, *fit_args("--loss", "huber", "--certificate", "region"), code=2).err
+    assert "--certificate is for neurons" in refused

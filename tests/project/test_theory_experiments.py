@@ -13,6 +13,7 @@ from counterpoise import AdaptiveSteps, PaperSteps, solve
 from counterpoise.dual.divergences import get_divergence
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "experiments" / "theory"))
+import certified
 import extrapolation
 import inequality
 import noise
@@ -237,3 +238,16 @@ def test_numbers_are_written_so_that_json_and_readers_take_them():
     assert report.table(("x", "y"), [(1234, 0.12345), (None, np.inf)]).splitlines() == [
         "| x | y |", "|---|---|", "| 1,234 | 0.123 |", "| - | infinite |",
     ]  # fmt: skip
+
+
+# -- study 5 --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("activation", ["relu", "softplus", "identity"])
+def test_certified_regions_hold_the_best_known_minimiser(activation):
+    found = certified.check(activation, "gaussian", "noise", "kl", 0.1, 0, 120)
+    assert not found["broken"]
+    assert found["gaps"] == sorted(found["gaps"])
+    assert found["gaps"][0] < 1e-3
+    assert found["lowest"] <= found["risk"] * (1 + 1e-3)
+    assert found["theorem"] > 1.0

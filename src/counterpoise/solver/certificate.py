@@ -342,7 +342,10 @@ class Certificate:
         if self.c1 > 0:
             given = self.at_sharpness(self.c1)
         if not math.isfinite(given.theorem_bound):
-            return [*out, f"At rho = {self.rho:.3g}, it bounds no distance."]
+            least = 0.25 * self.c1_assumed
+            why = f"the sharpness, by {estimate}, may be below {least:.3g}, a quarter of what the "
+            why = f"{why}steps assumed" if self.c1 <= least else f"rho is only {self.rho:.3g}"
+            return [*out, f"It bounds no distance here, because {why}."]
         out.append(
             f"If the sharpness in every direction is at least {estimate}, the last of "
             f"{count(self.iterations, 'iteration')} of Algorithm 1 (rho = {self.rho:.3g}) lies "
