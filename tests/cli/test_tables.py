@@ -515,6 +515,8 @@ def test_regions_are_certified_unless_told_otherwise(data, capsys):
     shown = run(capsys, *fit_args("--activation", "relu", "--out", "fit")).out
     assert " ".join(shown.split()).count("This rests on the rows alone.") == 1
     assert load("fit").steps[-1][1].certificate_.regions
+    told = json.loads(run(capsys, *fit_args("--activation", "relu", "--json")).out)
+    assert told["regions"][0]["gap"] <= told["regions"][-1]["gap"]
     plain = run(capsys, *fit_args("--activation", "relu", "--certificate", "run")).out
     assert "--certificate region proves" in " ".join(plain.split())
     bare = run(capsys, *fit_args("--activation", "relu", "--bare")).out

@@ -65,6 +65,20 @@ def test_nothing_is_below_the_least_value():
     assert found.sublevel(ellipsoid, found.least - 1.0) is None
 
 
+@pytest.mark.parametrize("d", [1, 2, 3, 6])
+def test_halves_cover_the_ellipsoid(d):
+    rng = np.random.default_rng(d)
+    whole = Ellipsoid(rng.normal(size=d), rng.normal(size=(d, d)))
+    points = whole.centre + in_ball(rng, d, 5000) @ whole.axes.T
+    inside = np.zeros(len(points), dtype=bool)
+    for half in whole.halves():
+        inner = np.linalg.solve(half.axes, (points - half.centre).T)
+        inside |= np.linalg.norm(inner, axis=0) <= 1.0
+        volume = abs(np.linalg.det(half.axes) / np.linalg.det(whole.axes))
+        assert volume < 1.0
+    assert inside.all()
+
+
 def test_inner_coordinates_stay_in_the_ball():
     ellipsoid = Ellipsoid(np.array([1.0, 2.0]), np.diag([2.0, 0.5]))
     assert np.allclose(ellipsoid.point(ellipsoid.inner(np.array([2.0, 2.1]))), [2.0, 2.1])

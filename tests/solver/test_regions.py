@@ -184,6 +184,27 @@ def test_a_ball_of_coefficients_with_an_intercept_is_covered(activation):
     assert whole.gap <= 0.01 * model.risk_
 
 
+def test_cuts_tighten_regions_of_two_coefficients(monkeypatch):
+    """One feature and an intercept, large noise: a ball alone proves little; halves prove more."""
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(60, 1))
+    y = np.maximum(1.5 * X[:, 0] - 0.5, 0.0) + 0.8 * rng.normal(size=60)
+    model = GroupDRONeuron(nu=0.0).fit(X, y)
+    radius = 2.0 * float(np.std(y))
+    [found] = model.certify(X, y, radii=[radius])
+    monkeypatch.setattr("counterpoise.solver.prover.CUT_LIMIT", 0)
+    [without] = model.certify(X, y, radii=[radius])
+    assert found.gap < 0.7 * without.gap
+    # The least risk in the region, on a fine grid.
+    reach = 3.0 * radius
+    a, b = np.meshgrid(np.linspace(-reach, reach, 401), np.linspace(-reach, reach, 401))
+    a, b = a.ravel() + model.coef_[0], b.ravel() + model.intercept_
+    change = X * (a - model.coef_[0]) + (b - model.intercept_)
+    near = np.sqrt(np.mean(change**2, axis=0)) <= radius
+    risks = np.mean((np.maximum(X * a[near] + b[near], 0.0) - y[:, None]) ** 2, axis=0)
+    assert found.lower_bound <= risks.min()
+
+
 def test_at_most_as_many_passes_as_the_fit():
     X, y, groups = gaussian(n=400, d=6)
     plain = GroupDRONeuron().fit(X, y, groups)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -165,6 +166,7 @@ def summary(record: FitRecord, out: str | None) -> dict[str, Any]:
         "status": neuron.status_,
         "verdict": getattr(neuron, "verdict_", None),
         "certificate": str(neuron.certificate_),
+        "regions": [asdict(region) for region in getattr(neuron.certificate_, "regions", ())],
         "groups": [
             {
                 "group": label,

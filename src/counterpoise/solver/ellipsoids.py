@@ -45,6 +45,23 @@ class Ellipsoid:
         """The mean squared length of the semi-axes."""
         return float(np.sum(self.axes**2)) / max(len(self.centre), 1)
 
+    def halves(self) -> tuple[Ellipsoid, Ellipsoid]:
+        """Return ellipsoids around both halves of this one, cut across its longest axis.
+
+        They are the smallest by volume, as in the ellipsoid method.
+        """
+        size = len(self.centre)
+        along = np.linalg.svd(self.axes)[2][0]
+        if size == 1:
+            shift, short, wide = 0.5, 0.5, 1.0
+        else:
+            shift, short = 1.0 / (size + 1.0), size / (size + 1.0)
+            wide = size / math.sqrt(size * size - 1.0)
+        turn = wide * np.eye(size) + (short - wide) * np.outer(along, along)
+        axes = self.axes @ turn * (1.0 + 64 * size * EPS)
+        step = self.axes @ (shift * along)
+        return Ellipsoid(self.centre + step, axes), Ellipsoid(self.centre - step, axes)
+
     def inner(self, u: Array) -> Array:
         """Return the coordinates ``v`` of ``u``, or of a point between it and the centre."""
         v = np.linalg.lstsq(self.axes, u - self.centre, rcond=None)[0]

@@ -39,6 +39,9 @@ REGION_LIMIT = 512
 WIDTH, FACTORS = 2.5, (0.5, 1.0, 2.0)
 # An ellipsoid must shrink to this share of its (squared) size for another pass to pay off.
 SHRINK = 0.8
+# Regions of at most so many coefficients are cut in two if they stop shrinking, and each part may
+# take so many passes.
+CUT_LIMIT, CUT_PASSES = 2, 3
 # Gaps below this share of the risk are negligible.
 NEGLIGIBLE = 1e-6
 
@@ -96,10 +99,14 @@ class Known(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """A lower bound on the risk in a region, and the point where the proof is weakest."""
+    """A lower bound on the risk in a region, and the point where the proof is weakest.
+
+    All that is better than the best coefficients known lies in the region ``left``.
+    """
 
     value: float
     lowest: Array
+    left: Ellipsoid
 
 
 @dataclass(frozen=True)
@@ -127,9 +134,28 @@ class Prover:
         ``known`` is a ball in which the risk is bounded already.
         """
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            return self._bound(region, passes, known)
+            return self._shrunk(region, passes, known)
 
-    def _bound(self, region: Ellipsoid, passes: int, known: Known | None) -> Bound:
+    def split(self, bound: Bound, passes: int) -> Bound:
+        """Improve a bound by cutting what is left of its region in two, again and again.
+
+        The part with the lowest bound is cut next. From three coefficients on, halves are so little
+        smaller that this does not pay off, and nothing is done.
+        """
+        if len(self.best.u) > CUT_LIMIT:
+            return bound
+        end, parts = self.engine.passes + passes, [bound]
+        enough = self.best.risk - NEGLIGIBLE * self.scale
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            while self.engine.passes < end and parts[0].value < enough:
+                weakest = parts.pop(0)
+                for half in weakest.left.halves():
+                    found = self._shrunk(half, min(CUT_PASSES, max(end - self.engine.passes, 1)))
+                    parts.append(found._replace(value=max(found.value, weakest.value)))
+                parts.sort(key=lambda part: part.value)
+        return parts[0]
+
+    def _shrunk(self, region: Ellipsoid, passes: int, known: Known | None = None) -> Bound:
         best, width = self.best, WIDTH / math.sqrt(max(len(self.best.u), 1))
         # Losses are not negative.
         value = self.problem.risk(np.zeros(self.problem.objective.n_groups))
@@ -157,7 +183,7 @@ class Prover:
             if idle == 2:
                 break
             anchored ^= idle == 1  # parabolas that touch elsewhere may be better
-        return Bound(min(value, best.risk), lowest)
+        return Bound(min(value, best.risk), lowest, region)
 
     def _below(self, region: Ellipsoid, at: Array, width: float) -> list[tuple[float, Quadratic]]:
         """Return quadratics below the risk in the region, for several widths, in one pass."""

@@ -15,7 +15,7 @@ from counterpoise.solver.coordinates import Coordinates
 from counterpoise.solver.cover import cover
 from counterpoise.solver.polish import polish
 from counterpoise.solver.problem import Problem
-from counterpoise.solver.prover import NEGLIGIBLE, Known, Prover
+from counterpoise.solver.prover import NEGLIGIBLE, Bound, Known, Prover
 from counterpoise.solver.score_space import Balls
 
 Array = np.ndarray
@@ -67,6 +67,7 @@ def prove(prover: Prover, balls: Balls, spread: float, passes: int) -> Found:
     """
     engine, end = prover.engine, prover.engine.passes + passes
     bounds, lowest = dict(_everywhere(prover, passes)), None
+    failed: tuple[Prover, Bound] | None = None
     inner, outer, radius = 0.0, math.inf, spread
     while engine.passes < end and NARROWEST * spread <= radius <= WIDEST * spread:
         known = Known(balls.place.u, balls.reach(inner), bounds[inner]) if inner else None
@@ -77,13 +78,16 @@ def prove(prover: Prover, balls: Balls, spread: float, passes: int) -> Found:
         if inside.best.risk - found.value <= SMALL * prover.scale:
             inner = radius
         else:
-            outer, lowest = radius, found.lowest
+            outer, lowest, failed = radius, found.lowest, (inside, found)
         if outer <= SETTLED * inner:
             break
         if inner and outer < math.inf:
             radius = math.sqrt(inner * outer)
         else:
             radius = STEP * inner if inner else outer / STEP
+    if failed is not None:
+        inside, found = failed
+        bounds[outer] = inside.split(found, end - engine.passes).value
     return Found(bounds, lowest)
 
 
@@ -96,7 +100,8 @@ def prove_at(prover: Prover, balls: Balls, radii: Sequence[float]) -> Found:
         inside = _best_inside(prover, balls, radius)
         above = max(bounds.values(), default=-math.inf)
         if inside.best.risk - above > NEGLIGIBLE * prover.scale:
-            above = inside.bound(balls.ball(radius), PASSES).value
+            found = inside.bound(balls.ball(radius), PASSES)
+            above = inside.split(found, PASSES).value
         bounds[radius] = above
     return Found(bounds)
 
