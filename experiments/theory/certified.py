@@ -43,7 +43,7 @@ def check(activation: str, law: str, labels: str, name: str, nu: float, seed: in
         "gaps": [proof.within(s * spread).gap / fit.risk for s in SHARES],
         "widest": 0.0 if widest is None else widest.radius / spread,
         "away": away / spread,
-        "theorem": asked.theorem_bound / spread,
+        "theorem": min(asked.theorem_bound, asked.returned_bound) / spread,
         "lowest": lowest,
         "risk": fit.risk,
         "broken": any(region.lower_bound > lowest * (1 + 1e-9) for region in inside),

@@ -125,7 +125,7 @@ class Activation:
         return self.slope(t)
 
     def most_bend(self, low: Array, high: Array) -> Array | None:
-        """Return the largest second derivative between ``low`` and ``high``; None if unknown.
+        """Bound the second derivative between ``low`` and ``high`` from above; None if unknown.
 
         An activation that defines it and an exact ``slope`` can be certified in a region, see
         :meth:`counterpoise.GroupDRONeuron.certify`. At the ends of the intervals, the second
@@ -198,6 +198,13 @@ class Activation:
         slack = eps[1:] + eps[:-1] + 1e-6 * self.beta
         fits = (slope >= secant[:-1] - slack) & (slope <= secant[1:] + slack)
         self._require("has the slope that slope() returns", np.append(fits, True), t[1:])
+        most = self.most_bend(t[:-1], t[1:])
+        if most is not None:
+            bend = np.diff(np.asarray(self.slope(t), dtype=float)) / gap
+            room = 1e-6 * np.abs(most) + 64 * np.finfo(float).eps * self.beta / gap
+            self._require(
+                "has the second derivatives that most_bend() bounds", bend <= most + room, t
+            )
         if self.kernel is not None:
             self._check_kernel(t, s)
 

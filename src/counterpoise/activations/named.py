@@ -37,9 +37,6 @@ class Identity(Named):
     def slope(self, t: Array) -> Array:
         return np.ones_like(t)
 
-    def most_bend(self, low: Array, high: Array) -> Array:
-        return np.zeros_like(low)
-
     def on_tensor(self, z: Tensor) -> tuple[Tensor, Tensor]:
         import torch
 

@@ -50,9 +50,9 @@ NOT_CONVERGED = 5
 @click.option("--tol", type=Amount(0), default=1e-6, show_default=True,
               help="Relative change of the risk at which to stop.")  # fmt: skip
 @click.option("--certificate", type=click.Choice(["region", "theorem", "run"]),
-              help="What to prove about a neuron: how much better coefficients near it can be, "
-              "what the theorem says of a longer run; or only what follows from the run itself.  "
-              "[default: region]")  # fmt: skip
+              help="What to prove about a neuron. region: how much better coefficients near it can "
+              "be. theorem: what the paper's theorem implies, after a longer run. run: only what "
+              "follows from the fit itself.  [default: region]")  # fmt: skip
 @click.option("--bare", is_flag=True, help="Only fit: no held-out risks, no diagnosis, no region.")
 @click.option("--chunked/--in-memory", default=None, help="Read rows in chunks or all at once.  "
               "[default: in chunks if they do not fit in memory]")  # fmt: skip

@@ -218,3 +218,16 @@ def text_table(
         ).rstrip()
         for line in lines
     )
+
+
+def rounded_down(value: float, digits: int) -> str:
+    """Return a number with so many digits, not above the value.
+
+    >>> rounded_down(0.99996, 3), rounded_down(-1.23401, 4), rounded_down(13973.1, 3)
+    ('0.999', '-1.235', '13,900')
+    """
+    if not value or not math.isfinite(value):
+        return f"{value:g}"
+    unit = 10.0 ** (math.floor(math.log10(abs(value))) - digits + 1)
+    found = math.floor(value / unit + 1e-9) * unit
+    return f"{found:,.0f}" if 1e3 <= abs(found) < 1e7 else f"{found:.{digits}g}"

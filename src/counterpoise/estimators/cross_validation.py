@@ -152,11 +152,19 @@ class GroupDRONeuronCV(Chosen, Neuron):
         self.certificate_ = self.best_estimator_.certificate_
         return found
 
-    def region_proof(self, *rows: Any, radii: Sequence[float] | None = None) -> RegionProof:
+    def region_proof(
+        self,
+        X: Any,
+        y: Any = None,
+        groups: Any = None,
+        sample_weight: Any = None,
+        *,
+        radii: Sequence[float] | None = None,
+    ) -> RegionProof:
         """Return what :meth:`certify` proves, and leave the certificate as it is."""
         check_is_fitted(self)
-        found: RegionProof = self.best_estimator_.region_proof(*rows, radii=radii)
-        return found
+        chosen: GroupDRONeuron = self.best_estimator_
+        return chosen.region_proof(X, y, groups, sample_weight, radii=radii)
 
     def plain_twin(self) -> GroupDRONeuron:
         """Return the same neuron, unfitted, for the plain average over rows."""

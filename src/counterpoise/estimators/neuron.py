@@ -215,11 +215,12 @@ class GroupDRONeuron(Solved, Neuron):
         """Prove how much better any other coefficients near the fit can be, on these rows.
 
         For every radius ``r``: no coefficients whose scores differ from the fit's by at most ``r``
-        (root mean square over the rows of a group, averaged over groups) have a risk below
-        ``lower_bound``. This rests on the rows alone, which need not be those of the fit, and holds
-        for ReLU and its kin, where the risk is not convex. For the identity activation, the
-        duality gap bounds the risk of all coefficients. If the fit has a ``radius``, regions hold
-        the coefficients that it admits, and one of infinite radius holds all of these.
+        (root mean square over the rows of a group, averaged over groups by the prior) have a risk
+        below ``lower_bound``. This rests on the rows alone, which need not be those of the fit. It
+        holds for ReLU and similar activations, where the risk is not convex. For the identity
+        activation, the duality gap bounds the risk of all coefficients. If the fit has a
+        ``radius``, regions hold the coefficients that it admits, and one of infinite radius holds
+        all of these.
 
         Parameters
         ----------
@@ -249,6 +250,11 @@ class GroupDRONeuron(Solved, Neuron):
         proof = self.region_proof(X, y, groups, sample_weight, radii=radii)
         if proof.missing:
             raise ValueError(f"no region can be certified: {proof.missing}")
+        if not proof.regions:
+            raise ValueError(
+                "radii: the coefficients that radius admits cannot be covered, because nothing "
+                "bounds the intercept; give finite radii, or fit with fit_intercept=False"
+            )
         self.certificate_ = replace(self.certificate_, proof=proof)
         return proof.regions
 

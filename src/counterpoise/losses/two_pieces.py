@@ -1,7 +1,8 @@
 """Compiled: parabolas below the loss of an activation with a kink, for a block of rows.
 
 See :mod:`counterpoise.losses.minorants`. The activation has the slope ``left`` below zero and one
-above. The bounds are exact: no parabola with their value and slope has a larger bend.
+above. Up to rounding, the bounds are exact: no parabola with their value and slope has a larger
+bend.
 """
 
 # Numba finds the types itself.
@@ -11,9 +12,7 @@ from __future__ import annotations
 import math
 
 from counterpoise.common.compiling import compiled
-
-# Parabolas are lowered by this share of the terms that they are computed from.
-MARGIN = 32 * 2.0**-52
+from counterpoise.losses.minorants import MARGIN
 
 
 @compiled(error_model="numpy")

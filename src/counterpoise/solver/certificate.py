@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from counterpoise.common.text import count, percent_at_most
+from counterpoise.common.text import count, percent_at_most, rounded_down
 from counterpoise.dual.objective import Objective
 from counterpoise.solver.slack import SlackAccount
 
@@ -41,8 +41,8 @@ class Region:
     Attributes
     ----------
     radius : float
-        How far scores may differ from the fit's: the root mean square, averaged over groups.
-        Infinite if they may differ by any amount.
+        How far scores may differ from the fit's: the root mean square, averaged over groups by the
+        prior. Infinite if they may differ by any amount.
     gap : float
         The fit's risk minus ``lower_bound``.
     lower_bound : float
@@ -108,7 +108,7 @@ class RegionProof:
         if not self.regions:
             return ["No region around the fit is certified: none that was asked for is bounded."]
         if self.risk - self.floor <= NOTHING * self.spread**2:
-            return ["The risk is as low as can be, up to rounding, so no coefficients are better."]
+            return ["The risk is as low as it can be, up to rounding: no coefficients are better."]
         widest, last = self.widest(), self.regions[-1]
         region, out = self.within(self.spread) or last, []
         if widest is not None:
@@ -127,36 +127,23 @@ class RegionProof:
 
     def _which(self, region: Region) -> str:
         """Name the coefficients of a region."""
-        parts = []
-        if self.limit is not None:
-            parts.append(f" of norm up to {self.limit:.3g}")
-        if self.dropped:
-            parts.append(without(self.dropped))
-        if math.isfinite(region.radius):
-            parts.append(
-                f" whose scores differ from this fit's by less than "
-                f"{rounded_down(region.radius, 3)} (root mean square; the labels spread by "
-                f"{self.spread:.3g})"
-            )
-        return "".join(parts)
+        if math.isinf(region.radius):
+            return self.kind()
+        return (
+            f"{self.kind()} whose scores differ from this fit's by less than "
+            f"{rounded_down(region.radius, 3)} (root mean square; the labels spread by "
+            f"{self.spread:.3g})"
+        )
+
+    def kind(self) -> str:
+        """Name the coefficients that all regions are about; empty for any."""
+        norm = "" if self.limit is None else f" of norm up to {self.limit:.3g}"
+        return norm + (without(self.dropped) if self.dropped else "")
 
 
 def without(dropped: int) -> str:
     """Name the coefficients that a claim covers if directions are too flat to judge."""
     return f" without a component in the {dropped} direction(s) too flat to judge"
-
-
-def rounded_down(value: float, digits: int) -> str:
-    """Return a number with so many digits, not above the value.
-
-    >>> rounded_down(0.99996, 3), rounded_down(-1.23401, 4), rounded_down(13973.1, 3)
-    ('0.999', '-1.235', '13,900')
-    """
-    if not value or not math.isfinite(value):
-        return f"{value:g}"
-    unit = 10.0 ** (math.floor(math.log10(abs(value))) - digits + 1)
-    found = math.floor(value / unit + 1e-9) * unit
-    return f"{found:,.0f}" if 1e3 <= abs(found) < 1e7 else f"{found:.{digits}g}"
 
 
 @dataclass(frozen=True)
@@ -245,6 +232,12 @@ class Certificate:
         return "linear score" in self.metric
 
     @property
+    def same_rows(self) -> bool:
+        """Whether the fit has the same risk on the rows of the region proof, up to rounding."""
+        rounding = 1e-6 * abs(self.risk) + NOTHING * self.label_scale
+        return self.proof is None or abs(self.proof.risk - self.risk) <= rounding
+
+    @property
     def regions(self) -> tuple[Region, ...]:
         """Regions around the fit, from the smallest, each with a lower bound on the risk."""
         return () if self.proof is None else self.proof.regions
@@ -305,8 +298,7 @@ class Certificate:
                 f"{share}: no coefficients{self._kept()} have a risk below {floor:.6g}."
             )
         elif self.proof is not None:
-            rounding = 1e-6 * abs(self.risk) + NOTHING * self.label_scale
-            if abs(self.proof.risk - self.risk) > rounding:
+            if not self.same_rows:
                 out.append(f"On the rows given to certify, the risk is {self.proof.risk:.6g}.")
             out.extend(self.proof.sentences())
         else:
@@ -343,8 +335,12 @@ class Certificate:
             given = self.at_sharpness(self.c1)
         if not math.isfinite(given.theorem_bound):
             least = 0.25 * self.c1_assumed
-            why = f"the sharpness, by {estimate}, may be below {least:.3g}, a quarter of what the "
-            why = f"{why}steps assumed" if self.c1 <= least else f"rho is only {self.rho:.3g}"
+            why = f"rho is only {self.rho:.3g}"
+            if self.c1 <= least:
+                why = (
+                    f"the sharpness is only {estimate}, and the theorem needs more than "
+                    f"{least:.3g}, a quarter of what the steps assumed"
+                )
             return [*out, f"It bounds no distance here, because {why}."]
         out.append(
             f"If the sharpness in every direction is at least {estimate}, the last of "
@@ -352,13 +348,15 @@ class Certificate:
             f"within {given.theorem_bound:.3g} of any minimiser, {self.metric} (the labels spread "
             f"by {spread:.3g})."
         )
-        region = None
-        if self.proof is not None and self.metric_is_scores:
-            region = self.proof.within(given.theorem_bound + self.iterate_to_fit)
-        if region is not None and self.proof is not None and self.proof.risk == self.risk:
+        proof, reach = self.proof, given.theorem_bound + self.iterate_to_fit
+        if proof is None or not (self.same_rows and self.metric_is_scores):
+            return out
+        region = proof.within(min(reach, given.returned_bound))
+        if region is not None and proof.share(region) <= SMALL:
+            which = proof.kind() or " at all"
             out.append(
-                f"In that case any minimiser lies in a certified region, so no coefficients at "
-                f"all have a risk below {region.lower_bound:.6g}."
+                f"In that case any minimiser lies in a certified region, so no coefficients{which} "
+                f"have a risk below {rounded_down(region.lower_bound, 6)}."
             )
         return out
 

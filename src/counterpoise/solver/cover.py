@@ -19,6 +19,7 @@ import numpy as np
 from scipy import sparse
 
 from counterpoise.losses import NeuronLoss
+from counterpoise.losses.minorants import has_two_pieces
 from counterpoise.rows.engines.base import SumEngine
 from counterpoise.rows.engines.questions import Question
 from counterpoise.solver.coordinates import Coordinates
@@ -100,7 +101,7 @@ def _intercepts(
     """Bound the intercept about the shift; None if the activation gives no bound."""
     sigma = engine.activation
     left = float(sigma.slope(np.array([-1.0]))[0])
-    if not (sigma.has_kink or sigma.is_identity):
+    if not has_two_pieces(sigma):
         return None
     d = engine.n_features
     squares = engine.mean_squares(prior)[:d]

@@ -134,15 +134,17 @@ class Quadratic:
         v = -vectors @ (along / (values + m))
         return np.asarray(v / max(1.0, float(np.linalg.norm(v))))
 
-    def sublevel(self, ellipsoid: Ellipsoid, level: float) -> Ellipsoid | None:
+    def sublevel(self, ellipsoid: Ellipsoid, level: float) -> Ellipsoid:
         """Return an ellipsoid around all points where the quadratic is at most ``level``.
 
-        It is the one with the shortest axes that a multiplier gives; None if there are no points.
+        Of those that a multiplier gives, it is the one with the shortest axes; or the ellipsoid
+        itself, if no smaller one is certain. ``level`` must be above the least value.
         """
         values, vectors, along = self.spectrum
         room = 2.0 * (level - self.bounds)
-        if not np.isfinite(room).any() or room.min() <= 0.0:
-            return None if room.min() <= 0.0 else ellipsoid
+        if not np.isfinite(room).any():
+            return ellipsoid
+        assert room.min() > 0.0
         directions = ellipsoid.axes @ vectors
         lengths = np.sum(directions**2, axis=0)
         curved = values[None, :] + self.multipliers[:, None]

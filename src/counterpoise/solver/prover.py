@@ -1,8 +1,9 @@
 """Region certificates: lower bounds on the risk of all coefficients near a fit.
 
-For the ReLU and its kin the risk is not convex, so there is no duality gap. What can be proved is
-a bound in a region: no coefficients whose scores differ from the fit's by at most ``radius`` (root
-mean square, averaged over groups) have a risk below ``lower_bound``. It rests on the rows alone.
+For the ReLU and similar activations the risk is not convex, so there is no duality gap. What can
+be proved is a bound in a region: no coefficients whose scores differ from the fit's by at most
+``radius`` (root mean square, averaged over groups) have a risk below ``lower_bound``. It rests on
+the rows alone.
 
 Fix group weights ``lam``; the risk is at least ``L(., lam)``. In the region, a row's score lies in
 an interval, and a parabola bounds the row's loss from below there (`losses.minorants`). The sum
@@ -168,11 +169,7 @@ class Prover:
             value, lowest = max(value, highest.least), region.point(highest.minimiser)
             if best.risk - value <= NEGLIGIBLE * self.scale:
                 break
-            left = [(w, q.sublevel(region, best.risk)) for w, q in tried]
-            smaller = [(w, part) for w, part in left if part is not None]
-            if len(smaller) < len(left):  # nothing in the region is better
-                value = best.risk
-                break
+            smaller = [(w, q.sublevel(region, best.risk)) for w, q in tried]
             width, part = min(smaller, key=lambda pair: pair[1].size)
             idle = 0 if part.size <= SHRINK * region.size else idle + 1
             if part.size < region.size:

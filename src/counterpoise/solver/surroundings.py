@@ -15,7 +15,7 @@ from counterpoise.solver.certificate import Region, RegionProof
 from counterpoise.solver.polish import PolishResult, better_weights, polish
 from counterpoise.solver.problem import Problem
 from counterpoise.solver.prover import NEGLIGIBLE, Best, Prover, why_not
-from counterpoise.solver.regions import proof_of, prove, prove_at
+from counterpoise.solver.regions import PASSES, proof_of, prove, prove_at
 from counterpoise.solver.score_space import Balls, Place, ScoreSpace
 from counterpoise.solver.setup import Setup
 
@@ -50,7 +50,8 @@ class Surroundings:
     def of_fit(self, end: PolishResult, passes: int) -> tuple[PolishResult, RegionProof]:
         """Bound the risk around the end of a fit, in so many passes at most.
 
-        Where a proof is weakest, a better fit may be: descend from there, and return what is found.
+        A better fit may lie where a proof is weakest. Descend from there, and return the result if
+        its risk is lower.
         """
         setup, problem, engine = self.setup, self.setup.problem, self.setup.engine
         if engine.loss.is_quadratic:
@@ -69,7 +70,8 @@ class Surroundings:
                 there = space.problem.evaluate(place.u, surrogate=False)
             best = Best.of(space.problem, place.u, there, end.point)
             prover, balls = Prover(space.problem, best, setup.floor), Balls(place, space.stretch)
-            found = prove(prover, balls, math.sqrt(self.scale), last - engine.passes)
+            budget = max(last - engine.passes, PASSES if descents else 0)
+            found = prove(prover, balls, math.sqrt(self.scale), budget)
             left = last - engine.passes
             if found.lowest is None or descents == DESCENTS or left < LEAST_DESCENT:
                 break

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from counterpoise.common.text import figure, percent_at_most
+from counterpoise.common.text import figure, percent_at_most, rounded_down
 from counterpoise.report import blocks as b
 from counterpoise.report.blocks import Block
 from counterpoise.report.curves import curve
@@ -64,7 +64,8 @@ def _gaps(proof: RegionProof) -> Block:
         " ".join(proof.sentences()),
         "Coefficients whose scores differ from the fit's by at most the number on the horizontal "
         "axis (root mean square, averaged over groups) cannot lower the risk by more than what "
-        f"is on the vertical axis. Anything below {percent_at_most(LEAST_SHARE)} is drawn there.",
+        f"is on the vertical axis. Values below {percent_at_most(LEAST_SHARE)} are drawn there, "
+        "and those above 100 % at 100 %.",
         series=series,
         x="change of scores, in units of the labels",
         y="possible gain, % of the risk",
@@ -79,8 +80,10 @@ def _of_neuron(found: Any, proof: RegionProof | None) -> list[tuple[str, str]]:
     if found.duality_gap is not None:
         items.append(("Duality gap", _gap(found)))
     if proof is not None and proof.regions:
-        bounds = [f"{_where(region)}: {figure(region.lower_bound)}" for region in proof.regions]
-        name = "Risk that no coefficients are below, by how far they change scores"
+        bounds = [
+            f"{_where(region)}: {rounded_down(region.lower_bound, 4)}" for region in proof.regions
+        ]
+        name = "Proved lower bound on the risk, by change of scores"
         items.append((name, "; ".join(bounds)))
     items += [
         ("Running slack", _slack(found)),
@@ -101,7 +104,7 @@ def _of_neuron(found: Any, proof: RegionProof | None) -> list[tuple[str, str]]:
 def _where(region: Region) -> str:
     if math.isinf(region.radius):
         return "any change"
-    return f"up to {figure(region.radius)}"
+    return f"up to {rounded_down(region.radius, 4)}"
 
 
 def _of_loss(found: Any) -> list[tuple[str, str]]:

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from counterpoise.common.text import change, count, figure, listed, percent, percent_at_most
+from counterpoise.common.text import (
+    change,
+    count,
+    figure,
+    listed,
+    percent,
+    percent_at_most,
+    rounded_down,
+)
 from counterpoise.report import blocks as b
 from counterpoise.report.blocks import Block
 from counterpoise.report.fit.assumptions import assumption_section
@@ -242,8 +250,8 @@ def _certified(fit: FitView) -> list[Block]:
     elif (widest := _widest(fit)) is not None:
         share, radius = widest
         value = f"≤ {percent_at_most(share)}"
-        reach = "any coefficients" if math.isinf(radius) else (
-            f"coefficients whose scores change by up to {figure(radius)}"
+        reach = "admissible coefficients" if math.isinf(radius) else (
+            f"coefficients whose scores change by up to {rounded_down(radius, 3)}"
         )  # fmt: skip
         remark = f"of the risk is the most that {reach} can gain"
     elif certificate.running_slack <= 0:

@@ -23,7 +23,7 @@ class SumMinorants(Question):
 
     With ``r = (x - shift, 1) @ basis``, coefficients ``w + basis (v - at)`` give a row the score
     ``z + r.(v - at)``, where ``z`` is its score at ``w``. The ellipsoid is ``||v|| <= 1``. For
-    every one of ``widths``, in multiples of ``||r||``, the answer holds the sums of
+    every one of ``widths``, in multiples of ``||r||`` rounded up, the answer holds the sums of
 
         value, |value| + |slope| q + |bend| q^2 / 2,  (|slope| + |bend| (q + e)) e,
         slope r,  bend r r^T
@@ -31,7 +31,8 @@ class SumMinorants(Question):
     with the row's parabola (:mod:`counterpoise.losses.minorants`), a bound ``q`` on
     ``|r.(v - at)|``, and a bound ``e`` on what rounding did to scores, given the relative
     ``rounding`` of the arithmetic and the ``sizes`` of the terms that coefficients anywhere in the
-    ellipsoid were computed from. ``share_K`` weights the groups.
+    ellipsoid were computed from. The second and third sums take the largest parabola of all widths;
+    the second includes ``y^2``. ``share_K`` weights the groups.
     """
 
     alike = True
@@ -100,7 +101,7 @@ class SumMinorants(Question):
         values = abs(X) if sparse.issparse(X) else np.abs(np.asarray(X, dtype=float))
         fixed = float(np.abs(self.shift) @ self.sizes[:d]) + float(self.sizes[d:].sum())
         sigma = self.loss.activation
-        if not (sigma.has_kink or sigma.is_identity):  # outputs are rounded on a scale of their own
+        if not sigma.has_kink:  # outputs are rounded on a scale of their own
             fixed += 1.0 + float(np.abs(sigma.parameters).sum())
         total = np.asarray(values @ self.sizes[:d]).ravel() + fixed
         error: Array = 2.0 * (d + len(self.at) + 8) * self.rounding * total
