@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from counterpoise.common.text import count, percent_at_most, rounded_down
+from counterpoise.common.text import count, figure, percent_at_most, rounded_down
 from counterpoise.dual.objective import Objective
 from counterpoise.solver.slack import SlackAccount
 
@@ -345,8 +345,8 @@ class Certificate:
         out.append(
             f"If the sharpness in every direction is at least {estimate}, the last of "
             f"{count(self.iterations, 'iteration')} of Algorithm 1 (rho = {self.rho:.3g}) lies "
-            f"within {given.theorem_bound:.3g} of any minimiser, {self.metric} (the labels spread "
-            f"by {spread:.3g})."
+            f"within {figure(given.theorem_bound)} of any minimiser, {self.metric} (the labels "
+            f"spread by {spread:.3g})."
         )
         proof, reach = self.proof, given.theorem_bound + self.iterate_to_fit
         if proof is None or not (self.same_rows and self.metric_is_scores):
