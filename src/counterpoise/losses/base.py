@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from counterpoise.activations.base import Graph
 
 Array = np.ndarray
+# Bounds below a loss are lowered by this share of the terms that they are computed from.
+MARGIN = 32 * float(np.finfo(float).eps)
 # Reads scores ``z[:count]`` and labels ``y[:count]``, and overwrites both. The three numbers are
 # the loss's ``parameters``.
 Kernel = Callable[[Array, Array, int, float, float, float], None]

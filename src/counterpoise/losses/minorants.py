@@ -18,10 +18,9 @@ import numpy as np
 
 from counterpoise.activations import Activation
 from counterpoise.activations.named import Piecewise
+from counterpoise.losses.base import MARGIN
 
 Array = np.ndarray
-# Parabolas are lowered by this share of the terms that they are computed from.
-MARGIN = 32 * float(np.finfo(float).eps)
 
 
 class Minorants(NamedTuple):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 from counterpoise.common.compiling import compiled
-from counterpoise.losses.minorants import MARGIN
+from counterpoise.losses.base import MARGIN
 
 
 @compiled(error_model="numpy")
