@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import dataclass
+from itertools import cycle, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,20 @@ from counterpoise.common.packages import not_installed
 from counterpoise.common.text import text_table
 
 Array = np.ndarray
+# Okabe and Ito's colours, which colour-blind readers can tell apart; markers differ as well.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+MARKERS = "oD^vPX"
+# Places for a point's name: offsets in points, and how the text is aligned there.
+PLACES = [
+    (
+        dx * far,
+        dy * far,
+        {-1: "right", 0: "center", 1: "left"}[dx],
+        {-1: "top", 0: "center", 1: "bottom"}[dy],
+    )
+    for far in (12, 20, 32, 48)
+    for dx, dy in ((1, 0), (1, 1), (1, -1), (0, 1), (0, -1), (-1, 0), (-1, 1), (-1, -1))
+]
 
 
 @dataclass(frozen=True)
@@ -81,7 +97,10 @@ class Frontier:
         return (self.average <= ends[0]) & (self.worst <= ends[1])
 
     def plot(self, ax: Any = None, path: str | Path | None = None) -> Any:
-        """Plot worst-group risk against average risk, one line per family. Needs matplotlib.
+        """Plot the worst group's loss against the average, one line per family. Needs matplotlib.
+
+        The plain average and the chosen candidate have a name and an error bar: one standard error
+        of the worst group's loss to either side.
 
         Parameters
         ----------
@@ -97,33 +116,98 @@ class Frontier:
         if ax is None:
             ax = Figure(figsize=(7, 4.8), layout="constrained").subplots()
         near = self.near()
-        hidden = []
-        for name in dict.fromkeys(self.family):
-            at = [i for i, family in enumerate(self.family) if family == name and near[i]]
-            if not at:
-                hidden.append(name)
-                continue
-            style = dict(marker="s", linestyle="none", color="black", zorder=4)
-            if not name.startswith("average"):
-                style = dict(marker="o", markersize=4, linewidth=1.2)
-            ax.plot(self.average[at], self.worst[at], label=name, **style)
-        i = self.chosen
-        ax.errorbar(self.average[i], self.worst[i], yerr=self.error[i], color="0.4", capsize=3)
-        ax.plot(
-            self.average[i], self.worst[i], marker="o", markersize=14, fillstyle="none",
-            linestyle="none", color="crimson", label="chosen",
+        hidden = self._draw_families(ax, near)
+        main = list(dict.fromkeys((self.plain, self.chosen)))
+        ax.errorbar(
+            self.average[main], self.worst[main], yerr=self.error[main], fmt="none", capsize=4,
+            ecolor="black", elinewidth=1.4, zorder=5, label="± standard error",
         )  # fmt: skip
-        what = f"held-out {self.measure}"
+        at = self.average[self.chosen], self.worst[self.chosen]
+        ax.plot(*at, "o", ms=14, mfc="none", mec="black", mew=1.8, label="chosen", zorder=5)
+        what = "mean squared error" if self.measure == "risk" else self.measure
         ax.set(xlabel=f"{what}, average over rows", ylabel=f"{what}, worst group")
+        ax.set_title("Worst group against average, held out (lower is better)")
         low, high = float(self.worst[near].min()), float(self.worst[near].max())
         if low > 0 and high > 10 * low:
             ax.set_yscale("log")
-        ax.annotate(f"nu = {self.nu[i]:.3g}", (self.average[i], self.worst[i]),
-                    xytext=(10, 8), textcoords="offset points")  # fmt: skip
         few = int(np.sum(~near)) - sum(self.family.count(name) for name in hidden)
         hidden += [f"{few} more"] if few else []
-        note = f"far worse, not shown: {'; '.join(hidden)}" if hidden else None
-        ax.legend(frameon=False, fontsize="small", title=note, title_fontsize="x-small")
+        note = f"far worse, not shown: {'; '.join(hidden)}" if hidden else ""
+        ax.legend(
+            frameon=False, fontsize="small", title=textwrap.fill(note, 42) or None,
+            title_fontsize="small", alignment="left", labelspacing=0.8,
+        )  # fmt: skip
+        ax.margins(0.08)
+        names = {
+            self.plain: "plain average",
+            self.chosen: f"chosen: nu = {self.nu[self.chosen]:.3g}",
+        }
+        if self.plain == self.chosen:
+            names[self.chosen] = "chosen: the plain average"
+        _name_points(ax, [(self.average[i], self.worst[i], names[i]) for i in main])
         if path is not None:
             ax.figure.savefig(path, dpi=150)
         return ax
+
+    def _draw_families(self, ax: Any, near: Array) -> list[str]:
+        """Draw a line for each family that has candidates to plot; return the others' names."""
+        hidden, looks = [], zip(cycle(COLOURS), cycle(MARKERS), strict=False)
+        for name in dict.fromkeys(self.family):
+            at = [i for i, family in enumerate(self.family) if family == name and near[i]]
+            style = dict(marker="s", ms=8, linestyle="none", color="black", zorder=4)
+            if not name.startswith("average"):
+                colour, marker = next(looks)
+                style = dict(marker=marker, ms=5, linewidth=1.5, color=colour)
+            if at:
+                ax.plot(self.average[at], self.worst[at], label=name, **style)
+            else:
+                hidden.append(name)
+        return hidden
+
+
+def _name_points(ax: Any, points: list[tuple[float, float, str]]) -> None:
+    """Write names next to points, each at the first place that covers neither marks nor names."""
+    figure = ax.figure
+    figure.draw_without_rendering()
+    frame = ax.get_window_extent()
+    legend = ax.get_legend()
+    taken = [] if legend is None else [legend.get_window_extent()]
+    marks = np.concatenate([_marks(ax, line) for line in ax.get_lines()])
+    bars = [
+        (low[0], *sorted((low[1], high[1])))
+        for collection in ax.collections
+        for low, high in (ax.transData.transform(segment) for segment in collection.get_segments())
+    ]
+    pad = 3.0 * figure.dpi / 72
+
+    def covers(box: Any) -> bool:
+        wide = box.padded(pad)
+        inside = (marks > [wide.x0, wide.y0]) & (marks < [wide.x1, wide.y1])
+        crossed = any(
+            wide.x0 < x < wide.x1 and low < wide.y1 and high > wide.y0 for x, low, high in bars
+        )
+        return bool(inside.all(axis=1).any()) or crossed or any(wide.overlaps(t) for t in taken)
+
+    for x, y, name in points:
+        text = ax.annotate(name, (x, y), (0, 0), textcoords="offset points", fontweight="bold")
+        ranked = []
+        for place, (dx, dy, across, up) in enumerate(PLACES):
+            text.set(position=(dx, dy), ha=across, va=up)
+            box = text.get_window_extent()
+            outside = (
+                box.x0 < frame.x0 or box.x1 > frame.x1 or box.y0 < frame.y0 or box.y1 > frame.y1
+            )
+            ranked.append((covers(box) + 2 * outside, place))
+        dx, dy, across, up = PLACES[min(ranked)[1]]
+        text.set(position=(dx, dy), ha=across, va=up)
+        taken.append(text.get_window_extent())
+
+
+def _marks(ax: Any, line: Any) -> Array:
+    """Return the pixels of a line's points, and of some between those that it connects."""
+    corners: Array = ax.transData.transform(np.asarray(line.get_xydata(), dtype=float))
+    if line.get_linestyle() == "None":
+        return corners
+    along = np.linspace(0.0, 1.0, 33)[:, None]
+    between = [(1 - along) * a + along * b for a, b in pairwise(corners)]
+    return np.concatenate([corners, *between])
