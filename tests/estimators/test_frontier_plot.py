@@ -81,8 +81,11 @@ def test_families_differ_in_colour_and_marker():
 
 
 def test_axes_of_ones_own_are_used(tmp_path):
-    left, right = Figure(figsize=(12, 4)).subplots(1, 2)
-    assert a_frontier().plot(left, tmp_path / "both.png") is left
+    half, other = Figure(figsize=(12, 4)).subfigures(1, 2)
+    left, right = half.subplots(), other.subplots()
+    left.scatter([150], [400])
+    assert a_frontier().plot(left) is left
     assert left.get_title()
     assert not right.get_title()
-    assert (tmp_path / "both.png").stat().st_size > 0
+    a_frontier().plot(path=tmp_path / "alone.png")
+    assert (tmp_path / "alone.png").stat().st_size > 0

@@ -167,7 +167,7 @@ class Frontier:
 
 def _name_points(ax: Any, points: list[tuple[float, float, str]]) -> None:
     """Write names next to points, each at the first place that covers neither marks nor names."""
-    figure = ax.figure
+    figure = ax.figure.canvas.figure  # the whole, where the axes are in a part of a figure
     figure.draw_without_rendering()
     frame = ax.get_window_extent()
     legend = ax.get_legend()
@@ -176,6 +176,7 @@ def _name_points(ax: Any, points: list[tuple[float, float, str]]) -> None:
     bars = [
         (low[0], *sorted((low[1], high[1])))
         for collection in ax.collections
+        if hasattr(collection, "get_segments")
         for low, high in (ax.transData.transform(segment) for segment in collection.get_segments())
     ]
     pad = 3.0 * figure.dpi / 72
