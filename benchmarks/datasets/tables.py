@@ -34,7 +34,7 @@ class Table:
         return codes(2 * values + self.y) if with_label else values
 
 
-def _read(name, cache, **how):
+def read(name, cache, **how):
     import pandas as pd
 
     return pd.read_csv(member(PACKAGE, f"csvs/{name}", cache), **how)
@@ -47,7 +47,7 @@ def _features(table):
     return X[:, len(X) - often >= RARE]
 
 
-def _one_hot(table, prefix):
+def one_hot(table, prefix):
     """The attribute behind indicator columns, as their endings."""
     columns = [name for name in table.columns if name.startswith(prefix)]
     return np.array([name.removeprefix(prefix) for name in columns])[
@@ -57,8 +57,8 @@ def _one_hot(table, prefix):
 
 def adult(cache: Path) -> Table:
     """Income above 50,000 dollars in the American census of 1994."""
-    table = _read("adult.csv.zip", cache, compression="zip")
-    sex, race = _one_hot(table, "sex_"), _one_hot(table, "race_")
+    table = read("adult.csv.zip", cache, compression="zip")
+    sex, race = one_hot(table, "sex_"), one_hot(table, "race_")
     y = table["salary_>50K"].to_numpy(dtype=np.int64)
     # fnlwgt is the census's own weight of a person, not something known about them.
     drop = ["fnlwgt"] + [c for c in table.columns if c.startswith(("salary_", "sex_", "race_"))]
@@ -69,7 +69,7 @@ def adult(cache: Path) -> Table:
 
 def compas(cache: Path) -> Table:
     """Two-year recidivism of defendants, without the scores that were given to them."""
-    table = _read("compas-recidivism.csv", cache)
+    table = read("compas-recidivism.csv", cache)
     y = table["two-year-recid"].to_numpy(dtype=np.int64)
     sex, race = table["sex"].to_numpy(), table["race"].to_numpy()
     drop = ["sex", "race", "two-year-recid", "decile-score"]
@@ -80,7 +80,7 @@ def compas(cache: Path) -> Table:
 
 def german(cache: Path) -> Table:
     """Credit risk in a German bank; a thousand rows."""
-    table = _read("german.csv", cache)
+    table = read("german.csv", cache)
     y = table["credit-label"].to_numpy(dtype=np.int64)
     X = _features(table.drop(columns=["credit-label", "sex", "sex-age"]))
     return Table(X, y, {"sex": table["sex"].to_numpy()})
@@ -88,7 +88,7 @@ def german(cache: Path) -> Table:
 
 def credit(cache: Path) -> Table:
     """Default on a credit card next month, in Taiwan."""
-    table = _read("UCI_Credit_Card.csv", cache)
+    table = read("UCI_Credit_Card.csv", cache)
     y = table["default-payment-next-month"].to_numpy(dtype=np.int64)
     X = _features(table.drop(columns=["ID", "SEX", "default-payment-next-month"]))
     return Table(X, y, {"sex": table["SEX"].to_numpy()})
@@ -96,7 +96,7 @@ def credit(cache: Path) -> Table:
 
 def celeba(cache: Path) -> Table:
     """Blond hair in photographs of celebrities, from 38 other attributes of the face."""
-    table = _read("celeba.csv.zip", cache, compression="zip")
+    table = read("celeba.csv.zip", cache, compression="zip")
     y = (table["Blond_Hair"] > 0).to_numpy(dtype=np.int64)
     X = _features(table.drop(columns=["filename", "Blond_Hair", "Male"]))
     return Table(X, y, {"sex": table["Male"].to_numpy()})

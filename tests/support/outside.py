@@ -86,6 +86,9 @@ def check_commands() -> None:
         found = folder / "predictions.csv"
         run(COMMAND, "predict", folder / "model", folder / "data.csv", "--out", found)
         assert len(found.read_text().split()) == ROWS + 1
+        written = folder / "diamonds.csv"
+        assert "counterpoise fit" in run(COMMAND, "sample", "diamonds", "--out", written)
+        assert written.read_text().startswith("carat,")
 
 
 def main() -> None:

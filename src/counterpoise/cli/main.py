@@ -66,6 +66,7 @@ COMMANDS = {
     "compare": "Compare with least squares and other methods.",
     "show": "Describe a stored model.",
     "export": "Write a stored model as ONNX.",
+    "sample": "Write a sample table to try commands on.",
     "lm": "Language models: prepare data, train, compare.",
     "completion": "Print shell completion for bash, zsh or fish.",
 }
@@ -88,6 +89,7 @@ def cli(ctx: click.Context, quiet: bool, verbose: bool, debug: bool) -> None:
     """Learning that holds up on the worst group.
 
     \b
+    counterpoise sample diamonds
     counterpoise fit diamonds.csv --target price --group clarity --out fit
     counterpoise report fit
     counterpoise predict fit new.csv > predictions.csv
