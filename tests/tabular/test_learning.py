@@ -35,9 +35,15 @@ DAY = datetime.datetime(2020, 1, 2, 3, 4)
 @pytest.mark.parametrize(
     ("values", "told"),
     [
-        ([DAY.date()] * 2, "'c' holds dates: derive columns from it"),
-        ([DAY] * 2, r"'c' holds dates with times: derive .*hour.*days since.* or .*drop=\['c'\]"),
-        ([DAY.time()] * 2, "'c' holds times of day"),
+        (
+            [DAY.date()] * 2,
+            r"'c' holds dates: use its year, month and weekday with dates=\['c'\], derive columns",
+        ),
+        (
+            [DAY] * 2,
+            r"'c' holds dates with times: use .*dates=\['c'\].*hour.*days since.*drop=\['c'\]",
+        ),
+        ([DAY.time()] * 2, "'c' holds times of day: derive numbers from it, such as hours"),
         ([DAY - DAY] * 2, "'c' holds durations"),
         ([None] * 2, r"'c' holds no value: leave it out with drop=\['c'\]"),
         (pa.array([None] * 2, pa.float64()), r"'c' has no values: leave it out with drop=\['c'\]"),
@@ -65,7 +71,9 @@ def test_all_columns_that_cannot_be_features_are_named_at_once():
 
 def test_dates_in_csv_are_refused_with_the_hint(tmp_path):
     path = csv(tmp_path, "day,y\n2020-01-01,1\n2020-01-02,2\n")
-    with pytest.raises(DataError, match=r"'day' holds dates: derive .* drop=\['day'\]"):
+    with pytest.raises(
+        DataError, match=r"'day' holds dates: use .*dates=\['day'\], derive .* drop=\['day'\]"
+    ):
         learn(open_table(path))
 
 
@@ -77,9 +85,12 @@ def test_names_in_hints_are_written_for_a_shell():
 @pytest.mark.parametrize(
     ("values", "told"),
     [
-        (["01/02/2020", "13/2/21"], "'c' holds dates, such as '01/02/2020': derive columns"),
+        (
+            ["01/02/2020", "13/2/21"],
+            "'c' holds dates, such as '01/02/2020': write them as 2020-12-31 and .*dates=",
+        ),
         (["2020/1/2 10:30", "2020/1/3"], r"'c' holds dates.*drop=\['c'\], or use categorical="),
-        (["2020-01-02T10:30:00Z", "2020-01-03"], "'c' holds dates"),
+        (["2020-01-02T10:30:00Z", "2020-01-03"], r"'c' holds dates, .*Z': use .*dates=\['c'\]"),
         (["01 Jan 2020", "2-February-21"], "'c' holds dates, such as '01 Jan 2020'"),
         (["Jan 1, 2020", "Sept. 2nd, 2021"], "'c' holds dates, such as 'Jan 1, 2020'"),
         (["Wed, 01 Jan 2020 10:30", "Friday 3 Jan 2020"], "'c' holds dates"),
@@ -115,7 +126,10 @@ def test_names_in_hints_are_written_for_a_shell():
         (["1", "2", "3", "4", "5", "6kg"], "'c' has numbers and text, such as '6kg': leave these"),
         ([*"12345678", "x", "y"], "'c' has numbers and text, such as 'x', 'y': leave"),
         ([*"12345678", "x", "y", "z"], ""),
-        ([f"2020-01-0{i}" for i in range(1, 7)] + ["soon"], "'c' holds dates.*and text.*'soon'"),
+        (
+            [f"2020-01-0{i}" for i in range(1, 7)] + ["soon"],
+            "'c' holds dates.*'soon': leave .*empty.*dates=",
+        ),
     ],
 )
 def test_other_spellings_of_dates_and_numbers_are_found(values, told):
@@ -164,7 +178,7 @@ def test_days_written_as_integers_are_noted():
     notes = learn(data).notes
     assert len(notes) == 1
     assert "'day' has numbers such as 20200131, which look like dates" in notes[0]
-    assert "derive columns" in notes[0]
+    assert "with dates=['day'], or derive columns" in notes[0]
     some = {**data, "day": [*days[:-1], 0]}
     assert any("look like dates" in note for note in learn(some).notes), "nearly all"
     for wrong in (20200230, 20210229, 20200431, 20191301, 20190001, 20200100, 17991231):
@@ -239,7 +253,7 @@ def test_a_column_without_a_name_is_left_out(tmp_path):
 @pytest.mark.parametrize(
     "options",
     [{"target": "prise"}, {"group": "prise"}, {"weight": "prise"}, {"features": ["prise"]},
-     {"drop": ["prise"]}, {"categorical": ["prise"]}],
+     {"drop": ["prise"]}, {"categorical": ["prise"]}, {"dates": ["prise"]}],
 )  # fmt: skip
 def test_names_that_do_not_exist_have_close_ones(options):
     data = {"Price": [1, 2], "town": ["a", "b"], "y": [1, 2]}

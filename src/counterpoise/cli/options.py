@@ -139,6 +139,10 @@ layout_options.add(
     help="Columns of numbers, or of text that looks like numbers or dates, that name categories.",
 )  # fmt: skip
 layout_options.add(
+    "--dates", **_columns(),
+    help="Columns of dates, or of ISO dates as text, whose year, month and weekday are features.",
+)  # fmt: skip
+layout_options.add(
     "--missing", type=click.Choice(["refuse", "drop", "impute"]), default="refuse",
     show_default=True,
     help="Missing values: report an error, leave the rows out, or fill the values in.",
@@ -183,7 +187,7 @@ class TableRequest:
             self.path,
             **{**self.file, "numbers": [*self.file["numbers"], *filter(None, amounts)]},
             text=layout["group"],
-            words=layout["categorical"],
+            words=[*layout["categorical"], *layout["dates"]],
         )
         learned = learn_layout(
             table, **layout, progress=lambda done, rows: stage(reading, done / rows)

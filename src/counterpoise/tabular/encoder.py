@@ -25,7 +25,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     Numbers and booleans stay as they are. A category becomes one indicator per level, except for
     its most frequent level, the base. Columns that only look like numbers or dates are refused
-    with a remedy instead of being encoded as thousands of categories.
+    with a remedy instead of being encoded as thousands of categories; columns named in ``dates``
+    become a year, and indicators of the month and the weekday.
 
     Parameters
     ----------
@@ -36,6 +37,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     categorical : list of str, default=()
         Columns of numbers that name categories, and of text that names categories although it
         looks like numbers or dates.
+    dates : list of str, default=()
+        Columns of dates, times or ISO dates as text, whose year (a number), month and weekday
+        (categories) are features.
     missing : {"refuse", "drop", "impute"}, default="refuse"
         Missing values are an error ("refuse"), or they are filled in ("impute"): numbers by the
         mean of their column, categories by the level ``"(missing)"``. With "drop", ``fit`` ignores
@@ -73,6 +77,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         features: Sequence[str] | None = None,
         drop: Sequence[str] = (),
         categorical: Sequence[str] = (),
+        dates: Sequence[str] = (),
         missing: str = "refuse",
         max_levels: int = 100,
         unseen: str = "refuse",
@@ -80,6 +85,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.features = features
         self.drop = drop
         self.categorical = categorical
+        self.dates = dates
         self.missing = missing
         self.max_levels = max_levels
         self.unseen = unseen
@@ -87,7 +93,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     @classmethod
     def from_layout(cls, layout: TableLayout, **options: Any) -> TableEncoder:
         """The fitted encoder of a layout that was learned before."""
-        encoder = cls(features=list(layout.inputs), missing=layout.missing, **options)
+        given = {"features": list(layout.inputs), "missing": layout.missing}
+        if layout.dates:
+            given["dates"] = list(layout.dates)
+        encoder = cls(**{**given, **options})
         encoder.layout_ = layout
         encoder.n_features_in_ = len(layout.inputs)
         encoder.feature_names_in_ = np.array(layout.inputs, dtype=object)
@@ -108,6 +117,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             features=None if self.features is None else list(self.features),
             drop=list(self.drop),
             categorical=list(self.categorical),
+            dates=list(self.dates),
             missing=self.missing,
             max_levels=self.max_levels,
         )
@@ -122,7 +132,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return encode(self.layout_, X, self.unseen)
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
-        """Names of the encoded features: a column, or ``column=level``."""
+        """Names of the encoded features: a column, or ``column=level``.
+
+        Dates have ``column.year``, ``column.month=2`` and the like.
+        """
         check_is_fitted(self)
         return np.array(self.layout_.names, dtype=object)
 

@@ -61,7 +61,7 @@ def no_memory(file: object) -> DataError:
     )
 
 
-DERIVE = "derive columns from it, such as the month, the hour or the days since the first one"
+DERIVE = "derive columns from it, such as the hour or the days since the first one"
 POINTS = (
     "write 1234.5 without commas, thousands separators or currency signs, or open a CSV file whose "
     "decimal mark is a comma with decimal=','"
@@ -75,6 +75,15 @@ def drop_option(name: str) -> str:
     "drop=['row id']"
     """
     return f"drop={[name]!r}"
+
+
+def dates_option(name: str) -> str:
+    """The argument that makes features of a column of dates.
+
+    >>> dates_option("when")
+    "use its year, month and weekday with dates=['when']"
+    """
+    return f"use its year, month and weekday with dates={[name]!r}"
 
 
 def check_names(wanted: Iterable[str], names: Sequence[str], where: str, role: str = "") -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ from scipy import sparse
 
 from counterpoise.common.arguments import check_choice
 from counterpoise.tabular.cells import is_missing, numbers, words
+from counterpoise.tabular.dates import date_parts
 from counterpoise.tabular.errors import DataError, check_names, listed
 from counterpoise.tabular.layout import NONE, UNSEEN, Feature, TableLayout
 from counterpoise.tabular.table import as_table
@@ -48,8 +49,7 @@ def encode_into(layout: TableLayout, batch: Any, out: Array, unseen: str) -> Non
     """Encode the rows of a batch into the rows of an array."""
     _refuse_missing(layout, batch)
     at = 0
-    for feature in layout.features:
-        column = batch.column(feature.name)
+    for feature, column in feature_columns(layout, batch):
         if feature.kind == "category":
             levels = level_codes(feature, column, unseen)
             here = out[:, at : at + len(feature.levels) - 1]
@@ -66,8 +66,7 @@ def encode_sparse(layout: TableLayout, batch: Any, unseen: str) -> Any:
     _refuse_missing(layout, batch)
     at = 0
     rows, places, values = [], [], []
-    for feature in layout.features:
-        column = batch.column(feature.name)
+    for feature, column in feature_columns(layout, batch):
         if feature.kind == "category":
             levels = level_codes(feature, column, unseen)
             there = np.flatnonzero(levels)
@@ -84,9 +83,19 @@ def encode_sparse(layout: TableLayout, batch: Any, unseen: str) -> Any:
     return sparse.csr_matrix((np.concatenate(values), entries), (batch.num_rows, layout.width))
 
 
+def feature_columns(layout: TableLayout, batch: Any) -> Iterator[tuple[Feature, Any]]:
+    """Every feature with its values: a column of the batch, or the part of a date."""
+    parts = {name: date_parts(batch.column(name), name) for name in layout.dates}
+    for feature in layout.features:
+        if feature.part is None:
+            yield feature, batch.column(feature.name)
+        else:
+            yield feature, parts[feature.name][feature.part]
+
+
 def filled(feature: Feature, column: Any) -> Array:
     """The numbers of a feature, with missing ones filled in."""
-    found = numbers(column, feature.name)
+    found = numbers(column, feature.title)
     if feature.kind == "boolean":
         wrong = found[~(np.isnan(found) | (found == 0) | (found == 1))]
         if len(wrong):
@@ -112,7 +121,7 @@ def level_codes(feature: Feature, column: Any, unseen: str) -> Array:
     if unseen == "refuse" and (found < 0).any():
         strange = [values[code] for code in dict.fromkeys(codes[found < 0].tolist())]
         raise DataError(
-            f"column {feature.name!r} has values that the fit never saw: {listed(strange, 5)}; it "
+            f"column {feature.title!r} has values that the fit never saw: {listed(strange, 5)}; it "
             f"knows {listed(feature.levels)}. Correct them, fit again with such rows, or count "
             f"them as the base level {feature.levels[0]!r} with unseen='base'",
             argument="unseen",

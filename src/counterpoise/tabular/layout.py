@@ -10,6 +10,8 @@ from counterpoise.common.arguments import check_choice
 MISSING = ("refuse", "drop", "impute")
 UNSEEN = ("refuse", "base")
 CLASSIFY, REGRESS = TASKS = ("classify", "regress")
+# The parts of a date that are features, and their kinds.
+DATE_PARTS = {"year": "number", "month": "category", "weekday": "category"}
 # The level, or group, of missing values.
 NONE = "(missing)"
 # Features are CSR if dense ones would take more bytes and at most this share of them is not zero.
@@ -18,30 +20,49 @@ DENSE_BYTES, SPARSE_SHARE = 1 << 28, 0.1
 
 @dataclass(frozen=True)
 class Feature:
-    """A column that the model learns from.
+    """A column that the model learns from, or a part of a column of dates.
 
     Attributes
     ----------
     name : str
+        The column.
     kind : {"number", "boolean", "category"}
     levels : tuple of str
         The levels of a category. The first, the most frequent one, is the base level and has no
         indicator.
     fill : float or None
         The value that replaces missing numbers.
+    part : {"year", "month", "weekday"} or None
+        The part of a date that the feature is; None if the column holds no dates.
     """
 
     name: str
     kind: str
     levels: tuple[str, ...] = ()
     fill: float | None = None
+    part: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.part is not None:
+            check_choice("part", self.part, tuple(DATE_PARTS))
+            check_choice(f"kind of the part {self.part!r}", self.kind, (DATE_PARTS[self.part],))
+
+    @property
+    def title(self) -> str:
+        """What messages and names of encoded columns call the feature."""
+        return self.name if self.part is None else part_name(self.name, self.part)
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the encoded columns."""
         if self.kind != "category":
-            return (self.name,)
-        return tuple(f"{self.name}={level}" for level in self.levels[1:])
+            return (self.title,)
+        return tuple(f"{self.title}={level}" for level in self.levels[1:])
+
+
+def part_name(column: str, part: str) -> str:
+    """The name of a part of a column of dates."""
+    return f"{column}.{part}"
 
 
 @dataclass(frozen=True)
@@ -104,7 +125,13 @@ class TableLayout:
     @property
     def inputs(self) -> tuple[str, ...]:
         """Columns that predictions need."""
-        return tuple(feature.name for feature in self.features)
+        return tuple(dict.fromkeys(feature.name for feature in self.features))
+
+    @property
+    def dates(self) -> tuple[str, ...]:
+        """Columns of dates among the inputs."""
+        parts = (feature.name for feature in self.features if feature.part is not None)
+        return tuple(dict.fromkeys(parts))
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -145,15 +172,16 @@ class TableLayout:
     @property
     def words(self) -> tuple[str, ...]:
         """Columns to read as text; see :func:`open_table`."""
-        found = [f.name for f in self.features if f.kind == "category" and f.name not in self.group]
+        own = (f for f in self.features if f.kind == "category" or f.part is not None)
+        found = [f.name for f in own if f.name not in self.group]
         if self.target is not None and self.classes and isinstance(self.classes[0], str):
             found.append(self.target)
-        return tuple(found)
+        return tuple(dict.fromkeys(found))
 
     @property
     def numbers(self) -> tuple[str, ...]:
         """Columns whose leading zeros mean nothing; see :func:`open_table`."""
-        found = [f.name for f in self.features if f.kind != "category"]
+        found = [f.name for f in self.features if f.kind != "category" and f.part is None]
         own = (self.target, self.weight)
         if set(own) & set(self.words):
             own = (None, self.weight)

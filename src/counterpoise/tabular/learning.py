@@ -10,12 +10,12 @@ from typing import Any
 from counterpoise.common.arguments import check_choice, check_whole
 from counterpoise.tabular.cells import kind_of
 from counterpoise.tabular.errors import DataError, listed
-from counterpoise.tabular.layout import MISSING, TASKS, TableLayout
-from counterpoise.tabular.roles import find_roles
+from counterpoise.tabular.layout import MISSING, TASKS, Feature, TableLayout
+from counterpoise.tabular.roles import DATE, find_roles
 from counterpoise.tabular.row_numbers import is_named_so
 from counterpoise.tabular.scanning import RowProgress, ScanCounts, Tally, refuse, scan
 from counterpoise.tabular.table import Table, as_table
-from counterpoise.tabular.tallies import NumberTally, WordTally
+from counterpoise.tabular.tallies import DateTally, NumberTally, WordTally
 from counterpoise.tabular.targets import TargetTally
 
 
@@ -71,6 +71,7 @@ def learn_layout(
     features: Sequence[str] | None = None,
     drop: Sequence[str] = (),
     categorical: Sequence[str] = (),
+    dates: Sequence[str] = (),
     missing: str = "refuse",
     max_levels: int = 100,
     task: str | None = None,
@@ -99,6 +100,10 @@ def learn_layout(
         Columns of numbers that name categories, and of text that names categories although it
         looks like numbers or dates. Group columns and columns with a categorical type (Arrow
         dictionaries, pandas categories) need not be named.
+    dates : list of str
+        Columns of dates, times or ISO dates as text (``2020-12-31``), of which the year (a number),
+        the month and the weekday (categories) are features, such as ``when.year``,
+        ``when.month=2`` and ``when.weekday=Mon``. A time with a zone counts by its local day.
     missing : {"refuse", "drop", "impute"}
         Missing values are an error ("refuse"), their rows are left out ("drop"), or they are
         filled in ("impute"): numbers by the mean of their column, categories and groups by the
@@ -136,12 +141,11 @@ def learn_layout(
     if task is not None:
         check_choice("task", task, TASKS)
     roles = find_roles(
-        table, target, group, weight, features, drop, categorical, task, with_label, overlapping
-    )
-    tallies: list[Tally] = [
-        WordTally(name, max_levels, name in roles.names or name in categorical)
-        if kind == "category"
-        else NumberTally(name, kind)
+        table, target, group, weight, features, drop, categorical, task, with_label, overlapping,
+        dates,
+    )  # fmt: skip
+    tallies = [
+        _tally(name, kind, max_levels, name in roles.names or name in categorical)
         for name, kind in roles.features.items()
     ]
     counted = None
@@ -157,7 +161,7 @@ def learn_layout(
         target=roles.target,
         group=roles.group,
         weight=roles.weight,
-        features=tuple(tally.feature(missing) for tally in kept),
+        features=tuple(feature for tally in kept for feature in _features(tally, missing)),
         missing=missing,
         labels="integer" if seen.whole else "text",
         classes=() if counted is None else counted.classes,
@@ -171,7 +175,7 @@ def learn_layout(
         *_weightless(seen),
         *roles.notes,
         *(tally.order.note(tally.name, tally.name in numbering) for tally in of_rows),
-        *(tally.note for tally in kept),
+        *(part.note for tally in kept for part in _parts(tally)),
         *_of_target(counted, kept),
         *_tiny(seen),
     ]
@@ -180,6 +184,21 @@ def learn_layout(
         found, seen.rows, seen.dropped, filled, groups, tuple(filter(None, notes)),
         seen.weightless, {} if counted is None else counted.class_counts,
     )  # fmt: skip
+
+
+def _tally(name: str, kind: str, max_levels: int, named: bool) -> Tally:
+    if kind == DATE:
+        return DateTally(name)
+    return WordTally(name, max_levels, named) if kind == "category" else NumberTally(name, kind)
+
+
+def _features(tally: Tally, missing: str) -> list[Feature]:
+    return tally.features(missing) if isinstance(tally, DateTally) else [tally.feature(missing)]
+
+
+def _parts(tally: Tally) -> list[NumberTally | WordTally]:
+    """The tallies of single features."""
+    return list(tally.parts.values()) if isinstance(tally, DateTally) else [tally]
 
 
 def _numbering(table: Table, tallies: Sequence[Tally], seen: ScanCounts) -> list[str]:
@@ -206,15 +225,16 @@ def _of_target(target: TargetTally | None, kept: Sequence[Tally]) -> list[str | 
         return []
     if len(target.classes) > 2:  # which have no order that a column could follow
         return [target.note()]
-    return [target.note(), *(tally.link.note(tally.name, target.name) for tally in kept)]
+    links = [(part.link, tally.name) for tally in kept for part in _parts(tally)]
+    return [target.note(), *(link.note(name, target.name) for link, name in links)]
 
 
 def _check_names(layout: TableLayout) -> None:
     twice = [name for name, count in Counter(layout.names).items() if count > 1]
     if twice:
         raise DataError(
-            f"two features would both be called {twice[0]!r}, a column and the level of another; "
-            "rename the column"
+            f"two features would both be called {twice[0]!r}, a column and the level or part of "
+            "another; rename the column"
         )
     if not layout.width:
         raise DataError(

@@ -10,12 +10,21 @@ from typing import Any
 from pyarrow.types import is_dictionary
 
 from counterpoise.tabular.cells import BOOLEAN, NOTHING, NUMBER, TIME, WORD, described, kind_of
-from counterpoise.tabular.errors import DERIVE, DataError, check_names, drop_option, listed
+from counterpoise.tabular.dates import may_be_dates
+from counterpoise.tabular.errors import (
+    DERIVE,
+    DataError,
+    check_names,
+    dates_option,
+    drop_option,
+    listed,
+)
 from counterpoise.tabular.labels import check_group_type
 from counterpoise.tabular.table import Table
 from counterpoise.tabular.targets import check_target, check_weight_type
 
 KINDS = {NUMBER: "number", BOOLEAN: "boolean", WORD: "category"}
+DATE = "date"
 
 
 @dataclass(frozen=True)
@@ -26,7 +35,7 @@ class Roles:
     ----------
     target, weight : str or None
     group : tuple of str
-    features : mapping column -> "number", "boolean" or "category"
+    features : mapping column -> "number", "boolean", "category" or "date"
     names : tuple of str
         Columns whose type or role says that their values are names, whatever they look like.
     notes : tuple of str
@@ -84,10 +93,13 @@ def find_roles(
     task: str | None = None,
     with_label: bool = False,
     overlapping: bool = False,
+    dates: Sequence[str] = (),
 ) -> Roles:
     """Assign roles; without ``features``, every column that has no role is a feature."""
     groups = tuple(dict.fromkeys([group] if isinstance(group, str) else group))
-    given = {"features": features or (), "drop": drop, "categorical": categorical}
+    given = {
+        "features": features or (), "drop": drop, "categorical": categorical, "dates": dates,
+    }  # fmt: skip
     for argument, names in given.items():
         if isinstance(names, str):
             raise TypeError(f"{argument} must be a list of column names; got {names!r}")
@@ -128,12 +140,28 @@ def find_roles(
             "features, or drop fewer columns",
             argument="features",
         )
-    kinds, misfits = _kinds(chosen, types, categorical)
+    _check_dates(dates, chosen, categorical)
+    kinds, misfits = _kinds(chosen, types, categorical, dates)
     names = (*groups, *(name for name, kind in types.items() if is_dictionary(kind)))
     return Roles(
         target, groups, weight, kinds, names, tuple(notes), problems, misfits, with_label,
         overlapping,
     )  # fmt: skip
+
+
+def _check_dates(dates: Sequence[str], chosen: Sequence[str], categorical: Sequence[str]) -> None:
+    """Check that columns of dates are features, and not categories."""
+    for name in dates:
+        if name in categorical:
+            raise DataError(
+                f"column {name!r} is named among the dates and the categorical columns; choose one"
+            )
+        if name not in chosen:
+            raise DataError(
+                f"column {name!r} is named among the dates and is not a feature; leave it out of "
+                "the dates, or make it a feature",
+                argument="dates",
+            )
 
 
 def _problems(
@@ -157,23 +185,30 @@ def _problems(
 
 
 def _kinds(
-    names: list[str], types: dict[str, Any], categorical: Sequence[str]
+    names: list[str], types: dict[str, Any], categorical: Sequence[str], dates: Sequence[str]
 ) -> tuple[dict[str, str], dict[str, str]]:
     """The kinds of features, and a message for each column that cannot be one."""
     found, misfits = {}, {}
     for name in names:
         kind = kind_of(types[name])
-        if kind in KINDS:
+        if name in dates and may_be_dates(types[name]):
+            found[name] = DATE
+        elif name not in dates and kind in KINDS:
             found[name] = "category" if name in categorical else KINDS[kind]
         else:
-            misfits[name] = f"{name!r} holds {described(types[name])}: {_remedy(name, kind)}"
+            remedy = _remedy(name, types[name], dates)
+            misfits[name] = f"{name!r} holds {described(types[name])}{remedy}"
     return found, misfits
 
 
-def _remedy(name: str, kind: str) -> str:
-    leave = f"leave it out with {drop_option(name)}"
-    if kind == TIME:
-        return f"{DERIVE}, or {leave}"
+def _remedy(name: str, given: Any, dates: Sequence[str]) -> str:
+    leave, kind = f"leave it out with {drop_option(name)}", kind_of(given)
     if kind == NOTHING:
-        return leave
-    return f"split it into columns of numbers or text, or {leave}"
+        return f": {leave}"
+    if name in dates:
+        return f", not dates: leave it out of the dates, or {leave}"
+    if kind == TIME and may_be_dates(given):
+        return f": {dates_option(name)}, {DERIVE}, or {leave}"
+    if kind == TIME:
+        return f": derive numbers from it, such as hours, or {leave}"
+    return f": split it into columns of numbers or text, or {leave}"

@@ -22,12 +22,12 @@ from counterpoise.tabular.labels import (
 )
 from counterpoise.tabular.roles import Roles
 from counterpoise.tabular.table import Table
-from counterpoise.tabular.tallies import NumberTally, WordTally
+from counterpoise.tabular.tallies import DateTally, NumberTally, WordTally
 from counterpoise.tabular.targets import TargetTally, has_weight
 
 Array = np.ndarray
 
-Tally = NumberTally | WordTally
+Tally = NumberTally | WordTally | DateTally
 # Called with (rows read, rows in all).
 RowProgress = Callable[[int, int], None]
 

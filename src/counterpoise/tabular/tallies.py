@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from counterpoise.tabular.cells import check_size, is_numeral, numbers, words
-from counterpoise.tabular.errors import DERIVE, POINTS, drop_option, listed
-from counterpoise.tabular.layout import NONE, Feature
+from counterpoise.tabular.dates import MONTHS, WEEKDAYS, date_parts
+from counterpoise.tabular.errors import DERIVE, POINTS, dates_option, drop_option, listed
+from counterpoise.tabular.layout import NONE, Feature, part_name
 from counterpoise.tabular.links import Link
 from counterpoise.tabular.row_numbers import Order
 from counterpoise.tabular.spelling import TextKind, text_kind
@@ -22,6 +23,8 @@ Array = np.ndarray
 NEARLY = 0.95
 # Digits with leading zeros, which numbers do not have.
 CODE = re.compile(r"\s*0[0-9]+\s*")
+# How ISO dates begin.
+ISO = re.compile(r"\d{4}-\d\d-\d\d")
 
 
 @dataclass
@@ -75,7 +78,7 @@ class NumberTally:
         if self.days >= NEARLY * max(1, self.count):
             return (
                 f"column {self.name!r} has numbers such as {self.day:.0f}, which look like dates "
-                f"but are used as numbers; {DERIVE}"
+                f"but are used as numbers; {dates_option(self.name)}, or {DERIVE}"
             )
         return None
 
@@ -147,7 +150,7 @@ class WordTally:
         named = self.named or self.code is not None
         seems = TextKind("text") if named else text_kind(self.levels, lax=many)
         if seems.kind != "text":
-            return f"{self.name!r} {_told(seems)}, {leave}, or {names}"
+            return f"{self.name!r} {_told(seems, self.name)}, {leave}, or {names}"
         if many and self.code is not None:
             return (
                 f"{self.name!r} has more than {self.most} codes such as {self.code!r}: if they "
@@ -172,6 +175,40 @@ class WordTally:
         return Feature(self.name, "category", (base, *rest))
 
 
+class DateTally:
+    """The years, months and weekdays of dates."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.parts: dict[str, NumberTally | WordTally] = {
+            "year": NumberTally(part_name(name, "year"), "number"),
+            "month": WordTally(part_name(name, "month"), len(MONTHS), named=True),
+            "weekday": WordTally(part_name(name, "weekday"), len(WEEKDAYS), named=True),
+        }
+
+    def add(self, column: Any, y: Array | None = None) -> None:
+        """Count the values of a batch, whose targets are ``y`` if there are any."""
+        for part, values in date_parts(column, self.name).items():
+            self.parts[part].add(values, y)
+
+    def problem(self) -> str | None:
+        return None
+
+    def features(self, missing: str) -> list[Feature]:
+        """The features of the parts, with levels in the order of the calendar."""
+        found = []
+        for part, tally in self.parts.items():
+            feature = tally.feature(missing)
+            levels = (*feature.levels[:1], *sorted(feature.levels[1:], key=_in_calendar))
+            found.append(replace(feature, name=self.name, levels=levels, part=part))
+        return found
+
+
+def _in_calendar(level: str) -> int:
+    order = (*MONTHS, *WEEKDAYS, NONE)
+    return order.index(level)
+
+
 def _are_days(values: Array) -> Array:
     """Which numbers are a day of the calendar when they are read as year, month and day."""
     maybe = (values >= 18000101) & (values <= 21991231) & (values == np.floor(values))
@@ -186,7 +223,7 @@ def _are_days(values: Array) -> Array:
     return maybe
 
 
-def _told(seems: TextKind) -> str:
+def _told(seems: TextKind, name: str) -> str:
     """What texts seem to be, and how they can be written."""
     strays = listed(seems.strays, 3)
     if seems.kind == "numbers":
@@ -195,9 +232,17 @@ def _told(seems: TextKind) -> str:
         return f"holds numbers as text, such as {seems.example!r}: save them as numbers"
     also = f", and text, such as {strays}" if strays else ""
     if seems.kind == "dates":
-        return f"holds dates, such as {seems.example!r}{also}: {DERIVE}"
+        return f"holds dates, such as {seems.example!r}{also}: {_of_dates(seems, name)}"
     empty = "; leave cells without a value empty" if strays else ""
     return f"holds numbers such as {seems.example!r}{also}: {POINTS}{empty}"
+
+
+def _of_dates(seems: TextKind, name: str) -> str:
+    """What to do with texts that seem to be dates, of which only ISO dates are read."""
+    if not ISO.match(seems.example.strip()):
+        return f"write them as 2020-12-31 and {dates_option(name)}, {DERIVE}"
+    empty = "leave cells without a date empty and " if seems.strays else ""
+    return f"{empty}{dates_option(name)}, {DERIVE}"
 
 
 def _order(level: str) -> tuple[bool, float, str]:
