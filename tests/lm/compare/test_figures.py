@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lm_studies import scores, study
+from lm_studies import curves, scores, study
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.text import Text
@@ -17,7 +17,14 @@ from paths import printed
 from PIL import Image
 
 from counterpoise.lm.compare import figures
-from counterpoise.lm.compare.canvas import COLOURS, panels, short, spread_out
+from counterpoise.lm.compare.canvas import (
+    COLOURS,
+    begin_at,
+    panels,
+    settled_from,
+    short,
+    spread_out,
+)
 from counterpoise.lm.compare.summary import paired_differences
 
 COMMAND = "python experiments/report.py --study $main --cost $5"
@@ -191,6 +198,50 @@ def test_early_losses_do_not_set_the_heights():
     assert values[0] > high > values[tokens >= 2e8].max() - 0.3
     assert low < values[-1]
     assert math.isclose(ax.get_xlim()[0], 2e8)
+
+
+def test_the_figure_says_how_many_evaluations_are_cut_off():
+    ax = Figure().subplots()
+    results = study({"a": 0.0}, seeds=2, evaluations=50)
+    figures.draw_curves(results, "average", ax, start=0.5)
+    tokens, _ = results.curve("a", 0, "average")
+    cut = int((tokens < 2e8).sum())
+    note = f"not shown: the first {cut} of {len(tokens)} evaluations, before 200M tokens"
+    assert ax.get_title("right") == note
+    figures.draw_curves(results, "average", ax := Figure().subplots(), start=0.0)
+    assert ax.get_title("right") == ""
+
+
+def test_differences_begin_where_all_means_stay_on_the_scale():
+    tokens = np.array([0.0, 10.0, 20.0, 30.0, 40.0])
+    ax = Figure().subplots()
+    ax.set_ylim(-1.0, 1.0)
+    late = (tokens, np.array([0.0, 5.0, 0.5, 0.0, 0.0]))
+    early = (tokens, np.array([-3.0, 0.0, 0.0, 0.0, 0.0]))
+    assert settled_from(ax, [early]) == 10.0
+    assert settled_from(ax, [early, late]) == 20.0
+    assert settled_from(ax, [(tokens, np.zeros(5))]) == 0.0
+    begin_at(ax, 20.0, tokens)
+    assert ax.get_xlim()[0] == 20.0
+    assert ax.get_title("right") == "not shown: the first 2 of 5 evaluations, before 20 tokens"
+
+
+@pytest.mark.slow
+def test_differences_show_everything_that_fits(tmp_path):
+    """A gap that only the first evaluations have is cut off; an even one is not."""
+    figures.draw_differences(STUDY, "static", "average", tmp_path / "even.svg")
+    assert "not shown" not in (tmp_path / "even.svg").read_text()
+    late = curves(
+        {
+            "a": [[5.0 + 0.01 * seed] * 12 for seed in range(3)],
+            "b": [[7.0, 7.0] + [5.0 + 0.02 * seed] * 10 for seed in range(3)],
+        }
+    )
+    figures.draw_differences(late, "a", "average", tmp_path / "late.svg", start=0.3)
+    assert (
+        ">not shown: the first 2 of 12 evaluations, before 300 tokens<"
+        in (tmp_path / "late.svg").read_text()
+    )
 
 
 def test_every_scored_checkpoint_is_shown():

@@ -44,6 +44,7 @@ STYLE: dict[Any, Any] = {
 }
 DPI = 150
 GREY = "#8c8c8c"
+DARK_GREY = "#555555"  # for words to be read
 # Where each format stores the command that made a figure. No dates, so that the same results give
 # the same bytes.
 METADATA: dict[str, tuple[str, dict[str, Any]]] = {
@@ -132,6 +133,28 @@ def fit_heights(ax: Any, curves: Sequence[tuple[Array, Array]], start: float) ->
         low, high = float(late.min()), float(late.max())
         room = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
         ax.set_ylim(low - room, high + room)
+
+
+def settled_from(ax: Any, curves: Sequence[tuple[Array, Array]]) -> float:
+    """Find the first tokens from which on all curves stay within the heights shown; 0 if always."""
+    low, high = ax.get_ylim()
+    begin = 0.0
+    for tokens, values in curves:
+        off = np.flatnonzero((values < low) | (values > high))
+        if len(off):
+            begin = max(begin, float(tokens[min(off[-1] + 1, len(tokens) - 1)]))
+    return begin
+
+
+def begin_at(ax: Any, begin: float, tokens: Array) -> None:
+    """Begin the x axis at these tokens, and write above it how many evaluations are cut off."""
+    ax.set_xlim(left=begin)
+    cut = int(np.sum(tokens < begin))
+    if cut:
+        note = (
+            f"not shown: the first {cut} of {len(tokens)} evaluations, before {short(begin)} tokens"
+        )
+        ax.set_title(note, loc="right", fontsize=8.5, fontweight="normal", color=DARK_GREY)
 
 
 def label_ends(ax: Any, ends: Sequence[tuple[float, float, str, str]], size: float = 8.5) -> None:

@@ -16,6 +16,7 @@ from counterpoise.lm.compare.bands import Band, Curve, mean_curve, paired_curve,
 from counterpoise.lm.compare.canvas import (
     GREY,
     MARKERS,
+    begin_at,
     colour,
     dashes,
     fit_heights,
@@ -23,6 +24,7 @@ from counterpoise.lm.compare.canvas import (
     label_ends,
     panels,
     saved_figure,
+    settled_from,
     tokens_axis,
 )
 from counterpoise.lm.compare.estimates import values_at
@@ -60,7 +62,8 @@ def draw_curves(
     start : float, optional
         Share of training at which the figure begins. By default a quarter for losses, which fall
         before it by far more than rules differ, and 0 for scores of tasks, so that every scored
-        checkpoint is shown. Even after it, seeds may hide rules; see `draw_differences`.
+        checkpoint is shown. The figure says how many evaluations are cut off. Even after it, seeds
+        may hide rules; see `draw_differences`.
     made_by : str
         The command, in small print below the figure and in the file.
     """
@@ -76,7 +79,7 @@ def draw_curves(
     wanted = _wanted(results, runs)
     bands = {run: mean_curve(results, run, metric, reference=reference) for run in wanted}
     _draw_bands(ax_or_path, results, bands, start, baseline)
-    ax_or_path.set_xlim(left=start * max(band.tokens[-1] for band in bands.values()))
+    begin_at(ax_or_path, start * max(band.tokens[-1] for band in bands.values()), _longest(bands))
     if baseline is not None:
         height = mean_curve(results, baseline, metric, reference=reference).mean[-1]
         ax_or_path.axhline(height, color=colour(results.runs, baseline), lw=0.8, ls=":", zorder=1)
@@ -97,7 +100,8 @@ def draw_differences(
     """Draw the paired difference from the baseline along tokens, with shaded 95 % intervals.
 
     It shows what `draw_curves` cannot if seeds differ by more than rules do. Arguments are the
-    same; values before ``start`` may be cut off.
+    same, but ``start`` only fits the heights: the figure begins where all means stay within them,
+    at the latest after this share of training, and says how many evaluations are cut off.
     """
     wanted = _wanted(results, runs, baseline)
     bands = {
@@ -107,6 +111,9 @@ def draw_differences(
         ax = fig.subplots()
         ax.axhline(0.0, color="#444444", lw=1.0, zorder=1.5)
         _draw_bands(ax, results, bands, start)
+        begin_at(
+            ax, settled_from(ax, [(b.tokens, b.mean) for b in bands.values()]), _longest(bands)
+        )
         ax.set_ylabel(f"{_title(metric)}\nminus {baseline}, seed by seed")
 
 
@@ -255,6 +262,11 @@ def _draw_bands(
     tokens_axis(ax)
     ax.set_xlabel("training tokens")
     label_ends(ax, ends)
+
+
+def _longest(bands: Mapping[str, Band]) -> np.ndarray:
+    """Return the tokens of the run with most evaluations."""
+    return max((band.tokens for band in bands.values()), key=len)
 
 
 def _whiskers(ax: Any, differences: Sequence[Difference], rows: Sequence[int], shade: str) -> None:
