@@ -282,3 +282,12 @@ def test_a_plain_loop_resumes_to_the_bit(tmp_path):
     assert resumed.state_dict() == steering.state_dict()
     assert (tmp_path / "whole/run.jsonl").read_text() == (tmp_path / "parts/run.jsonl").read_text()
     assert steering.reweighter.updates == 4
+
+
+def test_steering_prints_its_weights_and_mixture(mixture):
+    steering = steer(mixture)
+    steering.observe({"a": 1.0, "b": 3.0, "c": 1.0}, step=10)
+    shown = repr(steering)
+    assert shown.startswith(f"Steering({steering.reweighter!r}, mixture=MixtureDataset(3 domains")
+    assert f"'b': {steering.weights[1]:.3g}" in shown
+    assert "global_step=10" in shown

@@ -592,3 +592,17 @@ def test_a_state_stored_by_release_0_1_goes_on():
     assert ours.updates == 5
     expected = [0.13535852781534446, 0.103714592747998, 0.7609268794366576]
     np.testing.assert_allclose(ours.update([0.3, 0.2, 0.9]), expected, rtol=1e-12)
+
+
+def test_a_reweighter_prints_its_weights_and_progress():
+    r = Reweighter(["web", "a b\n", 7], rule=Temperature(3.0))
+    assert repr(r) == (
+        "Reweighter({'web': 0.333, 'a b\\n': 0.333, 7: 0.333}, rule=Temperature(temperature=3.0), "
+        "updates=0, global_step=0)"
+    )
+    many = Reweighter([f"d{k}" for k in range(8)], rule="static")
+    many.update(np.ones(8), step=300)
+    assert repr(many) == (
+        "Reweighter({'d0': 0.125, 'd1': 0.125, 'd2': 0.125, 'd3': 0.125, 'd4': 0.125, "
+        "'d5': 0.125, ...}, domains=8, rule='static', updates=1, global_step=300)"
+    )

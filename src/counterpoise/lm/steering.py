@@ -43,6 +43,15 @@ class Steering:
         a folder for TensorBoard.
     group : optional
         Process group of torch.distributed.
+
+    Examples
+    --------
+    >>> steering = Steering(Reweighter(["web", "code"], extrapolation=0.0, smoothing=0.0))
+    >>> steering.observe({"web": 2.0, "code": 3.0}, step=100).round(3).tolist()
+    [0.269, 0.731]
+    >>> print(steering)
+    Steering(Reweighter({'web': 0.269, 'code': 0.731}, rule='pd-kl', updates=1, global_step=100), \
+mixture=None)
     """
 
     def __init__(
@@ -69,6 +78,9 @@ class Steering:
     @property
     def weights(self) -> Array:
         return self.reweighter.weights.copy()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.reweighter!r}, mixture={self.mixture!r})"
 
     def observe(
         self,

@@ -31,6 +31,8 @@ from counterpoise.reweight.rules import Rule, RuleState, Setting, get_rule
 Array = np.ndarray
 
 STATE_VERSION = 1
+# Domains that `repr` shows at most.
+SHOWN = 6
 
 
 class ReweightWarning(UserWarning):
@@ -110,6 +112,8 @@ class Reweighter:
     >>> r = Reweighter(["web", "code"], extrapolation=0.0, smoothing=0.0)
     >>> r.update({"web": 2.0, "code": 3.0}).round(3).tolist()
     [0.269, 0.731]
+    >>> r
+    Reweighter({'web': 0.269, 'code': 0.731}, rule='pd-kl', updates=1, global_step=0)
     """
 
     def __init__(
@@ -384,9 +388,15 @@ class Reweighter:
         self.last = None
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={w:.3g}" for name, w in list(self.as_dict().items())[:8])
-        more = ", ..." if len(self.domains) > 8 else ""
-        return f"Reweighter({self.rule.name!r}, {self.updates} updates: {shown}{more})"
+        shown = zip(self.domains[:SHOWN], self.weights[:SHOWN].tolist(), strict=True)
+        weights = [f"{name!r}: {weight:.3g}" for name, weight in shown]
+        hidden = len(self.domains) > SHOWN
+        rule = repr(self.rule) if vars(self.rule) else repr(self.rule.name)
+        return (
+            f"{type(self).__name__}({{{', '.join([*weights, *['...'] * hidden])}}}, "
+            f"{f'domains={len(self.domains)}, ' * hidden}rule={rule}, updates={self.updates}, "
+            f"global_step={self.global_step})"
+        )
 
     def _check_reference(self, reference: Any) -> Array:
         return check_reference(one_each(reference, self.domains, "reference"), len(self.domains))
