@@ -55,6 +55,8 @@ class AverageNeuron(NeuronBaseline):
     Parameters
     ----------
     activation : str or Activation, default="relu"
+        "identity", "relu", "leaky_relu", "softplus", "elu", "huber_relu", or your own
+        :class:`counterpoise.Activation`.
     gradient : {"surrogate", "true"}, default="surrogate"
     prior : "rows", array of shape (K,), mapping group -> weight, or None, default="rows"
         Weights of the groups: by their rows, as given, or equal (None).

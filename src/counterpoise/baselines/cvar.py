@@ -24,6 +24,8 @@ class GroupCVaRNeuron(NeuronBaseline):
     Parameters
     ----------
     activation : str or Activation, default="relu"
+        "identity", "relu", "leaky_relu", "softplus", "elu", "huber_relu", or your own
+        :class:`counterpoise.Activation`.
     alpha : float in (0, 1], default=0.5
         The share of the groups, weighted by the prior.
     radius, prior, reference, fit_intercept, precondition, max_iter, tol :

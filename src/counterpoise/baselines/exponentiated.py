@@ -108,6 +108,8 @@ class ExponentiatedGradientNeuron(ExponentiatedGradient, NeuronBaseline):
     Parameters
     ----------
     activation : str or Activation, default="relu"
+        "identity", "relu", "leaky_relu", "softplus", "elu", "huber_relu", or your own
+        :class:`counterpoise.Activation`.
     step_size : float, default=0.01
         Step size for the weights.
     learning_rate : float or "auto", default="auto"

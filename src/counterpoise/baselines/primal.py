@@ -27,6 +27,8 @@ class PrimalExtrapolationNeuron(NeuronBaseline):
     Parameters
     ----------
     activation : str or Activation, default="relu"
+        "identity", "relu", "leaky_relu", "softplus", "elu", "huber_relu", or your own
+        :class:`counterpoise.Activation`.
     extrapolation : {"primal", "dual", "none"}, default="primal"
     divergence : {"chi2", "kl", "cvar"} or Divergence, default="chi2"
     nu, radius, prior, reference, schedule, fit_intercept, precondition, max_iter, tol :

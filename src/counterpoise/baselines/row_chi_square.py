@@ -54,6 +54,8 @@ class RowChiSquareNeuron(RowChiSquare, NeuronBaseline):
     Parameters
     ----------
     activation : str or Activation, default="relu"
+        "identity", "relu", "leaky_relu", "softplus", "elu", "huber_relu", or your own
+        :class:`counterpoise.Activation`.
     nu : float > 0, inf or "auto", default="auto"
         Strength of the pull of ``q`` towards ``p``, in units of the loss. ``inf`` gives the
         average loss; "auto" takes a tenth of the loss of the average fit.

@@ -44,6 +44,8 @@ class StochasticMirrorNeuron(NeuronBaseline):
     Parameters
     ----------
     activation : str or Activation, default="relu"
+        "identity", "relu", "leaky_relu", "softplus", "elu", "huber_relu", or your own
+        :class:`counterpoise.Activation`.
     step_size : float or "auto", default="auto"
         First step size for the weights, in units of one over the loss. "auto" takes
         ``sqrt(log K)`` over the labels' mean squared deviation.

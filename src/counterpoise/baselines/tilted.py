@@ -70,6 +70,8 @@ class TiltedNeuron(Tilted, NeuronBaseline):
     Parameters
     ----------
     activation : str or Activation, default="relu"
+        "identity", "relu", "leaky_relu", "softplus", "elu", "huber_relu", or your own
+        :class:`counterpoise.Activation`.
     t : float >= 0, default=1.0
         The tilt, in units of one over the loss.
     level : {"group", "row"}, default="group"
