@@ -413,7 +413,7 @@ def test_objects_in_an_npz_file_are_refused_and_not_run(tmp_path):
 @pytest.mark.parametrize(
     ("arrays", "told"),
     [
-        ({"a": np.ones(2), "b": np.ones(3)}, "different lengths, {'a': 2, 'b': 3}"),
+        ({"a": np.ones(2), "b": np.ones(3)}, "different lengths: 'a' 2, 'b' 3;"),
         ({"a": np.ones(2), "b": np.ones((2, 2))}, r"'b' has shape \(2, 2\).*only 'X' may have two"),
         ({"a": np.ones(2), "b": np.float64(1)}, r"'b' has shape \(\)"),
         ({"a": np.ones(2, dtype=complex)}, "'a' is of dtype complex128; save it as numbers"),

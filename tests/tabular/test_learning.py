@@ -441,3 +441,21 @@ def test_one_code_does_not_hide_numbers_stored_as_text():
     table = pa.table({"x": ["12,5", "7,25", "05"] * 8, "y": [float(i) for i in range(24)]})
     with pytest.raises(DataError, match=r"'x'.*decimal=','"):
         learn(table)
+
+
+def test_counts_have_thousands_separators():
+    n = 1500
+    data = {"x": [-1.0] * n, "y": list(range(n))}
+    with pytest.raises(DataError, match="'w' has 1,500 negative"):
+        learn({**data, "w": [-1.0] * n}, weight="w")
+    with pytest.raises(DataError, match="'x' has 1,500 infinite"):
+        learn({**data, "x": [float("inf")] * n})
+    names = [f"name {k}" for k in range(n)]
+    with pytest.raises(DataError, match="more than 1,000 different values.*max_levels=10000"):
+        learn({**data, "c": names}, max_levels=1000)
+    with pytest.raises(DataError, match="more than 1,000 classes"):
+        learn({**data, "y": names}, max_levels=1000)
+    with pytest.raises(DataError, match=r"missing in the column 'x' \(1,499\)"):
+        learn({**data, "x": [1.0] + [None] * (n - 1)})
+    with pytest.raises(DataError, match="'c19' and 1,480 more"):
+        learn_layout(dict.fromkeys(data, [1, 2]), target="y", features=[f"c{k}" for k in range(n)])

@@ -34,7 +34,7 @@ def refused(path, told):
 
 def test_lengths_are_compared_before_arrays_are_read(tmp_path):
     np.savez_compressed(tmp_path / "a.npz", x=np.zeros(10 * MB), y=np.zeros(3))
-    refused(tmp_path / "a.npz", r"different lengths, \{'x': 10485760, 'y': 3\}")
+    refused(tmp_path / "a.npz", "different lengths: 'x' 10,485,760, 'y' 3;")
 
 
 def test_shapes_beyond_the_bytes_are_refused(tmp_path):

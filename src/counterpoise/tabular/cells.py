@@ -63,7 +63,7 @@ def numbers(column: Any, name: str) -> Array:
     wrong = np.isinf(found)
     if wrong.any():
         raise DataError(
-            f"column {name!r} has {int(wrong.sum())} infinite value(s); replace them with "
+            f"column {name!r} has {int(wrong.sum()):,} infinite value(s); replace them with "
             "numbers, or leave these cells empty"
         )
     return found

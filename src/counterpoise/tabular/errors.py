@@ -37,7 +37,7 @@ def listed(names: Iterable[object], most: int = LISTED) -> str:
     given = list(names)
     shown = [_quoted(name) for name in given[:most]]
     more = len(given) - most
-    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+    return ", ".join(shown) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _quoted(name: object) -> str:

@@ -126,9 +126,9 @@ def _check_shapes(headers: dict[str, Header], file: Path) -> None:
         elif name != NAMES or len(headers.get(MATRIX, ((),))[0]) != 2:
             lengths[name] = shape[0]
     if len(set(lengths.values())) > 1:
-        shown = dict(list(lengths.items())[:20])
+        shown = ", ".join(f"{name!r} {rows:,}" for name, rows in list(lengths.items())[:20])
         raise DataError(
-            f"{str(file)!r} has arrays of different lengths, {shown!r}; every column needs one "
+            f"{str(file)!r} has arrays of different lengths: {shown}; every column needs one "
             "value per row"
         )
 
@@ -146,7 +146,7 @@ def _names(given: np.ndarray | None, matrix: np.ndarray, file: Path) -> list[str
         return [f"{MATRIX}{j}" for j in range(matrix.shape[1])]
     if given.shape != (matrix.shape[1],) or given.dtype.kind != "U":
         raise DataError(
-            f"{str(file)!r}: {NAMES!r} must hold the names of the {matrix.shape[1]} columns of "
+            f"{str(file)!r}: {NAMES!r} must hold the names of the {matrix.shape[1]:,} columns of "
             f"{MATRIX!r} as text; it has shape {given.shape} and dtype {given.dtype}"
         )
     return given.tolist()

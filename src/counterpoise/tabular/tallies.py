@@ -153,13 +153,13 @@ class WordTally:
             return f"{self.name!r} {_told(seems, self.name)}, {leave}, or {names}"
         if many and self.code is not None:
             return (
-                f"{self.name!r} has more than {self.most} codes such as {self.code!r}: if they "
+                f"{self.name!r} has more than {self.most:,} codes such as {self.code!r}: if they "
                 f"identify rows, {leave}; if they are numbers, use numbers={[self.name]!r}; "
                 f"otherwise allow more, such as max_levels={10 * self.most}"
             )
         if many:
             return (
-                f"{self.name!r} has more than {self.most} different values: if they identify rows, "
+                f"{self.name!r} has more than {self.most:,} different values: if they identify rows, "
                 f"{leave}, otherwise allow more, such as max_levels={10 * self.most}"
             )
         return None

@@ -174,7 +174,7 @@ class TargetTally:
             )
         if len(self.counts) > self.most:
             return (
-                f"target column {self.name!r} has more than {self.most} classes, such as "
+                f"target column {self.name!r} has more than {self.most:,} classes, such as "
                 f"{listed(self.classes, 3)}; use another target, or allow more, such as "
                 f"max_levels={10 * self.most}"
             )
@@ -264,7 +264,7 @@ def weight_numbers(batch: Any, name: str) -> Array:
     wrong = found[found < 0]
     if len(wrong):
         raise DataError(
-            f"weight column {name!r} has {len(wrong)} negative value(s), such as {wrong[0]:g}; "
+            f"weight column {name!r} has {len(wrong):,} negative value(s), such as {wrong[0]:g}; "
             "weights are numbers >= 0, and 0 leaves a row out"
         )
     return np.asarray(found)
