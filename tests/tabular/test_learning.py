@@ -451,11 +451,11 @@ def test_counts_have_thousands_separators():
     with pytest.raises(DataError, match="'x' has 1,500 infinite"):
         learn({**data, "x": [float("inf")] * n})
     names = [f"name {k}" for k in range(n)]
-    with pytest.raises(DataError, match="more than 1,000 different values.*max_levels=10000"):
+    with pytest.raises(DataError, match=r"more than 1,000 different values.*max_levels=10000"):
         learn({**data, "c": names}, max_levels=1000)
     with pytest.raises(DataError, match="more than 1,000 classes"):
         learn({**data, "y": names}, max_levels=1000)
     with pytest.raises(DataError, match=r"missing in the column 'x' \(1,499\)"):
         learn({**data, "x": [1.0] + [None] * (n - 1)})
     with pytest.raises(DataError, match="'c19' and 1,480 more"):
-        learn_layout(dict.fromkeys(data, [1, 2]), target="y", features=[f"c{k}" for k in range(n)])
+        learn(data, features=[f"c{k}" for k in range(n)])

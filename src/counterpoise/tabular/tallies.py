@@ -159,8 +159,8 @@ class WordTally:
             )
         if many:
             return (
-                f"{self.name!r} has more than {self.most:,} different values: if they identify rows, "
-                f"{leave}, otherwise allow more, such as max_levels={10 * self.most}"
+                f"{self.name!r} has more than {self.most:,} different values: if they identify "
+                f"rows, {leave}, otherwise allow more, such as max_levels={10 * self.most}"
             )
         return None
 
