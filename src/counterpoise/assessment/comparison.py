@@ -17,7 +17,7 @@ from counterpoise.assessment.intervals import (
     intervals_of,
 )
 from counterpoise.assessment.record import QUANTILES, Residuals, RiskComparison
-from counterpoise.assessment.row_losses import prediction_losses, row_losses
+from counterpoise.assessment.row_losses import group_argument, prediction_losses, row_losses
 from counterpoise.common.progress import stage
 from counterpoise.rows.memberships import RowGroups
 from counterpoise.rows.sources import Chunks
@@ -147,7 +147,8 @@ def compare_on_rows(
 
 def risks_with_given_labels(model: Regressor, X: Any, y: Array, groups: Any, weights: Any) -> Array:
     """Compute risks of all groups for the original labels, even if the fit clipped them."""
-    return group_sums(row_losses(model, X, y), RowGroups.of(groups, len(y)), weights).mean
+    losses = row_losses(model, X, y, groups)
+    return group_sums(losses, RowGroups.of(groups, len(y)), weights).mean
 
 
 def residuals_by_group(
@@ -159,7 +160,8 @@ def residuals_by_group(
     labels, ends = found.labels, np.cumsum(found.sizes)[:-1]
     tables = []
     for model in (plain, ours):
-        left = found.listed(np.asarray(y, dtype=float) - model.predict(X))
+        predicted = model.predict(X, **group_argument(model, groups))
+        left = found.listed(np.asarray(y, dtype=float) - predicted)
         tables.append([np.quantile(part, QUANTILES) for part in np.split(left[order], ends)])
     return Residuals(
         labels=labels, levels=QUANTILES, plain=np.array(tables[0]), ours=np.array(tables[1])

@@ -1,12 +1,10 @@
-"""Held-out losses of candidates, and the choice among them."""
+"""Folds that hold out rows of every group, and the losses of candidates on these rows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
-from typing import NamedTuple
 
 import numpy as np
 
@@ -14,11 +12,8 @@ from counterpoise.rows.memberships import RowGroups
 
 Array = np.ndarray
 
-# A candidate replaces the plain average only if it is better on this share of the folds, and by
-# this share of the risk overall.
-NEEDED_WINS, NEEDED_GAIN = 0.8, 0.01
-# A fold is reported if its worst-group risk is this many times the median.
-STRIKING = 3.0
+# Samples of the groups' risks that candidates are compared on.
+DRAWS = 1000
 
 
 def stratified_folds(
@@ -87,127 +82,106 @@ class HeldOut:
         Sums of the weighted losses of the rows that each fold held out, by group.
     totals : array of shape (F, K)
         Sums of the weights of these rows; a group may be missing from a fold.
+    squares : array of shape (F, K), optional
+        Sums of the squared weights; ``totals`` if None, as for weights of one.
+    spread : array of shape (K, C, C), optional
+        Covariance of the candidates' losses over the rows of a group; zero if None.
     repeats : int
         Number of independent partitions; their folds follow one another.
     floor : float
         Risks below this count as zero.
     bounded : bool
-        Whether a loss is at most one, as errors are. Then means over folds are plain ones, since
-        no row can dominate a fold and risks may be zero. Otherwise they are geometric.
+        Whether a loss is at most one, as errors are, so that no row can dominate a fold.
+    rooted : bool
+        Whether the root of a risk is what people are shown.
     rows : array of shape (C,), optional
         Mean loss of each candidate over all held-out rows, if groups overlap.
     """
 
     sums: Array
     totals: Array
+    squares: Array | None = None
+    spread: Array | None = None
     repeats: int = 1
     floor: float = 0.0
     bounded: bool = False
+    rooted: bool = False
     rows: Array | None = None
 
     @property
     def n_folds(self) -> int:
         return len(self.sums)
 
-    def worst(self, folds: Sequence[int]) -> Array:
-        """Risk of every candidate on the worst group of these folds together: shape (C,)."""
-        chosen = list(folds)
-        totals = self.totals[chosen].sum(axis=0)
-        seen = totals > 0
-        risks = self.sums[chosen].sum(axis=0)[:, seen] / totals[seen]
-        least = 0.0 if self.bounded else max(self.floor, float(np.finfo(float).tiny))
-        return np.maximum(risks.max(axis=1), least)
+    @property
+    def per_partition(self) -> int:
+        """Folds of one partition of the rows."""
+        return self.n_folds // self.repeats
 
     @cached_property
     def fold_worst(self) -> Array:
         """Worst-group risk of every candidate on every fold: (F, C)."""
         return np.array([self.worst([f]) for f in range(self.n_folds)])
 
-    @cached_property
-    def scores(self) -> Array:
-        """The typical held-out worst-group risk of every candidate.
+    def worst(self, folds: Sequence[int] | None = None) -> Array:
+        """Risk of every candidate on the worst group of these folds together: shape (C,)."""
+        return np.maximum(np.nanmax(self.risks(folds), axis=1), self._least)
 
-        The geometric mean over folds, averaged in logarithms with that over pairs of folds.
-        Logarithms limit the influence of a single corrupted row, which can raise the risk of its
-        fold a hundredfold. Pairs of folds are less noisy, because the worst of many small groups
-        is often chance. For bounded losses both means are plain.
-        """
-        if self.bounded:
-            singles = self.fold_worst.mean(axis=0)
-            pairs = [self.worst(pair) for pair in self._pairs()]
-            return 0.5 * (singles + np.mean(pairs, axis=0))
-        singles = np.log(self.fold_worst).mean(axis=0)
-        pairs = [np.log(self.worst(pair)) for pair in self._pairs()]
-        return np.exp(0.5 * (singles + np.mean(pairs, axis=0)))
-
-    @property
-    def errors(self) -> Array:
-        """Standard errors of ``scores``, from the spread over folds.
-
-        Repeats use the same rows again: they make the score steadier, but add no rows.
-        """
-        n = np.sqrt(self.n_folds // self.repeats)
-        if self.bounded:
-            return self.fold_worst.std(axis=0, ddof=1) / n
-        return self.scores * np.log(self.fold_worst).std(axis=0, ddof=1) / n
+    def risks(self, folds: Sequence[int] | None = None) -> Array:
+        """Mean loss of every candidate in every group of these folds: (C, K); NaN without rows."""
+        chosen = slice(None) if folds is None else list(folds)
+        totals = self.totals[chosen].sum(axis=0)
+        out = np.full(self.sums.shape[1:], np.nan)
+        np.divide(self.sums[chosen].sum(axis=0), totals, out=out, where=totals > 0)
+        return out
 
     @property
     def group_risks(self) -> Array:
         """Mean held-out loss of every candidate in every group: (C, K); NaN without rows."""
-        totals = self.totals.sum(axis=0)
-        out = np.full(self.sums.shape[1:], np.nan)
-        np.divide(self.sums.sum(axis=0), totals, out=out, where=totals > 0)
-        return out
+        return self.risks()
 
     @property
     def average(self) -> Array:
         """Mean held-out loss of every candidate over all rows: (C,)."""
+        return self.average_of()
+
+    def average_of(self, folds: Sequence[int] | None = None) -> Array:
+        """Mean loss of every candidate over the rows of these folds: (C,)."""
         if self.rows is not None:
             return self.rows
-        return self.sums.sum(axis=(0, 2)) / self.totals.sum()
+        chosen = slice(None) if folds is None else list(folds)
+        return self.sums[chosen].sum(axis=(0, 2)) / self.totals[chosen].sum()
 
-    def wins(self, candidate: int, other: int) -> int:
-        """Count the folds on which the candidate's worst-group risk is below the other's."""
-        return int(np.sum(self.fold_worst[:, candidate] < self.fold_worst[:, other]))
+    def draws(self, folds: Sequence[int] | None = None) -> Array:
+        """Worst-group risks of all candidates for other rows of the same kind: (draws, C).
 
-    def _pairs(self) -> Iterator[tuple[int, int]]:
-        """Yield pairs of folds of the same partition."""
-        per = self.n_folds // self.repeats
-        for repeat in range(self.repeats):
-            for a, b in combinations(range(per), 2):
-                yield repeat * per + a, repeat * per + b
-
-    def choose(self, average: int = 0, others: Sequence[int] = ()) -> Choice:
-        """The candidate with the lowest score among those that reliably beat the ``average`` one.
-
-        If there is none, the ``average`` itself. ``others`` are averages of another kind, which are
-        not chosen.
+        A normal approximation to resampling the rows of every group. All candidates see the same
+        rows, so their differences vary far less than their risks.
         """
-        wins = np.array([self.wins(c, average) for c in range(len(self.scores))])
-        robust = np.ones(len(self.scores), dtype=bool)
-        robust[[other for other in others if other != average]] = False
-        pays = self.scores <= (1.0 - NEEDED_GAIN) * self.scores[average]
-        pays &= (wins >= NEEDED_WINS * self.n_folds) & robust
-        best = int(np.argmin(np.where(robust, self.scores, np.inf)))
-        chosen = int(np.argmin(np.where(pays, self.scores, np.inf))) if pays.any() else average
-        spoken = best if chosen == average else chosen
-        worst = self.fold_worst[:, spoken]
-        striking = int(np.sum(worst > STRIKING * float(np.median(worst))))
-        striking = 0 if self.bounded else striking
-        return Choice(chosen, best, spoken, int(wins[spoken]), self.n_folds, striking)
+        chosen = slice(None) if folds is None else list(folds)
+        totals = self.totals[chosen].sum(axis=0)
+        squares = (self.totals if self.squares is None else self.squares)[chosen].sum(axis=0)
+        means = self.risks(folds)
+        used = self.n_folds if folds is None else len(folds)
+        repeats = max(1, round(used / self.per_partition))
+        rng = np.random.default_rng(0)
+        out = np.full((DRAWS, len(means)), self._least)
+        for k in np.flatnonzero(totals > 0):
+            # Repeats use the same rows again: they add no rows.
+            size = max(totals[k] ** 2 / squares[k] / repeats, 1.0)
+            mean = means[:, k]
+            # Equal losses are still a sample: another row may differ.
+            drawn = mean + rng.standard_normal((DRAWS, 1)) * mean / size
+            if self.spread is not None:
+                values, vectors = np.linalg.eigh(self.spread[k] / size)
+                root = vectors * np.sqrt(np.maximum(values, 0.0))
+                drawn += rng.standard_normal((DRAWS, len(mean))) @ root.T
+            np.maximum(out, drawn, out=out)
+        return out
 
+    def shown(self, risks: Array) -> Array:
+        """Risks in the units that people are shown."""
+        return np.sqrt(np.maximum(risks, 0.0)) if self.rooted else risks
 
-class Choice(NamedTuple):
-    """A choice among candidates.
-
-    ``spoken`` is the candidate to report on: the chosen one or, if that is the average, the best.
-    ``wins`` counts the folds on which it beats the average, and ``striking`` the folds that are far
-    worse than the median.
-    """
-
-    chosen: int
-    best: int
-    spoken: int
-    wins: int
-    n_folds: int
-    striking: int
+    @property
+    def _least(self) -> float:
+        return 0.0 if self.bounded else max(self.floor, float(np.finfo(float).tiny))

@@ -6,6 +6,7 @@ amounts, and the search of a cross-validation compares candidates by the risk of
 
 from __future__ import annotations
 
+import math
 from typing import Protocol
 
 import numpy as np
@@ -45,12 +46,25 @@ class Measure:
         Whether no row can have an amount above one, so that a few rows cannot dominate a fold.
     unit : float
         A risk that counts as large; those below 1e-14 of it count as zero.
+    rooted : bool
+        Whether the root of a risk is an error in units of the label.
     """
 
     bounded = False
 
-    def __init__(self, loss: RowLoss, words: str = "risk", unit: float = 1.0) -> None:
-        self.loss, self.words, self.unit = loss, words, unit
+    def __init__(
+        self, loss: RowLoss, words: str = "risk", unit: float = 1.0, *, rooted: bool = False
+    ) -> None:
+        self.loss, self.words, self.unit, self.rooted = loss, words, unit, rooted
+
+    @property
+    def shown_words(self) -> str:
+        """What `shown` shows, in sentences."""
+        return "error" if self.rooted else self.words
+
+    def shown(self, risk: float) -> float:
+        """A risk in the units that people are shown: an error, if the loss is its square."""
+        return math.sqrt(max(risk, 0.0)) if self.rooted else risk
 
     def amounts(self, z: Array, y: Array) -> Array:
         """Return the amount of every row, from its score (or scores, last axis) and label."""

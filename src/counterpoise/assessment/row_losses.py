@@ -13,12 +13,18 @@ from counterpoise.rows.classes import class_numbers
 Array = np.ndarray
 
 
-def row_losses(model: Any, X: Any, y: Any) -> Array:
+def row_losses(model: Any, X: Any, y: Any, groups: Any = None) -> Array:
     """Compute the losses of rows under a fitted model, without its ridge."""
     if hasattr(model, "classes_"):
         loss: Loss = model.loss_
-        return np.asarray(loss.value(model.decision_function(X), class_numbers(y, model.classes_)))
-    return prediction_losses(model, y, model.predict(X))
+        scores = model.decision_function(X, **group_argument(model, groups))
+        return np.asarray(loss.value(scores, class_numbers(y, model.classes_)))
+    return prediction_losses(model, y, model.predict(X, **group_argument(model, groups)))
+
+
+def group_argument(model: Any, groups: Any) -> dict[str, Any]:
+    """Return ``groups`` as an argument of ``predict``, if the model uses the group."""
+    return {"groups": groups} if getattr(model, "uses_group_", "") else {}
 
 
 def prediction_losses(model: Any, y: Any, predicted: Any) -> Array:

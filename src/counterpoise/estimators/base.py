@@ -60,6 +60,10 @@ class GroupEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
 
     def outputs(self, X: Any, kind: str = "predict") -> Array:
         """Predict rows in memory without checking them."""
+        return self.outputs_of(self.scores(X), kind)
+
+    def outputs_of(self, scores: Array, kind: str = "predict") -> Array:
+        """Turn linear scores into outputs."""
         raise NotImplementedError(type(self).__name__)
 
     def outputs_of_tensor(self, scores: Any, kind: str) -> Any:
@@ -219,8 +223,8 @@ class Neuron(RegressorMixin, GroupEstimator):  # type: ignore[misc]  # scikit-le
         """
         return self._output(X, "predict")
 
-    def outputs(self, X: Any, kind: str = "predict") -> Array:
-        return self.activation_.value(self.scores(X))
+    def outputs_of(self, scores: Array, kind: str = "predict") -> Array:
+        return self.activation_.value(scores.reshape(len(scores)))
 
     def outputs_of_tensor(self, scores: Any, kind: str) -> Any:
         from counterpoise.rows.engines.torch import activate

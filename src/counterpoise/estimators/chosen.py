@@ -6,19 +6,39 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from numbers import Integral, Real
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
-from counterpoise.assessment.held_out import Choice, HeldOut
+from counterpoise.assessment.choice import Choice, CostLimits, choices_by_fold, choose
+from counterpoise.assessment.held_out import HeldOut
 from counterpoise.assessment.intervals import RiskIntervals, check_level
 from counterpoise.assessment.measures import Measure
 from counterpoise.assessment.record import RiskComparison
 from counterpoise.dual.divergences import check_nu, check_prior
+from counterpoise.estimators.base import FLOATS
+from counterpoise.estimators.by_group import by_group, group_scores, with_indicators
+from counterpoise.estimators.designs import (
+    FEATURE,
+    OWN,
+    Candidate,
+    Design,
+    OwnDesign,
+    base_group,
+    known_group,
+)
 from counterpoise.estimators.frontier import Frontier
-from counterpoise.estimators.search import Candidate, Search, given_splits, make_splits, sorted_rows
+from counterpoise.estimators.search import (
+    Search,
+    given_splits,
+    make_splits,
+    sorted_numbers,
+    sorted_rows,
+)
+from counterpoise.estimators.verdict import sentences
 from counterpoise.rows.backends import backend_of
+from counterpoise.rows.frames import given
 from counterpoise.rows.groups import GroupedData, label_list
 from counterpoise.rows.memberships import RowGroups
 from counterpoise.rows.sample import RowSample
@@ -30,8 +50,18 @@ Array = np.ndarray
 
 # Default values of nu, as multiples of the average fit's loss.
 SHARES = (math.inf, *PATH)
+# Pseudo-rows per coefficient that pull the fits of groups together, and losses that can be pooled.
+PULLS, LOG = (10.0, 1.0), ("log", "multinomial")
 # Fitted attributes that the input validation sets.
 KEPT = ("n_features_in_", "feature_names_in_")
+
+
+class HeldOutScores(NamedTuple):
+    """Linear scores of the rows of a fit, (n, S), by fits that had not seen them; NaN if none."""
+
+    y: Array
+    plain: Array
+    ours: Array
 
 
 class Chosen:
@@ -50,6 +80,10 @@ class Chosen:
     level: float
     random_state: Any
     fit_intercept: bool
+    group_known: bool
+    max_cost: float | None
+    max_group_cost: float | None
+    radius: float | None
     best_estimator_: Any
     best_params_: dict[str, Any]
     intervals_: RiskIntervals
@@ -58,6 +92,15 @@ class Chosen:
     frontier_: Frontier
     robust_: bool
     verdict_: str
+    uses_group_: str
+    group_base_: int | None
+    group_coef_: Array
+    group_intercept_: Array
+    held_out_averages_: dict[str, float]
+    groups_: Array
+    coef_: Array
+    intercept_: Any
+    outputs_of: Any
     get_params: Any
     _check_flags: Any
     _checked: Any
@@ -101,31 +144,147 @@ class Chosen:
                 f"sample of the rows, then fit {self.SINGLE.__name__} with best_params_ to all of "
                 "them."
             )
-        self._check_flags("fit_intercept")
+        self._check_flags("fit_intercept", "group_known")
         check_level(self.level)
+        limits = CostLimits(
+            check_cost("max_cost", self.max_cost), check_cost("max_group_cost", self.max_group_cost)
+        )
         candidates = self._candidates()
         X, y, sample_weight = self._checked(X, y, sample_weight)
-        search = self._search(candidates, X, y, groups, sample_weight)
+        search, order = self._search(candidates, X, y, groups, sample_weight)
         heldout = search.run()
         plain = search.plain(heldout)
-        choice = heldout.choose(plain, search.pooled)
-        chosen = search.candidates[choice.chosen]
-        params = search.parameters(chosen)
+        choice = choose(heldout, plain, search.pooled, limits)
+        self._fit_chosen(search, choice.chosen, X, y, groups, sample_weight)
+        fair = choices_by_fold(heldout, plain, search.pooled, limits)
+        if choice.chosen == plain:  # which needs no luck to be chosen
+            fair = [plain] * len(fair)
+        self._keep_held_out(search, plain, fair, order, y)
+        self.cv_results_ = _results(search, heldout, choice)
+        self.frontier_ = Frontier.of(self.cv_results_, choice.chosen, plain, search.measure.words)
+        self.verdict_ = " ".join(
+            sentences(search, choice, self.held_out_comparison(), self.cv_results_, plain)
+        )
+        return self
+
+    def _fit_chosen(
+        self, search: Search, index: int, X: Any, y: Array, groups: Any, weights: Any
+    ) -> None:
+        """Fit the chosen candidate to all rows."""
+        chosen, design = search.candidates[index], search.design(index)
+        params = design.parameters(chosen)
         params["prior"] = "rows" if chosen.pooled else self.prior
+        found = RowGroups.of(groups, len(y)) if chosen.group else None
+        features, self.group_base_ = X, None
+        if found is not None:
+            self.group_base_ = base_group(search.designs[0])
+            features = with_indicators(X, found.strata, found.n_groups, self.group_base_)
         self.best_params_ = params
         self.best_estimator_ = self.SINGLE(**self._options(), **params)
-        self.best_estimator_.fit(X, y, groups=groups, sample_weight=sample_weight)
-        if hasattr(self, "feature_names_in_"):
+        self.best_estimator_.fit(features, y, groups=groups, sample_weight=weights)
+        if hasattr(self, "feature_names_in_") and found is None:
             self.best_estimator_.feature_names_in_ = self.feature_names_in_
         self._adopt(self.best_estimator_)
         self.robust_ = not chosen.pooled
-        self.intervals_ = search.intervals(choice.chosen, self.level)
-        self.plain_intervals_ = search.intervals(plain, self.level)
-        self.cv_results_ = _results(search, heldout)
-        self.frontier_ = Frontier.of(self.cv_results_, choice.chosen, plain, search.measure.words)
-        words = _sentences(self.cv_results_, choice, plain, search.groups, search.measure.words)
-        self.verdict_ = " ".join(words)
-        return self
+        self.uses_group_ = chosen.group
+        self.__dict__.pop("group_coef_", None)
+        self.__dict__.pop("group_intercept_", None)
+        if found is not None:
+            self._keep_groups(search, index, found)
+
+    def _keep_groups(self, search: Search, index: int, found: RowGroups) -> None:
+        """Set coefficients by group; those of no known group are the mean over rows."""
+        base, candidate = search.designs[0], search.candidates[index]
+        d, K = base.data.n_features, found.n_groups
+        design = search.design(index)
+        if isinstance(design, OwnDesign):
+            rows = np.arange(len(base.data.y))
+            coefs = replace(design, candidates=[candidate]).fits(rows)[0]
+            self._describe_own(search, candidate, coefs)
+        else:
+            slopes = np.atleast_2d(self.coef_)
+            whole = np.column_stack([slopes, np.atleast_1d(self.intercept_)])
+            coefs = by_group(whole, d, K, self.group_base_)
+        shares = base.groups.sums(base.weights)
+        mean = np.tensordot(shares / shares.sum(), coefs, axes=1)
+        self.group_coef_ = np.concatenate([coefs, mean[None]])[..., :d]
+        self.group_intercept_ = np.concatenate([coefs, mean[None]])[..., -1]
+        scalar = np.ndim(self.intercept_) == 0
+        self.coef_ = mean[0, :d] if scalar else mean[:, :d]
+        self.intercept_ = float(mean[0, -1]) if scalar else mean[:, -1]
+
+    def _describe_own(self, search: Search, candidate: Candidate, coefs: Array) -> None:
+        """Set what describes fits of single groups, which no solver has made together."""
+        base = search.designs[0]
+        scores = group_scores(base.data.X, base.groups.strata, coefs)
+        used = scores[:, 0] if scores.shape[1] == 1 else scores
+        amounts = search.measure.loss.value(used, base.data.y)
+        mass = base.groups.sums(base.weights)
+        self.group_risks_ = base.groups.sums(amounts, base.weights) / mass
+        self.group_weights_ = mass / mass.sum()
+        self.risk_ = float(self.group_weights_ @ self.group_risks_)
+        self.status_ = f"Fitted every group on its own ({candidate.family})."
+        self.__dict__.pop("certificate_", None)  # nothing is proved about such fits
+
+    def _keep_held_out(
+        self, search: Search, plain: int, fair: Sequence[int], order: Array, y: Array
+    ) -> None:
+        """Set what is known about held-out rows; every fold's fit was chosen without the fold."""
+        both = {"plain": search.scores([plain] * len(fair)), "ours": search.scores(fair)}
+        amounts = {name: search.amounts(scores) for name, scores in both.items()}
+        self.plain_intervals_ = search.intervals(amounts["plain"], self.level)
+        self.intervals_ = search.intervals(amounts["ours"], self.level)
+        self.held_out_averages_ = {
+            name: search.average_amount(own) for name, own in amounts.items()
+        }
+        self._held_out = HeldOutScores(y, *(_in_order(both[n], order, len(y)) for n in both))
+
+    def beside_group(self, X: Any, groups: Any) -> Any:
+        """Return the features that the chosen fit saw: with indicators of the group if it uses it.
+
+        Fits of single groups saw none together, which is an error.
+        """
+        if self.uses_group_ == OWN:
+            raise ValueError(
+                "the chosen fit is one per group, about which nothing is proved; fit with "
+                "group_known=False for a certificate"
+            )
+        if not self.uses_group_:
+            return X
+        X = given(X, "X")
+        X = validate_data(self, X, accept_sparse="csr", dtype=FLOATS, reset=False)
+        codes = known_codes(given(groups, "groups"), self.groups_, X.shape[0])
+        return with_indicators(X, codes, len(self.groups_), self.group_base_)
+
+    @property
+    def held_out_scores(self) -> HeldOutScores | None:
+        """Scores of the rows of the fit by fits that had not seen them; None if stored."""
+        return getattr(self, "_held_out", None)
+
+    def __getstate__(self) -> Any:
+        state: Any = super().__getstate__()
+        return {name: value for name, value in state.items() if name != "_held_out"}
+
+    def _output(self, X: Any, kind: str, groups: Any = None) -> Any:
+        """Predict rows; those of known groups by the coefficients of their group."""
+        check_is_fitted(self)
+        if not getattr(self, "uses_group_", ""):
+            return super()._output(X, kind)  # type: ignore[misc]
+        if not backend_of(X).is_memory:
+            raise ValueError(
+                f"a fit that uses the group predicts rows in memory; got {type(X).__name__}. "
+                "Predict them in batches"
+            )
+        X = validate_data(self, given(X, "X"), accept_sparse="csr", dtype=FLOATS, reset=False)
+        if groups is None:
+            raise ValueError(
+                "groups must hold the group of every row, because the chosen fit uses it "
+                f"({self.uses_group_}); got None. Pass predict(X, groups=...), or fit with "
+                "group_known=False"
+            )
+        codes = known_codes(given(groups, "groups"), self.groups_, X.shape[0])
+        coefs = np.concatenate([self.group_coef_, self.group_intercept_[..., None]], axis=-1)
+        return self.outputs_of(group_scores(X, codes, coefs), kind)
 
     @property
     def diagnose_(self) -> Any:
@@ -145,35 +304,54 @@ class Chosen:
     def held_out_comparison(self) -> RiskComparison:
         """Compare risks on the rows that the cross-validation held out."""
         check_is_fitted(self)
-        average = self.cv_results_["average_risk"]
+        folds = len(self.cv_results_["fold_worst"][0])
+        if isinstance(self.cv, Integral):
+            folds //= int(self.repeats)
+        how = f"rows held out in {folds} folds"
+        if self.frontier_.chosen != self.frontier_.plain:
+            how += ", each by the fit that the other folds chose"
         return RiskComparison(
-            how="rows held out by its cross-validation, which favors it slightly",
+            how=how,
             held_out=True,
             plain=self.plain_intervals_,
             ours=self.intervals_,
-            plain_average=float(average[self.frontier_.plain]),
-            ours_average=float(average[self.frontier_.chosen]),
+            plain_average=self.held_out_averages_["plain"],
+            ours_average=self.held_out_averages_["ours"],
         )
 
     def chosen_estimator(self) -> Any:
         """Return the chosen estimator, unfitted, to fit to other rows."""
+        if getattr(self, "uses_group_", ""):
+            raise ValueError(
+                "the chosen fit uses the group as a feature, which an estimator without "
+                "cross-validation does not; fit with group_known=False, or add the group to X"
+            )
         return self.SINGLE(**{**self._options(), **self.best_params_})
 
     def _search(
         self, candidates: list[Candidate], X: Any, y: Array, groups: Any, weights: Array | None
-    ) -> Search:
+    ) -> tuple[Search, Array]:
+        """Set up the search; return it, and the number of the user's row behind every row of it."""
         numbers, classes = self._numbers(y)
-        data, own = sorted_rows(X, numbers, groups, weights, intercept=bool(self.fit_intercept))
+        intercept = bool(self.fit_intercept)
+        data, own = sorted_rows(X, numbers, groups, weights, intercept=intercept)
         check_storable(own.labels)
+        found = RowGroups.of(groups, len(y))
+        order = sorted_numbers(len(y), found.strata, weights)
         prior = self.prior
         if isinstance(prior, str):
             prior = named_prior(prior, own.sums(data.weights_of(0, len(data.y))))
         prior_K = check_prior(per_group(prior, own.labels, "prior"), own.n_groups)
         repeats = 1
         if isinstance(self.cv, Integral) and not isinstance(self.cv, bool):
-            strata = None if classes is None else data.y.astype(np.int64)
-            splits = make_splits(own, int(self.cv), self.repeats, self.random_state, strata)
+            kept = np.sort(order)
+            strata = None if classes is None else classes[kept].astype(np.int64)
+            pairs = make_splits(
+                found.take(kept), int(self.cv), self.repeats, self.random_state, strata
+            )
             repeats = int(self.repeats)
+            place = np.argsort(order, kind="stable")
+            splits = [(np.sort(place[train]), np.sort(place[test])) for train, test in pairs]
         else:
             if self.repeats != 1:
                 raise ValueError(
@@ -182,14 +360,44 @@ class Chosen:
                 )
             splits = given_splits(self.cv, X, y, groups, weights)
             check_classes(splits, data, classes)
-        search = Search(
-            data, own, candidates, splits, prior_K, self._fit_options(),
-            self._measure(data.y, data.row_weights if data.row_weights.size else None), repeats,
-        )  # fmt: skip
-        if not search.knows_floors():  # every group is too small for a noise floor
+        measure = self._measure(data.y, data.row_weights if data.row_weights.size else None)
+        design = Design(data, own, candidates, prior_K, self._fit_options(), measure)
+        if not design.knows_floors(splits):  # every group is too small for a noise floor
             plain = dict.fromkeys(replace(candidate, reference=False) for candidate in candidates)
-            search.candidates = list(plain)
-        return search
+            design.candidates = list(plain)
+        designs = [design, *self._known(design, X, numbers, groups, weights)]
+        return Search(designs, splits, repeats), order
+
+    def _known(
+        self, design: Design, X: Any, y: Array, groups: Any, weights: Array | None
+    ) -> list[Design]:
+        """Return the designs of candidates that use a known group."""
+        if not self.group_known:
+            return []
+        found = RowGroups.of(groups, len(y))
+        if found.overlap is not None:
+            raise ValueError(
+                "group_known=True needs one group per row; got groups that overlap. Add the "
+                "memberships to X as features, and leave group_known at False"
+            )
+        if found.n_groups < 2:
+            return []
+
+        def build(features: Any) -> GroupedData:
+            return GroupedData.build(
+                features, y, groups, weights, intercept=bool(self.fit_intercept)
+            )
+
+        first = next(candidate for candidate in design.candidates if candidate.pooled)
+        robust = [
+            candidate for candidate in design.candidates
+            if not (candidate.pooled or candidate.reference or candidate.quantile is not None)
+            and candidate.alpha == first.alpha
+        ]  # fmt: skip
+        features = [replace(one, group=FEATURE) for one in (first, *robust)]
+        pulls = PULLS if design.options.loss is None or design.options.loss.name in LOG else ()
+        own = [replace(first, group=OWN, pull=pull) for pull in (*pulls, 0.0)]
+        return known_group(design, X, found, features, [] if self.radius else own, build)
 
     def _adopt(self, fitted: Any) -> None:
         """Copy the fitted attributes of the chosen estimator."""
@@ -252,10 +460,49 @@ def check_classes(
             )
 
 
-def _results(search: Search, heldout: HeldOut) -> dict[str, Any]:
+def check_cost(name: str, cost: Any) -> float | None:
+    """Return a limit on a relative rise; None for no limit."""
+    if cost is None:
+        return None
+    number = isinstance(cost, Real) and not isinstance(cost, (bool, np.bool_))
+    if not number or not 0 <= cost < math.inf:
+        raise ValueError(
+            f"{name} must be None or a number >= 0, such as 0.1 for a rise of 10 %; got {cost!r}"
+        )
+    return float(cost)
+
+
+def known_codes(groups: Any, labels: Array, n: int) -> Array:
+    """Number the groups of rows to predict; raise ValueError for one that the fit did not see.
+
+    None stands for no known group, which has the number K.
+    """
+    values = np.asarray(groups, dtype=object).reshape(-1)
+    if len(values) != n:
+        raise ValueError(f"groups must have one label per row: {n}; got {len(values)}")
+    number = {label: k for k, label in enumerate(label_list(labels))}
+    number[None] = len(number)
+    plain = [value.item() if isinstance(value, np.generic) else value for value in values]
+    strange = [value for value in plain if value not in number]
+    if strange:
+        raise ValueError(
+            f"groups has {strange[0]!r}, which the fit did not see; it knows "
+            f"{', '.join(map(repr, label_list(labels)[:5]))}{', ...' * (len(labels) > 5)}. Give "
+            "None for rows of other groups, which get the mean coefficients"
+        )
+    return np.array([number[value] for value in plain], dtype=np.int64)
+
+
+def _in_order(values: Array, order: Array, n: int) -> Array:
+    """Return values of sorted rows in the order of the user's rows; NaN for rows left out."""
+    out = np.full((n, *values.shape[1:]), np.nan)
+    out[order] = values
+    return out
+
+
+def _results(search: Search, heldout: HeldOut, choice: Choice) -> dict[str, Any]:
     candidates = search.candidates
-    nus = np.array([search.strength(candidate) for candidate in candidates])
-    units = np.array([search.units[candidate.alpha] for candidate in candidates])
+    nus, units = search.strengths()
     shares = np.full(len(nus), np.nan)
     np.divide(nus, units, out=shares, where=units > 0)
     out = dict(
@@ -264,8 +511,9 @@ def _results(search: Search, heldout: HeldOut) -> dict[str, Any]:
         nu_share=shares,
         quantile=[candidate.quantile for candidate in candidates],
         reference=[candidate.reference for candidate in candidates],
-        worst_group_risk=heldout.scores,
-        standard_error=heldout.errors,
+        worst_group_risk=heldout.worst(),
+        standard_error=choice.error,
+        beats_average=choice.sure,
         average_risk=heldout.average,
         group_risks=heldout.group_risks,
         fold_worst=heldout.fold_worst.T,
@@ -273,51 +521,4 @@ def _results(search: Search, heldout: HeldOut) -> dict[str, Any]:
     if candidates[0].alpha is not None:
         del out["quantile"]
         out["alpha"] = np.array([candidate.alpha for candidate in candidates])
-    return out
-
-
-def _sentences(
-    results: dict[str, Any], choice: Choice, plain: int, groups: RowGroups, words: str
-) -> list[str]:
-    """Say what was chosen and why."""
-    worst, error, average = (
-        results[name] for name in ("worst_group_risk", "standard_error", "average_risk")
-    )
-    chosen, best = choice.chosen, choice.best
-    gain = 1.0 - worst[choice.spoken] / worst[plain] if worst[plain] > 0 else 0.0
-
-    def name(i: int) -> str:
-        family = results["family"][i]
-        return f"nu = {results['nu'][i]:.3g}" + ("" if family == "plain" else f" ({family})")
-
-    out = []
-    if chosen != plain:
-        out.append(
-            f"Chose {name(chosen)}: the held-out {words} of the worst group is "
-            f"{worst[chosen]:.4g} +- {error[chosen]:.2g}, compared with {worst[plain]:.4g} for the "
-            f"plain average ({gain:.0%} lower, and lower on {choice.wins} of {choice.n_folds} "
-            f"folds). The average {words} is {average[chosen]:.4g}, compared with "
-            f"{average[plain]:.4g}."
-        )
-    elif best == plain:
-        out.append(
-            f"Chose the plain average over rows: no robust fit has a lower held-out {words} on "
-            f"the worst group than its {worst[plain]:.4g} +- {error[plain]:.2g}."
-        )
-    else:
-        out.append(
-            "Chose the plain average over rows: the best robust fit, "
-            f"{name(best)}, has a held-out worst-group {words} of {worst[best]:.4g}, compared with "
-            f"{worst[plain]:.4g} ({gain:.1%} lower, and lower on {choice.wins} of {choice.n_folds} "
-            "folds). This gain is too small or too inconsistent to rule out chance."
-        )
-    if choice.striking:
-        out.append(
-            f"On {choice.striking} of {choice.n_folds} folds, the {words} of the worst group is "
-            "far higher than on the others: a few rows dominate it. Check these rows before "
-            "trusting any fit."
-        )
-    single = [label_list(groups.labels)[k] for k in np.flatnonzero(groups.sizes == 1)]
-    if single:
-        out.append(f"Groups with one row cannot be judged: {', '.join(map(str, single[:5]))}.")
     return out

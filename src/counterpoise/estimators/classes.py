@@ -22,7 +22,7 @@ from counterpoise.solver.solution import Outcome
 Array = np.ndarray
 
 
-def _has_probabilities(model: Classifier) -> bool:
+def has_probabilities(model: Classifier) -> bool:
     """Raise AttributeError for a loss that does not estimate probabilities."""
     loss = getattr(model, "loss_", None) or model.loss
     if (loss if isinstance(loss, str) else loss.name) not in ("log", "multinomial"):
@@ -75,12 +75,12 @@ class Classifier(ClassifierMixin, GroupEstimator):  # type: ignore[misc]
         """Predict classes. A Dask collection gives a lazy Dask array."""
         return self._output(X, "predict")
 
-    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
+    @available_if(has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Any:
         """Return the probability of every class: (n, n_classes), for the log loss."""
         return self._output(X, "probabilities")
 
-    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
+    @available_if(has_probabilities)  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any) -> Any:
         """Return the logarithm of the probability of every class."""
         return self._output(X, "log_probabilities")
@@ -89,8 +89,7 @@ class Classifier(ClassifierMixin, GroupEstimator):  # type: ignore[misc]
         """Return the accuracy: the share of rows whose class is predicted."""
         return float(super().score(X, y, sample_weight))
 
-    def outputs(self, X: Any, kind: str = "predict") -> Array:
-        scores = self.scores(X)
+    def outputs_of(self, scores: Array, kind: str = "predict") -> Array:
         if scores.shape[1] == 1:
             scores = scores[:, 0]
         if kind == "scores":

@@ -9,14 +9,16 @@ from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
+from sklearn.metrics import accuracy_score
+from sklearn.utils.metaestimators import available_if
 
 from counterpoise.assessment.measures import Measure, classifier_measure
 from counterpoise.dual.divergences import Divergence
 from counterpoise.estimators.chosen import Chosen, checked_flags, checked_nus, distinct
-from counterpoise.estimators.classes import row_loss
+from counterpoise.estimators.classes import has_probabilities, row_loss
 from counterpoise.estimators.classifier import GroupDROClassifier
+from counterpoise.estimators.designs import Candidate
 from counterpoise.estimators.linear import TINY
-from counterpoise.estimators.search import Candidate
 from counterpoise.losses import Loss
 from counterpoise.rows.classes import class_numbers
 from counterpoise.solver.options import FitOptions
@@ -29,9 +31,11 @@ class GroupDROClassifierCV(Chosen, GroupDROClassifier):
 
     The search covers ``nu`` (a path from the plain average to the worst group, with warm starts),
     the use of reference risks and, if several are given, the ridge ``alpha``. The score is a
-    held-out measure of the worst group, on folds stratified by group and class. A robust fit must
-    beat the plain average over rows (logistic regression) by one percent, and on at least four
-    fifths of the folds. Otherwise the result is the plain average, and ``verdict_`` says so.
+    held-out measure of the worst group, on folds stratified by group and class. A robust fit
+    must beat the plain average over rows (logistic regression) on the worst group by one percent,
+    and in 95 % of resamples of the held-out rows. Among those that are as good for the worst group as the best, within one
+    standard error of the difference, the one with the lowest average is chosen. If none pays, the
+    result is the plain average, and ``verdict_`` says so.
 
     Parameters
     ----------
@@ -55,6 +59,16 @@ class GroupDROClassifierCV(Chosen, GroupDROClassifier):
         Number of folds, stratified by group and class, or the splits themselves.
     repeats : int, default=1
         Number of times to draw the folds. More repeats stabilise the choice if groups are small.
+    group_known : bool, default=False
+        Whether the group of a row is known when predictions are made, and may be used. If True,
+        the search also tries the plain average and robust fits with the group as a feature, one
+        fit per group (for groups with five rows per coefficient), and partial pooling between the
+        two; ``predict`` then needs ``groups`` if such a fit was chosen. The default is False: the
+        group may be unknown, forbidden, or part of the label.
+    max_cost, max_group_cost : float, optional
+        Largest relative rise of the held-out error over all rows, and of any group, that a fit may
+        have over the plain average: 0.1 allows 10 %. Errors are in units
+        of ``scoring``. None sets no limit.
     level : float, default=0.95
         Confidence level of ``intervals_``.
     random_state : int, RandomState or None, default=0
@@ -73,14 +87,21 @@ class GroupDROClassifierCV(Chosen, GroupDROClassifier):
     verdict_ : str
         What was chosen and why, in words.
     intervals_, plain_intervals_ : RiskIntervals
-        Held-out measure of every group and of the worst, for the chosen candidate and for the plain
-        average over rows; Wilson intervals for errors.
+        Held-out measure of every group and of the worst, for the choice and for the plain average
+        over rows; Wilson intervals for errors. The rows of a fold are predicted by the candidate
+        that the other folds choose, so that no row judges its own choice.
+    uses_group_ : str
+        How the chosen fit uses a known group; empty if it does not.
+    group_coef_, group_intercept_ : arrays of shape (K + 1, S, d) and (K + 1, S)
+        If the chosen fit uses the group: the coefficients of every group and, last, their mean
+        over rows, for rows of no known group (``None``). ``coef_`` and ``intercept_`` are that
+        mean. S is the number of scores of a row: 1, or the number of classes.
     frontier_ : Frontier
         Average and worst-group measure of all candidates; prints as a table, and plots.
     cv_results_ : dict of arrays
         One entry per candidate: "family", "nu", "nu_share", "alpha", "reference",
-        "worst_group_risk" (the score), "standard_error", "average_risk", "group_risks" (C, K),
-        "fold_worst" (C, F). Risks are in units of ``scoring``.
+        "worst_group_risk", "standard_error", "beats_average" (share of resamples), "average_risk",
+        "group_risks" (C, K), "fold_worst" (C, F). Risks are in units of ``scoring``.
 
     Examples
     --------
@@ -110,6 +131,9 @@ class GroupDROClassifierCV(Chosen, GroupDROClassifier):
         reference: Sequence[bool] = (False, True),
         cv: Any = 5,
         repeats: int = 1,
+        group_known: bool = False,
+        max_cost: float | None = None,
+        max_group_cost: float | None = None,
         level: float = 0.95,
         radius: float | None = None,
         prior: Array | Mapping[Any, float] | str | None = None,
@@ -127,6 +151,9 @@ class GroupDROClassifierCV(Chosen, GroupDROClassifier):
         self.reference = reference
         self.cv = cv
         self.repeats = repeats
+        self.group_known = group_known
+        self.max_cost = max_cost
+        self.max_group_cost = max_group_cost
         self.level = level
         self.radius = radius
         self.prior = prior
@@ -135,6 +162,36 @@ class GroupDROClassifierCV(Chosen, GroupDROClassifier):
         self.max_iter = max_iter
         self.tol = tol
         self.random_state = random_state
+
+    def predict(self, X: Any, groups: Any = None) -> Any:
+        """Predict classes.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame of shape (n, d)
+        groups : array of shape (n,), optional
+            The group of every row, for a fit that uses it (``uses_group_``); others ignore it. Rows
+            of None get the mean coefficients.
+        """
+        return self._output(X, "predict", groups)
+
+    def decision_function(self, X: Any, groups: Any = None) -> Any:
+        """Return linear scores: one per row for two classes, else one per row and class."""
+        return self._output(X, "scores", groups)
+
+    @available_if(has_probabilities)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any, groups: Any = None) -> Any:
+        """Return the probability of every class: (n, n_classes), for the log loss."""
+        return self._output(X, "probabilities", groups)
+
+    @available_if(has_probabilities)  # type: ignore[untyped-decorator]
+    def predict_log_proba(self, X: Any, groups: Any = None) -> Any:
+        """Return the logarithm of the probability of every class."""
+        return self._output(X, "log_probabilities", groups)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> float:
+        """Return the accuracy: the share of rows whose class is predicted."""
+        return float(accuracy_score(y, self.predict(X, groups), sample_weight=sample_weight))
 
     def plain_twin(self) -> GroupDROClassifier:
         """Return the same classifier, unfitted, for the plain average over rows."""

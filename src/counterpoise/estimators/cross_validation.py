@@ -8,17 +8,19 @@ from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
+from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
 from counterpoise.activations import Activation, get_activation
 from counterpoise.assessment.measures import Measure
+from counterpoise.assessment.metrics import worst_group_risk
 from counterpoise.dual.divergences import Divergence
 from counterpoise.estimators.base import Neuron
 from counterpoise.estimators.chosen import Chosen, checked_flags, checked_nus, distinct
 from counterpoise.estimators.classifier_cv import GroupDROClassifierCV
+from counterpoise.estimators.designs import Candidate
 from counterpoise.estimators.frontier import Frontier
 from counterpoise.estimators.neuron import GroupDRONeuron, plain_average
-from counterpoise.estimators.search import Candidate
 from counterpoise.losses import NeuronLoss
 from counterpoise.solver.certificate import Region, RegionProof
 
@@ -30,9 +32,11 @@ class GroupDRONeuronCV(Chosen, Neuron):
 
     The search covers ``nu`` (a path from the plain average to the worst group, with warm starts),
     the truncation of labels, and the use of reference risks. The score is the held-out risk of
-    the worst group, on folds stratified by group. A robust fit must beat the plain average over
-    rows by one percent, and on at least four fifths of the folds. Otherwise the result is the
-    plain average, and ``verdict_`` says so.
+    the worst group, on folds stratified by group. A robust fit must
+    beat the plain average over rows on the worst group by one percent, and in 95 % of resamples of
+    the held-out rows. Among those that are as good for the worst group as the best, within one
+    standard error of the difference, the one with the lowest average is chosen. If none pays, the
+    result is the plain average, and ``verdict_`` says so.
 
     Parameters
     ----------
@@ -51,6 +55,16 @@ class GroupDRONeuronCV(Chosen, Neuron):
         groups, the score is a mean over these groups, not a worst group.
     repeats : int, default=1
         Number of times to draw the folds. More repeats stabilise the choice if groups are small.
+    group_known : bool, default=False
+        Whether the group of a row is known when predictions are made, and may be used. If True,
+        the search also tries the plain average and robust fits with the group as a feature, one
+        fit per group (for groups with five rows per coefficient), and partial pooling between the
+        two; ``predict`` then needs ``groups`` if such a fit was chosen. The default is False: the
+        group may be unknown, forbidden, or part of the label.
+    max_cost, max_group_cost : float, optional
+        Largest relative rise of the held-out error over all rows, and of any group, that a fit may
+        have over the plain average: 0.1 allows 10 %. Errors are root mean
+        squared ones. None sets no limit.
     level : float, default=0.95
         Confidence level of ``intervals_``.
     random_state : int, RandomState or None, default=0
@@ -70,17 +84,22 @@ class GroupDRONeuronCV(Chosen, Neuron):
     verdict_ : str
         What was chosen and why, in words.
     intervals_ : RiskIntervals
-        Held-out risk of every group, and of the worst, for the chosen candidate. These rows also
-        chose it, so the risks are slightly optimistic. On the other hand, the fits used fewer
-        rows than ``best_estimator_``.
+        Held-out risk of every group, and of the worst. The rows of a fold are predicted by the
+        candidate that the other folds choose, so that no row judges its own choice.
     plain_intervals_ : RiskIntervals
         The same for the plain average over rows, for comparison.
+    uses_group_ : str
+        How the chosen fit uses a known group; empty if it does not.
+    group_coef_, group_intercept_ : arrays of shape (K + 1, S, d) and (K + 1, S)
+        If the chosen fit uses the group: the coefficients of every group and, last, their mean
+        over rows, for rows of no known group (``None``). ``coef_`` and ``intercept_`` are that
+        mean. S is the number of scores of a row: 1, or the number of classes.
     frontier_ : Frontier
         Average and worst-group risk of all candidates; prints as a table, and plots.
     cv_results_ : dict of arrays
         One entry per candidate: "family", "nu", "nu_share", "quantile", "reference",
-        "worst_group_risk" (the score), "standard_error", "average_risk", "group_risks" (C, K),
-        "fold_worst" (C, F).
+        "worst_group_risk", "standard_error", "beats_average" (share of resamples), "average_risk",
+        "group_risks" (C, K), "fold_worst" (C, F).
 
     Examples
     --------
@@ -107,6 +126,9 @@ class GroupDRONeuronCV(Chosen, Neuron):
         reference: Sequence[bool] = (False, True),
         cv: Any = 5,
         repeats: int = 1,
+        group_known: bool = False,
+        max_cost: float | None = None,
+        max_group_cost: float | None = None,
         level: float = 0.95,
         radius: float | None = None,
         prior: Array | Mapping[Any, float] | str | None = None,
@@ -124,6 +146,9 @@ class GroupDRONeuronCV(Chosen, Neuron):
         self.reference = reference
         self.cv = cv
         self.repeats = repeats
+        self.group_known = group_known
+        self.max_cost = max_cost
+        self.max_group_cost = max_group_cost
         self.level = level
         self.radius = radius
         self.prior = prior
@@ -133,6 +158,27 @@ class GroupDRONeuronCV(Chosen, Neuron):
         self.tol = tol
         self.certificate = certificate
         self.random_state = random_state
+
+    def predict(self, X: Any, groups: Any = None) -> Any:
+        """Predict rows; see :meth:`GroupDRONeuron.predict`.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame of shape (n, d)
+        groups : array of shape (n,), optional
+            The group of every row, for a fit that uses it (``uses_group_``); others ignore it. Rows
+            of None get the mean coefficients.
+        """
+        return self._output(X, "predict", groups)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> float:
+        """Return the coefficient of determination of the predictions."""
+        return float(r2_score(y, self.predict(X, groups), sample_weight=sample_weight))
+
+    def worst_group_risk(self, X: Any, y: Any, groups: Any, sample_weight: Any = None) -> float:
+        """Return the mean squared error of the worst group among the given rows."""
+        predicted = self.predict(X, groups)
+        return worst_group_risk(y, predicted, groups=groups, sample_weight=sample_weight)
 
     def certify(
         self,
@@ -148,6 +194,7 @@ class GroupDRONeuronCV(Chosen, Neuron):
         See :meth:`GroupDRONeuron.certify`.
         """
         check_is_fitted(self)
+        X = self.beside_group(X, groups)
         found = self.best_estimator_.certify(X, y, groups, sample_weight, radii=radii)
         self.certificate_ = self.best_estimator_.certificate_
         return found
@@ -164,6 +211,7 @@ class GroupDRONeuronCV(Chosen, Neuron):
         """Return what :meth:`certify` proves, and leave the certificate as it is."""
         check_is_fitted(self)
         chosen: GroupDRONeuron = self.best_estimator_
+        X = self.beside_group(X, groups)
         return chosen.region_proof(X, y, groups, sample_weight, radii=radii)
 
     def plain_twin(self) -> GroupDRONeuron:
@@ -173,7 +221,7 @@ class GroupDRONeuronCV(Chosen, Neuron):
     def _measure(self, y: Array, weights: Array | None) -> Measure:
         # Held-out risks below a tiny share of the labels' mean square count as rounding.
         unit = float(np.average(y**2, weights=weights))
-        return Measure(NeuronLoss(get_activation(self.activation)), unit=unit)
+        return Measure(NeuronLoss(get_activation(self.activation)), unit=unit, rooted=True)
 
     def _candidates(self) -> list[Candidate]:
         """List the candidates; the plain average over rows comes first."""

@@ -1,30 +1,24 @@
-"""The search of a cross-validation: candidates, splits, and all the fits."""
+"""The search of a cross-validation: splits, and all candidates judged on held-out rows."""
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from numbers import Integral
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from sklearn.utils import check_random_state
 
-from counterpoise.assessment.diagnosis.floors import filled, large_enough, noise_floors
 from counterpoise.assessment.held_out import HeldOut, folds_of
 from counterpoise.assessment.intervals import RiskIntervals
 from counterpoise.assessment.measures import Measure
 from counterpoise.common.progress import stage
+from counterpoise.estimators.designs import Candidate, Design
 from counterpoise.rows.backends import has_memberships
-from counterpoise.rows.groups import GroupedData, label_list
+from counterpoise.rows.groups import GroupedData
 from counterpoise.rows.memberships import RowGroups
-from counterpoise.rows.sorting import take_rows
-from counterpoise.rows.threads import single_threaded_blas
-from counterpoise.solver.options import FitOptions
-from counterpoise.solver.solve import open_solver, running
-from counterpoise.solver.solver import Solver
 
 Array = np.ndarray
 
@@ -32,259 +26,181 @@ Array = np.ndarray
 BLOCK = 1 << 22
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A set of options to try.
-
-    If ``relative``, ``nu`` is a multiple of the average fit's loss. ``pooled`` marks the plain
-    average over rows. ``quantile`` is of the labels of a neuron, and ``alpha`` the ridge of other
-    models; ``shows_alpha`` if others have another one.
-    """
-
-    nu: float
-    relative: bool = True
-    pooled: bool = False
-    quantile: float | None = None
-    reference: bool = False
-    alpha: float | None = None
-    shows_alpha: bool = False
-
-    @property
-    def family(self) -> str:
-        """Name of the options that the candidate shares with others that differ in ``nu``."""
-        words = [f"alpha {self.alpha:g}"] if self.shows_alpha else []
-        if self.pooled:
-            return ", ".join(["average", *words])
-        if self.quantile is not None:
-            words.append(f"truncated at {self.quantile:g}")
-        if self.reference:
-            words.append("reference risks")
-        return ", ".join(words) or "plain"
-
-    def strength(self, unit: float) -> float:
-        """Return ``nu`` in units of the loss."""
-        return self.nu * unit if self.relative and 0 < self.nu < math.inf else self.nu
-
-    def truncation(self, y: Array) -> float | None:
-        """Return the level at which to clip labels; None for no clipping."""
-        if self.quantile is None:
-            return None
-        level = float(np.quantile(np.abs(y), self.quantile))
-        return level if level > 0 else None
-
-
-class Measured(NamedTuple):
-    """The plain average fit to some rows, and its loss, which is the unit of ``nu``.
-
-    ``average`` holds the user's coefficients, intercept last.
-    """
-
-    average: Array
-    unit: float
-
-
 @dataclass
 class Search:
     """Fits of every candidate to the training rows of every split, judged on the other rows.
 
-    ``splits`` index the rows of ``data``, whose ``groups`` may overlap; ``options`` are shared by
-    all fits.
+    ``splits`` index the rows that all ``designs`` share.
     """
 
-    data: GroupedData
-    groups: RowGroups
-    candidates: Sequence[Candidate]
+    designs: Sequence[Design]
     splits: Sequence[tuple[Array, Array]]
-    prior: Array
-    options: FitOptions
-    measure: Measure
     repeats: int = 1
-    coefs: list[Array] = field(default_factory=list)
+    coefs: list[list[Array]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.weights = self.data.weights_of(0, len(self.data.y))
+        first = self.designs[0]
+        self.y, self.groups, self.weights = first.data.y, first.groups, first.weights
+        self.measure: Measure = first.measure
         weights = self.groups.weights(self.weights)
         assert weights is not None
         # One weight for every membership of a row.
-        y = self.groups.listed(self.data.y)
-        self.judged = self.measure.weights(y, self.groups.codes, weights)
-        self.units: dict[float | None, float] = {}
+        self.judged = self.measure.weights(self.groups.listed(self.y), self.groups.codes, weights)
 
-    def run(self) -> HeldOut:
-        """Fit and judge all candidates, keeping their coefficients in ``coefs``."""
-        sums, totals, every, K = [], [], [], self.groups.n_groups
-        for fold, (train, test) in enumerate(self.splits):
-            stage(f"cross-validation, fold {fold + 1} of {len(self.splits)}",
-                  fold / len(self.splits))  # fmt: skip
-            self.coefs.append(self._fits(train))
-            added = np.zeros((len(self.candidates), K))
-            whole = np.zeros(len(self.candidates))
-            for losses, part in self._losses(test, self.coefs[-1]):
-                places, rows = self.groups.places(test[part])
-                codes, weights = self.groups.codes[places], self.judged[places]
-                for c, column in enumerate(losses.T):
-                    added[c] += np.bincount(codes, weights * column[rows], K)
-                whole += self.weights[test[part]] @ losses
-            sums.append(added)
-            every.append(whole)
-            places, _ = self.groups.places(test)
-            totals.append(np.bincount(self.groups.codes[places], self.judged[places], K))
-        stage(None)
-        average = None
-        if self.groups.overlap is not None:
-            seen = sum(float(self.weights[test].sum()) for _, test in self.splits)
-            average = np.sum(every, axis=0) / seen
-        floor, bounded = self.measure.floor, self.measure.bounded
-        return HeldOut(np.array(sums), np.array(totals), self.repeats, floor, bounded, average)
+    @property
+    def candidates(self) -> list[Candidate]:
+        return [candidate for design in self.designs for candidate in design.candidates]
+
+    def design(self, index: int) -> Design:
+        """Return the design of a candidate."""
+        for design in self.designs:
+            if index < len(design.candidates):
+                return design
+            index -= len(design.candidates)
+        raise IndexError(index)
 
     @property
     def pooled(self) -> list[int]:
         """Indices of the plain averages over rows, which differ in ``alpha``."""
-        return [i for i, candidate in enumerate(self.candidates) if candidate.pooled]
+        first = self.designs[0]
+        return [i for i, candidate in enumerate(first.candidates) if candidate.pooled]
 
     def plain(self, heldout: HeldOut) -> int:
         """Return the plain average with the lowest held-out average risk."""
         return min(self.pooled, key=lambda i: float(heldout.average[i]))
 
-    def average(self, solver: Solver) -> Measured:
-        """Fit the plain average to a solver's rows, as the reference for the candidates."""
-        coef, found = solver.average()
-        return Measured(coef, float(solver.prior @ found.loss_K))
+    def strengths(self) -> tuple[Array, Array]:
+        """Return the ``nu`` of every candidate on all rows, and its unit."""
+        nus, units = [], []
+        for design in self.designs:
+            design.measure_units()
+            nus += [design.strength(candidate) for candidate in design.candidates]
+            units += [design.units[candidate.alpha] for candidate in design.candidates]
+        return np.array(nus), np.array(units)
 
-    def parameters(self, candidate: Candidate) -> dict[str, Any]:
-        """Return the options of the estimator for a candidate, except the prior."""
-        whole = self._solver(np.arange(len(self.data.y)))
-        with running(whole):
-            whole.frame  # noqa: B018  measured once, for all variants
-            for alpha in dict.fromkeys(other.alpha for other in self.candidates):
-                solver = self._with_ridge(whole, alpha)
-                measured = self.average(solver)
-                self.units[alpha] = measured.unit
-                if alpha != candidate.alpha:
-                    continue
-                level, floors = candidate.truncation(self.data.y), None
-                if candidate.reference:
-                    floors = references(solver.variant(truncate=level), measured.average)
-        reference = None
-        if floors is not None:
-            reference = dict(zip(label_list(self.groups.labels), floors.tolist(), strict=True))
-        out = dict(nu=self.strength(candidate), reference=reference)
-        if candidate.alpha is None:
-            return {**out, "truncate": level}
-        return {**out, "alpha": candidate.alpha}
+    def run(self) -> HeldOut:
+        """Fit and judge all candidates, keeping their coefficients in ``coefs``."""
+        C, K, F = len(self.candidates), self.groups.n_groups, len(self.splits)
+        sums, whole = np.zeros((F, C, K)), np.zeros(C)
+        totals, squares = np.zeros((F, K)), np.zeros((F, K))
+        moments = Moments(C, K)
+        for fold, (train, test) in enumerate(self.splits):
+            stage(f"cross-validation, fold {fold + 1} of {F}", fold / F)
+            self.coefs.append([design.fits(train) for design in self.designs])
+            for part, amounts in self._amounts(test, fold):
+                places, rows = self.groups.places(part)
+                codes, weights = self.groups.codes[places], self.judged[places]
+                moments.add(amounts[rows], codes, weights)
+                for c, column in enumerate(amounts.T):
+                    sums[fold, c] += np.bincount(codes, weights * column[rows], K)
+                whole += self.weights[part] @ amounts
+            places, _ = self.groups.places(test)
+            codes, weights = self.groups.codes[places], self.judged[places]
+            totals[fold] = np.bincount(codes, weights, K)
+            squares[fold] = np.bincount(codes, weights**2, K)
+        stage(None)
+        average = None
+        if self.groups.overlap is not None:
+            average = whole / sum(float(self.weights[test].sum()) for _, test in self.splits)
+        measure = self.measure
+        return HeldOut(
+            sums, totals, squares, moments.spread(), self.repeats, measure.floor, measure.bounded,
+            measure.rooted, average,
+        )  # fmt: skip
 
-    @staticmethod
-    def _with_ridge(solver: Solver, alpha: float | None) -> Solver:
-        return solver if alpha in (None, solver.options.ridge) else solver.variant(ridge=alpha)
+    def scores(self, choices: Sequence[int]) -> Array:
+        """Return held-out scores of all rows, of one candidate per fold of the first partition.
 
-    def strength(self, candidate: Candidate) -> float:
-        """Return the ``nu`` of a candidate on all rows, once :meth:`parameters` is known."""
-        return candidate.strength(self.units[candidate.alpha])
-
-    def knows_floors(self) -> bool:
-        """Return whether every split has a group large enough for a noise floor.
-
-        A group of one class has none: a constant score serves it.
+        Rows that no fold holds out are NaN. The shape is (n, S).
         """
-        K, scores = self.groups.n_groups, self.measure.loss.n_scores
-        count = self.data.n_coef * max(1, scores - 1)
-        mixed = np.ones(K, dtype=bool)
-        if self.options.loss is not None:
-            y, codes = self.groups.listed(self.data.y), self.groups.codes
-            mixed = np.array([np.ptp(y[codes == k]) > 0 for k in range(K)])
-        return all(
-            (large_enough(self.groups.take(train).sizes, count) & mixed).any()
-            for train, _ in self.splits
-        )
+        out = np.full((len(self.y), self.measure.loss.n_scores), np.nan)
+        for fold, index in enumerate(choices):
+            test, place = self.splits[fold][1], index
+            for design, coefs in zip(self.designs, self.coefs[fold], strict=True):
+                if 0 <= place < len(design.candidates):
+                    for part in _blocks(test, self._block(1)):
+                        out[part] = design.scores(part, coefs[[place]])[:, 0]
+                place -= len(design.candidates)
+        return out
 
-    def intervals(self, candidate: int, level: float) -> RiskIntervals:
-        """Return intervals from held-out losses; each row counts once, even with repeats."""
-        losses, times = np.zeros(len(self.data.y)), np.zeros(len(self.data.y))
-        for (_, test), coefs in zip(self.splits, self.coefs, strict=True):
-            for block, part in self._losses(test, coefs[[candidate]]):
-                losses[test[part]] += block[:, 0]
-                times[test[part]] += 1
-        seen = np.flatnonzero(times)
+    def amounts(self, scores: Array) -> Array:
+        """Return what rows with these scores amount to; NaN where scores are."""
+        seen = np.flatnonzero(np.isfinite(scores).all(axis=1))
+        out = np.full(len(scores), np.nan)
+        used = scores[seen, 0] if scores.shape[1] == 1 else scores[seen]
+        out[seen] = self.measure.amounts(used, self.y[seen])
+        return out
+
+    def intervals(self, amounts: Array, level: float) -> RiskIntervals:
+        """Return the risks of groups with intervals, from the amounts of held-out rows."""
+        seen = np.flatnonzero(np.isfinite(amounts))
         places, rows = self.groups.places(seen)
         judged = self.judged[places]
         weights = None if np.ptp(judged) == 0 else judged
-        means, codes = (losses[seen] / times[seen])[rows], self.groups.codes[places]
-        return self.measure.intervals(means, self.groups.labels, codes, weights, level)
-
-    def _solver(self, rows: Array) -> Solver:
-        """Open a solver for some rows, which may lack some groups."""
-        own = self.groups.take(rows)
-        present = np.flatnonzero(own.sizes)
-        X = self.data.X[rows] if self.data.is_sparse else take_rows(self.data.X, rows)
-        weights = self.weights[rows] if self.data.row_weights.size else None
-        prior = self.prior[present] / self.prior[present].sum()
-        options = replace(self.options, prior=prior)
-        groups = own.strata if own.overlap is None else own.overlap
-        return open_solver(
-            X, self.data.y[rows], groups, weights, options=options, check_input=False
+        return self.measure.intervals(
+            amounts[seen][rows], self.groups.labels, self.groups.codes[places], weights, level
         )
 
-    def _fits(self, rows: Array) -> Array:
-        """Return the coefficients of every candidate: (C, scores, d + 1), intercepts last."""
-        whole = self._solver(rows)
-        found: dict[Candidate, Array] = {}
-        with running(whole):
-            whole.frame  # noqa: B018  measured once, for all variants
-            for alpha in dict.fromkeys(candidate.alpha for candidate in self.candidates):
-                solver = self._with_ridge(whole, alpha)
-                members = [other for other in self.candidates if other.alpha == alpha]
-                found |= self._families(solver, members, self.data.y[rows])
-        coefs = np.array([found[candidate] for candidate in self.candidates])
-        coefs = coefs.reshape(len(coefs), self.measure.loss.n_scores, -1)
-        return coefs if self.data.intercept else np.pad(coefs, ((0, 0), (0, 0), (0, 1)))
+    def average_amount(self, amounts: Array) -> float:
+        """Return the mean over all held-out rows."""
+        seen = np.isfinite(amounts)
+        return float(np.average(amounts[seen], weights=self.weights[seen]))
 
-    def _families(
-        self, solver: Solver, candidates: Sequence[Candidate], y: Array
-    ) -> dict[Candidate, Array]:
-        """Fit candidates; those that differ in ``nu`` alone start from one another."""
-        families: dict[str, list[Candidate]] = {}
-        for candidate in candidates:
-            families.setdefault(candidate.family, []).append(candidate)
-        found: dict[Candidate, Array] = {}
-        measured = self.average(solver)
-        for members in families.values():
-            first = members[0]
-            if first.pooled:
-                found[first] = measured.average
-                continue
-            own = solver.variant(truncate=first.truncation(y))
-            if first.reference:
-                floors = references(own, measured.average)
-                own = own if floors is None else own.variant(reference=floors)
-            ends = own.points([member.strength(measured.unit) for member in members])
-            for member in members:
-                found[member] = ends[member.strength(measured.unit)].coef
-        return found
-
-    def _losses(self, rows: Array, coefs: Array) -> Iterator[tuple[Array, slice]]:
-        """Yield amounts of some rows under every fit, a block of rows at a time: (rows, C)."""
-        C, S, _ = coefs.shape
-        W = coefs[:, :, : self.data.n_features].reshape(C * S, -1).T
-        bias = coefs[:, :, -1].reshape(-1)
-        size = max(64, BLOCK // max(C * S, self.data.n_features))
-        for start in range(0, len(rows), size):
-            part = slice(start, min(start + size, len(rows)))
-            with single_threaded_blas():
-                scores = np.asarray(self.data.X[rows[part]] @ W) + bias
-            scores = scores.reshape(len(scores), C, S)
-            y = self.data.y[rows[part]]
+    def _amounts(self, rows: Array, fold: int) -> Iterator[tuple[Array, Array]]:
+        """Yield blocks of rows, and their amounts under every candidate: (rows, C)."""
+        S = self.measure.loss.n_scores
+        for part in _blocks(rows, self._block(len(self.candidates) * S)):
+            scores = np.concatenate(
+                [d.scores(part, c) for d, c in zip(self.designs, self.coefs[fold], strict=True)],
+                axis=1,
+            )
             of = scores[:, :, 0] if S == 1 else scores
-            columns = [self.measure.amounts(of[:, c], y) for c in range(C)]
-            yield np.column_stack(columns), part
+            y = self.y[part]
+            columns = [self.measure.amounts(of[:, c], y) for c in range(scores.shape[1])]
+            yield part, np.column_stack(columns)
+
+    def _block(self, columns: int) -> int:
+        widest = max(design.data.n_features for design in self.designs)
+        return max(64, BLOCK // max(columns, widest))
 
 
-def references(solver: Solver, average: Array) -> Array | None:
-    """Return noise floors of all groups, for labels clipped as in the fit; None if unknown."""
-    engine = solver.engine
-    if solver.options.truncate is not None:
-        engine = engine.variant(truncate=solver.options.truncate)
-    losses = engine.evaluate(average, surrogate=False).loss_K
-    return filled(noise_floors(solver), losses)
+class Moments:
+    """Sums from which the covariance of candidates' losses in every group follows.
+
+    Losses are taken relative to those of the first candidate, so that small differences between
+    large losses are not lost to rounding.
+    """
+
+    def __init__(self, C: int, K: int) -> None:
+        self.count, self.first, self.second = np.zeros(K), np.zeros((K, C)), np.zeros((K, C, C))
+
+    def add(self, amounts: Array, codes: Array, weights: Array) -> None:
+        """Add rows of groups; their weights count squared, as in the variance of a mean."""
+        order = np.argsort(codes, kind="stable")
+        own = amounts[order].copy()
+        own[:, 1:] -= own[:, :1]
+        squared, codes = weights[order] ** 2, codes[order]
+        present, starts = np.unique(codes, return_index=True)
+        for k, start, end in zip(present, starts, [*starts[1:], len(codes)], strict=True):
+            part, w = own[start:end], squared[start:end]
+            self.count[k] += w.sum()
+            self.first[k] += w @ part
+            self.second[k] += part.T @ (w[:, None] * part)
+
+    def spread(self) -> Array:
+        """Return the covariance of losses over the rows of every group: (K, C, C)."""
+        count = np.where(self.count > 0, self.count, 1.0)
+        mean = self.first / count[:, None]
+        out = self.second / count[:, None, None] - mean[:, :, None] * mean[:, None, :]
+        # From differences to losses: add that of the first candidate to all others.
+        out[:, 1:, :] += out[:, :1, :]
+        out[:, :, 1:] += out[:, :, :1]
+        return np.asarray(out)
+
+
+def _blocks(rows: Array, size: int) -> Iterator[Array]:
+    for start in range(0, len(rows), size):
+        yield rows[start : start + size]
 
 
 def make_splits(
@@ -296,7 +212,8 @@ def make_splits(
 ) -> list[tuple[Array, Array]]:
     """Make folds stratified by group; at most as many as the largest group has rows.
 
-    With the numbers of the rows' ``classes``, folds are stratified by group and class.
+    With the numbers of the rows' ``classes``, folds are stratified by group and class. A seed makes
+    the folds that held-out risks of other fits have (`assessment.folds`).
     """
     if n_folds < 2:
         raise ValueError(f"cv must be at least 2 folds; got {n_folds!r}")
@@ -309,8 +226,10 @@ def make_splits(
             f"{groups.n_rows} in {groups.n_groups} group(s) of 1 sample. Merge groups, or fit "
             "without cross-validation"
         )
-    state = check_random_state(random_state)
-    rng = np.random.default_rng(state.randint(np.iinfo(np.int32).max))
+    seed = random_state
+    if not isinstance(seed, Integral):
+        seed = check_random_state(seed).randint(np.iinfo(np.int32).max)
+    rng = np.random.default_rng(int(seed))
     n_folds = min(n_folds, largest)
     splits = []
     for _ in range(int(repeats)):
