@@ -17,14 +17,13 @@ def test_numbers_are_those_of_the_record():
     data = data_of(fit_page(model, record))
     plain, ours = record.classes.scores.values()
     before, after = (100 * s.accuracies.worst.value for s in (plain, ours))
-    assert data["title"] == (
-        f"y by g: the worst group's accuracy goes from {before:.1f}% to {after:.1f}%"
-    )
+    assert data["title"] == f"The worst group's accuracy rises from {before:.1f}% to {after:.1f}%"
     assert f"{after:.1f}% of the rows get the right class" in data["lead"][0]
     assert "log loss" in data["lead"][1]
     assert [figure["name"] for figure in data["figures"]][:3] == [
         "Accuracy of the worst group", "Accuracy over all rows", "Log loss of the worst group",
     ]  # fmt: skip
+    assert len(data["figures"]) == 4
     rows = {row[0]: row for row in by_id(data, "accuracy-table")["rows"]}
     for k, label in enumerate(ours.labels.tolist()):
         size, old, new, moved, difference, balanced = rows[label][1:]
@@ -37,7 +36,8 @@ def test_numbers_are_those_of_the_record():
         assert (difference == "not clear") == (verdict == "not distinguishable")
     risks = {row[0]: row[3] for row in by_id(data, "risk-table")["rows"]}
     assert risks["a"][0] == pytest.approx(record.comparison.ours["a"].value, rel=1e-4)
-    assert by_id(data, "risks")["x"] == "log loss"
+    assert by_id(data, "risks")["x"] == "log loss, lower is better"
+    assert "squared-table" not in [block.get("id") for block in blocks_of(data)]
 
 
 def test_confusion_adds_up():
@@ -73,14 +73,18 @@ def test_calibration_is_of_groups_with_several_classes():
     crossed = data_of(fit_page(*class_fit(crossed=True)))
     assert "calibration" in sections(data)
     assert "calibration" not in sections(crossed), "a group of one class has nothing to calibrate"
-    assert crossed["title"].startswith("y by g and class: ")
+    assert '<p class="subject">y by g and class</p>' in fit_page(*class_fit(crossed=True))
+    scores = class_fit(crossed=True)[1].classes.scores
+    before, after = (s.labels[np.argmin(s.accuracies.values)] for s in scores.values())
+    assert f"In the worst group, {after}, " in crossed["lead"][0]
+    assert f" in its worst, {before}." in crossed["lead"][0]
 
 
 def test_a_hinge_has_accuracies_without_probabilities():
     data = data_of(fit_page(*class_fit(loss="squared_hinge")))
     assert "accuracies" in sections(data)
     assert "calibration" not in sections(data)
-    assert by_id(data, "risks")["x"] == "squared hinge loss"
+    assert by_id(data, "risks")["x"] == "squared hinge loss, lower is better"
 
 
 def test_the_certificate_and_the_diagnosis_are_those_of_classifiers():

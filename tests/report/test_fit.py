@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import warnings
+from copy import copy
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -28,10 +29,13 @@ from sklearn.pipeline import Pipeline
 import counterpoise
 from counterpoise import assess, baselines
 from counterpoise.common.jsonable import plain
+from counterpoise.common.text import figure
 from counterpoise.report import blocks, fit_page, page, write_page, write_report
 from counterpoise.report.curves import CURVES, POINTS, foremost, thin, wide
 from counterpoise.report.fit.page import SECTIONS
+from counterpoise.report.fit.path import LEAST
 from counterpoise.report.page import json_text
+from counterpoise.report.words import with_thousands
 from counterpoise.storage.models import save
 
 CSS = (Path(page.__file__).parent / "page.css").read_text()
@@ -153,7 +157,7 @@ def test_hostile_columns_and_files_too():
     data = dataclasses.replace(record.data, path=bad, target=bad, group=[bad], notes=[bad])
     html = fit_page(model, dataclasses.replace(record, command=bad, data=data, versions={bad: bad}))
     assert Outline(own(html)).tags == Outline(own(fit_page(model, record))).tags
-    assert bad in data_of(html)["title"]
+    assert f"error in {bad} falls" in data_of(html)["title"]
 
 
 def test_a_path_that_is_no_text_can_be_written(tmp_path):
@@ -176,12 +180,12 @@ def test_only_the_pages_own_scripts_may_run(hostile):
 
 # Content -------------------------------------------------------------------------------------
 TITLES = [
-    "Risks by group",
-    "How the fit was reached",
-    "Average against worst group",
+    "Error by group",
+    "What robustness costs",
     "Residuals by group",
     "Do the theory's assumptions hold for this data?",
     "Certificate",
+    "Convergence",
     "Data and provenance",
 ]
 
@@ -193,7 +197,10 @@ def test_a_page_has_all_its_parts(cv, compared):
     html = fit_page(model, record)
     data = data_of(html)
     assert [part["title"] for part in data["sections"]] == TITLES
-    assert f"Counterpoise {counterpoise.__version__}. The fit was made {record.made}." in html
+    assert (
+        f"Counterpoise {counterpoise.__version__}. The fit was made 2 January 2026, 03:04 UTC."
+        in html
+    )
     ids = [block["id"] for block in blocks_of(data) if "id" in block]
     assert len(ids) == len(set(ids))
     assert {"risks", "risk-table", "weights", "residuals", "verdict-table"} <= set(ids)
@@ -201,18 +208,21 @@ def test_a_page_has_all_its_parts(cv, compared):
     text = json.dumps(data)
     assert ("--cv" in text) == (not cv)
     assert record.command in [b["text"] for b in blocks_of(data) if b["is"] == "code"]
-    assert str(model.certificate_) in text.encode().decode("unicode_escape")
+    assert with_thousands(str(model.certificate_)) in text.encode().decode("unicode_escape")
     assert ("fitted to these rows" in " ".join(data["lead"])) == (not compared)
 
 
 def test_the_lead_says_what_came_of_it():
     model, record = fitted()
     compared = record.comparison
-    (lead, *_) = data_of(fit_page(model, record))["lead"]
-    for value in (compared.plain.worst.value, compared.ours.worst.value):
-        assert f"{value:.4g}" in lead
-    assert "lower" in lead
-    assert compared.how in lead
+    (lead, setting, *_) = data_of(fit_page(model, record))["lead"]
+    worst = [compared.plain.worst.value, compared.ours.worst.value]
+    for value in (*worst, compared.plain_average, compared.ours_average):
+        assert figure(value**0.5) in lead, "root mean squared errors, in units of the target"
+        assert figure(value) not in lead
+    assert "lower than with least squares" in lead
+    assert "g = a" in lead
+    assert compared.how in setting
 
 
 def test_a_worse_fit_is_called_worse():
@@ -226,7 +236,7 @@ def test_a_worse_fit_is_called_worse():
         ours_average=compared.plain_average,
     )
     data = data_of(fit_page(model, dataclasses.replace(record, comparison=turned)))
-    assert "higher" in data["title"]
+    assert data["title"].startswith("The worst group's error in y rises by ")
     assert any("fares worse" in words for words in data["lead"])
     assert data["figures"][0]["tone"] == "bad"
 
@@ -239,8 +249,8 @@ def test_numbers_are_those_of_the_record():
     for label in model.groups_.tolist():
         _, rows, before, after, change, weight = found[label]
         assert rows == 60
-        assert before == pytest.approx(list(record.comparison.plain[label]), rel=1e-4)
-        assert after == pytest.approx(list(record.comparison.ours[label]), rel=1e-4)
+        assert before == pytest.approx(np.sqrt(record.comparison.plain[label]), rel=1e-4)
+        assert after == pytest.approx(np.sqrt(record.comparison.ours[label]), rel=1e-4)
         assert change == pytest.approx(after[0] / before[0] - 1, rel=1e-3, abs=1e-4)
         at = model.groups_.tolist().index(label)
         assert weight == pytest.approx(model.group_weights_[at], rel=1e-4, abs=1e-12)
@@ -251,8 +261,120 @@ def test_without_held_out_rows_risks_are_those_of_the_fit():
     table = by_id(data_of(fit_page(model, record)), "risk-table")
     found = {row[0]: row for row in table["rows"]}
     for k, label in enumerate(model.groups_.tolist()):
-        assert found[label][2] == pytest.approx(record.plain_risks[k], rel=1e-4)
-        assert found[label][3] == pytest.approx(model.group_risks_[k], rel=1e-4)
+        assert found[label][2] == pytest.approx(record.plain_risks[k] ** 0.5, rel=1e-4)
+        assert found[label][3] == pytest.approx(model.group_risks_[k] ** 0.5, rel=1e-4)
+
+
+def test_squared_errors_are_folded_away():
+    model, record = fitted()
+    data = data_of(fit_page(model, record))
+    (risks,) = [part for part in data["sections"] if part["id"] == "risks"]
+    chart, table, fold = risks["blocks"][1:]
+    assert chart["x"] == "root mean squared error of y, lower is better"
+    assert [column["name"] for column in table["columns"]] == [
+        "Group", "Rows", "Least squares", "This fit", "Change", "Weight",
+    ]  # fmt: skip
+    assert fold["is"] == "fold"
+    (squared,) = fold["blocks"]
+    for name, _, before, after, change in squared["rows"]:
+        assert before == pytest.approx(list(record.comparison.plain[name]), rel=1e-4)
+        assert after == pytest.approx(list(record.comparison.ours[name]), rel=1e-4)
+        assert change == pytest.approx(after[0] / before[0] - 1, rel=1e-3, abs=1e-4)
+    said = json.dumps([data["title"], data["lead"], data["figures"]])
+    assert "mean squared error" not in said.replace("root mean squared error", "")
+    assert "risk" not in said
+
+
+def test_noise_floors_are_in_units_of_the_target():
+    model, record = fitted()
+    table = by_id(data_of(fit_page(model, record)), "verdict-table")
+    for group in record.diagnosis.groups:
+        (row,) = [row for row in table["rows"] if row[0] == group.label]
+        assert row[-1] == pytest.approx(group.noise_floor**0.5, rel=1e-4)
+
+
+def test_the_frontier_is_in_units_of_the_target():
+    model, record = fitted(cv=True)
+    found, data = model.frontier_, data_of(fit_page(model, record))
+    rows = by_id(data, "frontier-table")["rows"]
+    for k, (_, nu, average, worst, error) in enumerate(rows):
+        assert nu is None or nu == pytest.approx(found.nu[k], rel=1e-4)
+        assert average**2 == pytest.approx(found.average[k], rel=1e-3)
+        assert worst**2 == pytest.approx(found.worst[k], rel=1e-3)
+        # One standard error up and down spans as much as it does in squares, to first order.
+        assert (worst + error) ** 2 - (worst - error) ** 2 == pytest.approx(
+            2 * found.error[k], rel=1e-3
+        )
+    chart = by_id(data, "frontier")
+    assert chart["y"] == "root mean squared error, worst group"
+    assert figure(float(found.worst[found.chosen] ** 0.5)) in chart["summary"]
+    assert figure(float(found.worst[found.plain] ** 0.5)) in chart["summary"]
+    assert model.verdict_ not in data["lead"]
+    (fold,) = [b for b in blocks_of(data) if b["is"] == "fold" and "candidates" in b["title"]]
+    assert fold["blocks"][0]["paragraphs"] == [with_thousands(model.verdict_)]
+
+
+def test_a_certificate_is_a_sentence_and_the_rest_is_folded():
+    model, record = fitted()
+    (part,) = [p for p in data_of(fit_page(model, record))["sections"] if p["id"] == "certificate"]
+    first, fold = part["blocks"]
+    assert first["paragraphs"] == [
+        "Proved: no other coefficients lower the objective of this fit by more than 0.001 %."
+    ]
+    assert fold["title"] == "The whole certificate"
+    assert fold["blocks"][0]["paragraphs"] == [with_thousands(str(model.certificate_))]
+
+
+def test_a_gap_that_proves_nothing_is_not_called_a_proof():
+    model, record = fitted()
+    for gap in (np.inf, 10.0 * abs(model.certificate_.risk)):
+        loose = copy(model)
+        loose.certificate_ = dataclasses.replace(model.certificate_, duality_gap=gap)
+        data = data_of(fit_page(loose, record))
+        (part,) = [p for p in data["sections"] if p["id"] == "certificate"]
+        assert "could not be bounded" in part["blocks"][0]["paragraphs"][0]
+        assert data["figures"][-1]["value"] == "no bound"
+
+
+def test_few_iterations_have_no_charts():
+    """Four points and a jump show nothing; from eight on, charts are folded away."""
+    model, record = fitted()
+    for iterations, drawn in ((LEAST - 2, False), (LEAST - 1, True)):
+        short = copy(model)
+        short.history_ = {
+            key: np.resize(values, (iterations, *np.shape(values)[1:]))
+            for key, values in model.history_.items()
+        }
+        data = data_of(fit_page(short, record))
+        (part,) = [p for p in data["sections"] if p["id"] == "path"]
+        assert part["blocks"][0]["paragraphs"] == [model.status_]
+        assert [block["title"] for block in part["blocks"][1:]] == (
+            ["How the fit converged"] if drawn else []
+        )
+
+
+@pytest.mark.parametrize(
+    ("engine", "words"), [("memory", "read into memory"), ("chunked", "read in chunks")]
+)
+def test_how_rows_were_read_is_said_in_plain_words(engine, words):
+    model, record = fitted()
+    data = dataclasses.replace(record.data, engine=engine, rows=1_234_567)
+    html = fit_page(model, dataclasses.replace(record, data=data))
+    assert f'["Rows","1,234,567, {words}"]' in html
+    assert "engine" not in own(html).split('id="data">')[1].split("</script>")[0]
+
+
+def test_advice_is_given_at_the_top_without_its_evidence():
+    model, record = fitted()
+    for said, expected in (
+        ("raise nu: groups are small (3 rows)", "Advice: raise nu: groups are small."),
+        ("proceed: nothing here argues against it.", None),
+    ):
+        advised = dataclasses.replace(record.diagnosis, advice=[said])
+        lead = data_of(fit_page(model, dataclasses.replace(record, diagnosis=advised)))["lead"]
+        assert [words for words in lead if words.startswith("Advice")] == (
+            [expected] if expected else []
+        )
 
 
 def test_curves_end_at_the_returned_fit():
@@ -273,7 +395,7 @@ def test_groups_of_any_kind(labels):
     model, record = fitted(labels)
     names = {str(label) for label in model.groups_.tolist()}
     data = data_of(fit_page(model, record))
-    assert set(by_id(data, "groups")["names"]) == names
+    assert set(by_id(data, "risks")["names"]) == names
     assert {row[0] for row in by_id(data, "risk-table")["rows"]} == names
     assert {row[0] for row in by_id(data, "verdict-table")["rows"]} == names
 
@@ -282,7 +404,7 @@ def test_a_record_with_nothing_but_the_fit():
     model, record = fitted(compared=False, diagnosed=False, residuals=None)
     data = data_of(fit_page(model, record))
     assert [part["title"] for part in data["sections"]] == [t for t in TITLES if "Resid" not in t]
-    assert "average over all rows is not known" in data["lead"][0]
+    assert "over all rows is not known" in data["lead"][0]
     assert len(data["figures"]) == 3
 
 
@@ -291,8 +413,9 @@ def test_arrays_have_a_page_without_files_and_commands(tmp_path):
     record = dataclasses.replace(assess(model, X, y, groups, folds=2), options={})
     html = record.report(tmp_path / "page.html").read_text(encoding="utf-8")
     data = data_of(html)
-    assert data["title"].startswith("Label by groups: the worst group's risk is ")
-    assert f"{record.comparison.ours.worst.value:.4g}" in data["lead"][0]
+    assert data["title"].startswith("The worst group's error falls by ")
+    assert '<p class="subject">Label by groups</p>' in html
+    assert figure(record.comparison.ours.worst.value**0.5) in data["lead"][0]
     assert not [block for block in blocks_of(data) if block["is"] == "code"]
     shown = html.split(page.plotly_js())[0].split("<body>")[1].split("<script>")[0]
     assert "None" not in shown

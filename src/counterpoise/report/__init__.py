@@ -1,6 +1,7 @@
 """Report pages: self-contained HTML files, and the page about a fit.
 
-It imports `storage`, `rows` and `common`, and takes records from `assessment` without importing it.
+It imports `solver`, `storage`, `rows` and `common`, and takes records from `assessment` without
+importing it.
 Public names are imported when they are first used; ``__init__.pyi`` lists them.
 """
 

@@ -40,7 +40,9 @@ class Page:
     kind : str
         What it is about: "fit", "run" or "comparison".
     title : str
-        Subject and outcome.
+        The answer.
+    subject : str
+        What was fitted or trained, in a line above the title.
     lead : list of str
         Paragraphs below the title, the answer first.
     figures : list of key figures
@@ -51,6 +53,7 @@ class Page:
 
     kind: str
     title: str
+    subject: str
     lead: Sequence[str]
     figures: Sequence[Block]
     sections: Sequence[Block]

@@ -69,7 +69,7 @@ def test_a_run_has_all_its_parts(run):
         assert rows[name][2] == pytest.approx(result["losses"][name], rel=1e-4)
         assert rows[name][4] == pytest.approx(result["weights"][name], rel=1e-4)
         assert rows[name][5] == pytest.approx(last["shares"][name], rel=1e-4)
-    assert f"{result['parameters']:,} parameters" in data["lead"][0]
+    assert f"{result['parameters']:,} parameters" in data["lead"][1]
     assert "not ended" not in " ".join(data["lead"])
     assert len(by_id(data, "training")["series"][0]["y"]) == 30
     assert by_id(data, "shares")["series"][0]["y"][0] is None  # nothing was read yet
@@ -100,7 +100,7 @@ def test_a_run_that_has_not_ended_says_so(run, tmp_path):
     lines = (run / "evaluations.jsonl").read_text().splitlines()
     (tmp_path / "evaluations.jsonl").write_text(lines[0] + "\n" + lines[1] + "\n")
     data = data_of(run_page(tmp_path))
-    assert "has not ended" in data["lead"][1]
+    assert "has not ended" in data["lead"][-1]
     assert "No training step yet" in json.dumps(data)
 
 
@@ -151,7 +151,8 @@ def test_a_run_in_a_browser(visit, scored):  # noqa: F811
     opened = visit(run_page(scored), width=375)
     assert opened.draw_all() == 6
     assert opened.evaluate("document.scrollingElement.scrollWidth") <= 375
-    assert opened.locator("h1").inner_text().startswith("<b>run: ")
+    assert opened.locator(".subject").inner_text() == "Run <b>run"
+    assert opened.locator("h1").inner_text().startswith("The worst domain's loss ")
     assert "<i>arc</i>" in opened.locator("#task-table").inner_text()
     opened.locator("#choice-domains input").first.uncheck()
     for chart in ("loss-curves", "weights", "shares"):

@@ -20,6 +20,12 @@ from counterpoise.report.page import Page
 from counterpoise.report.words import settings
 
 UNIT = "nats per token"
+# What is measured, for readers.
+NAMES = {
+    "average": "average over domains",
+    "worst": "worst domain",
+    "worst excess": "worst excess over the reference",
+}
 
 
 def study_page(folder: str | os.PathLike[str]) -> str:
@@ -39,7 +45,8 @@ def study_page(folder: str | os.PathLike[str]) -> str:
     found = {metric: _ends(study, metric) for metric in study.metrics}
     return Page(
         kind="comparison",
-        title=_title(study),
+        title=_title(found["worst"]),
+        subject=f"Comparison of {_runs(study)}",
         lead=_lead(study),
         figures=[_best(metric, ends) for metric, ends in found.items()],
         sections=[
@@ -52,7 +59,13 @@ def study_page(folder: str | os.PathLike[str]) -> str:
     ).html()
 
 
-def _title(study: Study) -> str:
+def _title(ends: dict[str, float]) -> str:
+    """Which run does best for its worst domain."""
+    run = min(ends, key=lambda name: ends[name])
+    return f"Lowest loss in the worst domain: {run}, {figure(ends[run])} {UNIT}"
+
+
+def _runs(study: Study) -> str:
     results = study.results
     return f"{count(len(results.runs), 'run')} on {count(len(results.domains), 'domain')}"
 
@@ -108,7 +121,7 @@ def _ends(study: Study, metric: str) -> dict[str, float]:
 def _best(metric: str, ends: dict[str, float]) -> Block:
     run = min(ends, key=lambda name: ends[name])
     return b.key_figure(
-        f"Lowest {metric} loss",
+        f"Lowest loss, {NAMES.get(metric, metric)}",
         figure(ends[run]),
         f"{UNIT}; {run}, best of {count(len(ends), 'run')}",
     )

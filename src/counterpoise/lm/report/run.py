@@ -41,7 +41,8 @@ def run_page(run_folder: str | os.PathLike[str] | RunFolder) -> str:
     track = Track.of(folder)
     return Page(
         kind="run",
-        title=f"{folder.path.resolve().name}: {_outcome(track)}",
+        title=_outcome(track),
+        subject=f"Run {folder.path.resolve().name}",
         lead=_lead(folder, track),
         figures=_figures(track),
         sections=[
@@ -56,9 +57,13 @@ def run_page(run_folder: str | os.PathLike[str] | RunFolder) -> str:
 
 
 def _outcome(track: Track) -> str:
-    said = change(track.worst[0], track.worst[-1])
-    than = " than at the start" if said.endswith(("lower", "higher")) else ""
-    return f"the worst domain's loss is {said}{than}"
+    first, last = track.worst[0], track.worst[-1]
+    if figure(first) == figure(last):
+        return f"The worst domain's loss stays at {figure(last)} {UNIT}"
+    share, *_ = change(first, last).split()
+    by = f" by {share}," if share.endswith("%") else ""
+    moved = "rises" if last > first else "falls"
+    return f"The worst domain's loss {moved}{by} from {figure(first)} to {figure(last)} {UNIT}"
 
 
 def _lead(folder: RunFolder, track: Track) -> list[str]:
@@ -69,10 +74,10 @@ def _lead(folder: RunFolder, track: Track) -> list[str]:
     out = [
         f"The worst domain, {track.domains[track.hardest]}, ends with a held-out loss of "
         f"{figure(track.worst[-1])} {UNIT} ({figure(track.worst[0])} at the start). The average "
-        f"over domains goes from {figure(track.average[0])} to {figure(track.average[-1])}. "
+        f"over domains goes from {figure(track.average[0])} to {figure(track.average[-1])}.",
         f"{who} was trained on {track.tokens[-1]:,} tokens from "
         f"{count(len(track.domains), 'domain')}, with weights by the rule "
-        f"{settings.reweight.rule}; losses are those of the split {settings.evaluate.report!r}."
+        f"{settings.reweight.rule}; losses are those of the split {settings.evaluate.report!r}.",
     ]
     if result is None:
         out.append(

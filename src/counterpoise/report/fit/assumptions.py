@@ -19,8 +19,8 @@ NAME, TITLE = "assumptions", "Do the theory's assumptions hold for this data?"
 CLASS_TITLE = "What can a linear classifier do for each group?"
 MEANINGS = {
     "tails": "no feature has tails heavier than exponential",
-    "margin": "rows where the neuron is active vary in every direction",
-    "sharpness": "the neuron's outputs distinguish good coefficients from bad",
+    "margin": "rows where the model is active vary in every direction",
+    "sharpness": "the model's outputs distinguish good coefficients from bad",
     "labels": "no group's loss is dominated by a few rows",
     "rows": "there are as many rows as the theorem asks for",
 }
@@ -54,7 +54,7 @@ def assumption_section(fit: FitView) -> Block:
         b.text(f"{theory} {checked}".strip()),
         b.bullets(advice[:1].upper() + advice[1:] for advice in found.advice),
         b.facts(_tally(found, CLASS_MEANINGS if classifies else MEANINGS)),
-        _table(found, "classifier" if classifies else "neuron"),
+        b.fold("Verdicts by group", _table(fit, found)),
     )
 
 
@@ -78,7 +78,7 @@ def _tally(found: AnyDiagnosis, meanings: dict[str, str]) -> list[tuple[str, str
     return out
 
 
-def _table(found: AnyDiagnosis, model: str) -> Block:
+def _table(fit: FitView, found: AnyDiagnosis) -> Block:
     columns = [("Group", "text"), ("Rows", "count")]
     columns += [(_heading(assumption), "verdict") for assumption in _assumptions(found)]
     columns += [("Noise floor", "number")]
@@ -87,13 +87,13 @@ def _table(found: AnyDiagnosis, model: str) -> Block:
             str(group.label) or "(empty)",
             group.rows,
             *(list(verdict) for verdict in group.verdicts.values()),
-            group.noise_floor,
+            fit.words.shown(group.noise_floor),
         ]
         for group in sorted([*found.groups], key=_trouble)
     ]
     caption = (
         "Verdicts by group, most trouble first; open one to see the evidence. The noise floor is "
-        f"the risk that a {model} fitted to this group alone would leave."
+        f"the {fit.measure} that the same kind of model would leave if fitted to this group alone."
     )
     return b.table("verdict-table", caption, columns, rows, search=True)
 

@@ -11,11 +11,13 @@ from counterpoise.report import blocks as b
 from counterpoise.report.blocks import Block
 from counterpoise.report.curves import curve
 from counterpoise.report.fit.view import FitView
+from counterpoise.report.words import with_thousands
+from counterpoise.solver.certificate import without
 
 if TYPE_CHECKING:
     from counterpoise.solver.certificate import Region, RegionProof
 
-TITLE = "Certificate"
+TITLE, WHOLE = "Certificate", "The whole certificate"
 # Smaller shares of the risk are not worth a distinction.
 LEAST_SHARE = 1e-5
 
@@ -25,16 +27,60 @@ def certificate_section(fit: FitView) -> Block | None:
     found = getattr(fit.model, "certificate_", None)
     if found is None:
         return None
+    proof = _region_proof(fit)
+    first = b.text(with_thousands(_summary(found, proof)))
     # Only the theorem on neurons has a slack; another convex loss has the gap alone.
     if not hasattr(found, "running_slack"):
-        return b.section("certificate", TITLE, b.text(str(found)), b.facts(_of_loss(found)))
-    proof = region_proof(fit)
+        whole = [b.text(with_thousands(str(found))), b.facts(_of_loss(found))]
+        return b.section("certificate", TITLE, first, b.fold(WHOLE, *whole))
     said = str(found if proof is None else replace(found, proof=proof))
     charts = [] if proof is None or len(_finite(proof)) < 2 else [_gaps(proof)]
-    return b.section("certificate", TITLE, b.text(said), *charts, b.facts(_of_neuron(found, proof)))
+    whole = [b.text(with_thousands(said)), *charts, b.facts(_of_neuron(found, proof))]
+    return b.section("certificate", TITLE, first, b.fold(WHOLE, *whole))
 
 
-def region_proof(fit: FitView) -> RegionProof | None:
+def certified_gain(fit: FitView) -> tuple[str, str]:
+    """How much better other coefficients could be, at most, and a remark, for a key figure."""
+    found, proof = getattr(fit.model, "certificate_", None), _region_proof(fit)
+    assert found is not None
+    share = _gap_share(found)
+    if share is not None:
+        return f"≤ {percent_at_most(share)}", "of the fit's objective, by any other coefficients"
+    region = None if proof is None else proof.widest()
+    if found.duality_gap is None and proof is not None and region is not None:
+        reach = "any admissible coefficients" if math.isinf(region.radius) else (
+            f"coefficients whose scores change by up to {rounded_down(region.radius, 3)}"
+        )  # fmt: skip
+        return f"≤ {percent_at_most(proof.share(region))}", f"of the fit's objective, by {reach}"
+    return "no bound", "other coefficients may be better: see Certificate"
+
+
+def _gap_share(found: Any) -> float | None:
+    """The duality gap as a share of the risk; None if there is none, or it says nothing."""
+    gap = found.duality_gap
+    if gap is None or not math.isfinite(gap):
+        return None
+    share = gap / abs(found.risk) if found.risk else 0.0
+    return share if share <= 1.0 else None
+
+
+def _summary(found: Any, proof: RegionProof | None) -> str:
+    """The certificate in a sentence."""
+    share = _gap_share(found)
+    if share is not None:
+        kept = without(found.dropped) if found.dropped else ""
+        return (
+            f"Proved: no other coefficients{kept} lower the objective of this fit by more than "
+            f"{percent_at_most(share)}."
+        )
+    if found.duality_gap is not None:
+        return "The problem is convex, but how much is left to gain could not be bounded usefully."
+    if proof is not None:
+        return str(proof)
+    return "Not proved: the activation makes the problem nonconvex, so better fits may exist."
+
+
+def _region_proof(fit: FitView) -> RegionProof | None:
     """Return what is proved about coefficients near the fit, by the fit or by its record."""
     found = getattr(getattr(fit.model, "certificate_", None), "proof", None)
     return fit.record.proof if found is None else found

@@ -75,9 +75,9 @@ def _accuracy_chart(fit: FitView, sides: tuple[Side, Side], at: list[int]) -> Bl
     return b.chart(
         "accuracies",
         "rows",
-        f"Accuracy of each group: {before.name} and this fit",
+        f"Accuracy of each group: {before.called} and this fit",
         f"{better:,} of {count(len(fit.names), 'group')} have a higher accuracy than with "
-        f"{before.name}; the lowest goes from {percent(before.least)} to {percent(after.least)}.",
+        f"{before.called}; the lowest goes from {percent(before.least)} to {percent(after.least)}.",
         caption,
         names=[fit.names[i] for i in at],
         series=[series(side, at) for side in sides],

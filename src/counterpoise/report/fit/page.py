@@ -8,19 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from counterpoise.common.text import (
-    change,
-    count,
-    figure,
-    listed,
-    percent,
-    percent_at_most,
-    rounded_down,
-)
+from counterpoise.common.text import change, count, figure, listed, percent
 from counterpoise.report import blocks as b
 from counterpoise.report.blocks import Block
 from counterpoise.report.fit.assumptions import assumption_section
-from counterpoise.report.fit.certificate import certificate_section, region_proof
+from counterpoise.report.fit.certificate import certificate_section, certified_gain
 from counterpoise.report.fit.classes import (
     accuracies,
     accuracy_section,
@@ -34,6 +26,7 @@ from counterpoise.report.fit.residuals import residual_section
 from counterpoise.report.fit.risks import risk_section
 from counterpoise.report.fit.view import FittedModel, FitView, Side
 from counterpoise.report.page import Page
+from counterpoise.report.words import moment
 
 if TYPE_CHECKING:
     from counterpoise.assessment.record import FitRecord
@@ -47,13 +40,13 @@ Section = Callable[[FitView], Block | None]
 SECTIONS: tuple[Section, ...] = (
     accuracy_section,
     risk_section,
+    frontier_section,
     calibration_section,
     confusion_section,
-    path_section,
-    frontier_section,
     residual_section,
     assumption_section,
     certificate_section,
+    path_section,
     provenance_section,
 )
 
@@ -79,58 +72,67 @@ def fit_page(model: Any, record: FitRecord, *, sections: Sequence[Section] = SEC
     return Page(
         kind="fit",
         title=_title(fit),
+        subject=_subject(fit),
         lead=_lead(fit),
         figures=_figures(fit),
         sections=[part for section in sections if (part := section(fit)) is not None],
-        made=record.made or "",
+        made=moment(record.made),
     ).html()
 
 
-def _title(fit: FitView) -> str:
-    """What was fitted, and the outcome in a few words."""
+def _subject(fit: FitView) -> str:
+    """What was fitted, by which groups."""
     data = fit.record.data
     names = ["class" if name == data.target else name for name in data.group]
     by = " and ".join(names) or ("groups" if len(fit.names) > 1 else "no group")
-    return f"{data.target or 'Label'} by {by}: {_outcome(fit)}"
+    return f"{data.target or 'Label'} by {by}"
 
 
-def _outcome(fit: FitView) -> str:
-    if len(fit.names) == 1:
-        return "one group, nothing to balance"
-    sides = accuracies(fit)
+def _title(fit: FitView) -> str:
+    """The outcome in a few words."""
+    whose = "The worst group's" if len(fit.names) > 1 else "One group, nothing to balance: its"
+    sides, say = accuracies(fit), fit.words
     if sides is not None:
-        before, after = (percent(side.least) for side in sides)
-        if before == after:
-            return f"the worst group's accuracy stays at {after}"
-        return f"the worst group's accuracy goes from {before} to {after}"
-    return f"the worst group's risk is {change(fit.before.worst, fit.after.worst)}"
+        old, new = (side.least for side in sides)
+        return f"{whose} accuracy {_moved(percent(old), percent(new), new - old)}"
+    target = fit.record.data.target
+    what = f"{say.rate} in {target}" if say.rooted and target else say.rate
+    before, after = fit.before.worst, fit.after.worst
+    share, *_ = say.change(before, after).split()
+    by = f" by {share}," if share.endswith("%") else ""
+    return f"{whose} {what} {_moved(say.figure(before), say.figure(after), after - before, by)}"
+
+
+def _moved(before: str, after: str, difference: float, by: str = "") -> str:
+    if before == after:
+        return f"stays at {after}"
+    return f"{'rises' if difference > 0 else 'falls'}{by} from {before} to {after}"
 
 
 def _lead(fit: FitView) -> list[str]:
-    """The answer, its cost, and what it was measured on."""
+    """The answer and its cost, what it was measured on, and what to do."""
     before, after, sides = fit.before, fit.after, accuracies(fit)
-    if sides is None:
-        out = [" ".join([_answer(fit), _cost(fit), _setting(fit)])]
-    else:
-        out = [_accuracy_answer(fit, *sides), " ".join([_answer(fit), _cost(fit), _setting(fit)])]
+    out = [] if sides is None else [_accuracy_answer(fit, *sides)]
+    out += [f"{_answer(fit)} {_cost(fit)}"]
     if _tone(before.worst, after.worst) == "bad":
         out.append(
-            f"The worst group fares worse than with {before.name} on these rows, so this fit is no "
-            "improvement for it. Check the intervals, and the advice below."
+            f"The worst group fares worse than with {before.called} on these rows, so this fit is "
+            "no improvement for it. Check the intervals, and the advice below."
         )
-    if not fit.held_out:
-        out.append("Both models were fitted to these rows; expect larger risks on new ones.")
-    verdict = getattr(fit.model, "verdict_", None)
-    if verdict:
-        out.append(str(verdict))
+    out.append(_setting(fit))
+    found = fit.record.diagnosis
+    # Without the evidence, which the section on assumptions has.
+    advice = found.advice[0].split(" (")[0] if found is not None and found.advice else ""
+    if advice and not advice.startswith("proceed"):
+        out.append(f"Advice: {advice.rstrip('.')}.")
     return out
 
 
 def _accuracy_answer(fit: FitView, before: Side, after: Side) -> str:
-    worst, previous = (fit.names[int(np.nanargmin(side.values))] for side in (before, after))
+    worst, previous = (fit.called(int(np.nanargmin(side.values))) for side in (after, before))
     said = (
-        f"In the worst group, {previous}, {percent(after.least)} of the rows get the right class; "
-        f"with {before.name}, it is {percent(before.least)} in its worst, {worst}."
+        f"In the worst group, {worst}, {percent(after.least)} of the rows get the right class; "
+        f"with {before.called}, it is {percent(before.least)} in its worst, {previous}."
     )
     if before.average is not None and after.average is not None:
         said += f" Over all rows it is {percent(after.average)}, and was {percent(before.average)}."
@@ -138,23 +140,25 @@ def _accuracy_answer(fit: FitView, before: Side, after: Side) -> str:
 
 
 def _answer(fit: FitView) -> str:
-    before, after = fit.before, fit.after
+    before, after = fit.shown
     compared = _compared(before, before.worst, after.worst)
+    target = fit.record.data.target
+    units = f" in units of {target}" if fit.words.rooted and target else ""
     return (
-        f"The worst group, {fit.names[after.hardest]}, has a {fit.words.loss} of "
-        f"{figure(after.worst)}, {compared} ({figure(before.worst)}, {fit.names[before.hardest]})."
+        f"The worst group, {fit.called(after.hardest)}, has a {fit.measure} of "
+        f"{figure(after.worst)}{units}, {compared} ({figure(before.worst)}, "
+        f"{fit.called(before.hardest)})."
     )
 
 
 def _cost(fit: FitView) -> str:
-    before, after = fit.before, fit.after
+    before, after = fit.shown
     if before.average is None or after.average is None:
-        said = "The average over all rows is not known here."
+        said = f"The {fit.measure} over all rows is not known here."
     else:
         compared = _compared(before, before.average, after.average)
         said = (
-            f"The average over all rows is {figure(after.average)}, {compared} "
-            f"({figure(before.average)})."
+            f"Over all rows it is {figure(after.average)}, {compared} ({figure(before.average)})."
         )
     if len(fit.names) > 1:
         verb = "fares" if fit.better == 1 else "fare"
@@ -165,10 +169,10 @@ def _cost(fit: FitView) -> str:
 def _compared(side: Side, before: float, after: float) -> str:
     moved = change(before, after)
     if moved == "unchanged":
-        return f"the same as with {side.name}"
+        return f"the same as with {side.called}"
     if moved == "not comparable":
-        return f"not comparable with {side.name}"
-    return f"{moved} than with {side.name}"
+        return f"not comparable with {side.called}"
+    return f"{moved} than with {side.called}"
 
 
 def _setting(fit: FitView) -> str:
@@ -177,38 +181,33 @@ def _setting(fit: FitView) -> str:
     if activation is not None and not activation.is_identity:
         what = f"A neuron with activation {getattr(activation, 'name', None) or 'custom'}"
     path = f" of {data.path}" if data.path else ""
-    return (
+    said = (
         f"{what} was fitted to {count(data.rows, 'row')}{path} in "
-        f"{count(len(fit.model.groups_), 'group')}; risks are measured on {fit.how}."
+        f"{count(len(fit.model.groups_), 'group')}; all figures above are measured on {fit.how}."
     )
+    if not fit.held_out:
+        said += " Both models were fitted to these rows; expect larger errors on new ones."
+    return said
 
 
 def _figures(fit: FitView) -> list[Block]:
-    """The numbers to remember."""
-    before, after = fit.before, fit.after
+    """The numbers to remember; four, or what is known of them."""
     where = "held out" if fit.held_out else "on the training rows"
-    out = _accuracy_figures(fit, where)
-    remark = f"{change(before.worst, after.worst)}, {where}"
-    if fit.words.rooted:
-        remark += f"; a typical error of {fit.words.figure(after.worst)} in {fit.unit}"
-    name = fit.words.risk_title
-    out.append(
-        b.key_figure(
-            f"{name} of the worst group",
-            f"{figure(before.worst)} → {figure(after.worst)}",
-            remark,
-            _tone(before.worst, after.worst),
-        )
-    )
-    if len(out) == 1 and before.average is not None and after.average is not None:
-        out.append(
-            b.key_figure(
-                "Average risk",
-                f"{figure(before.average)} → {figure(after.average)}",
-                f"{change(before.average, after.average)}, over all rows, {where}",
-                _tone(before.average, after.average),
-            )
-        )
+    out, say = _accuracy_figures(fit, where), fit.words
+    rate = say.rate[:1].upper() + say.rate[1:]
+    before, after = fit.shown
+
+    def moved(name: str, old: float, new: float, more: str = "") -> Block:
+        value = f"{figure(old)} → {figure(new)}"
+        return b.key_figure(name, value, f"{change(old, new)}, {where}{more}", _tone(old, new))
+
+    units = say.of_target(fit.record.data.target)
+    worst = moved(f"{rate} of the worst group", before.worst, after.worst, units)
+    if out:
+        return [*out, worst, *_certified(fit)]
+    out.append(worst)
+    if before.average is not None and after.average is not None:
+        out.append(moved(f"{rate} over all rows", before.average, after.average, units))
     out.append(
         b.key_figure(
             "Groups that fare better",
@@ -227,7 +226,11 @@ def _accuracy_figures(fit: FitView, where: str) -> list[Block]:
 
     def moved(old: float, new: float) -> tuple[str, str, str]:
         tone = "good" if new > old + MATTERS else "bad" if new < old - MATTERS else ""
-        return f"{percent(old)} → {percent(new)}", f"{100 * (new - old):+.1f} points", tone
+        return (
+            f"{percent(old)} → {percent(new)}",
+            f"{100 * (new - old):+.1f} points".replace("-", "\N{MINUS SIGN}"),
+            tone,
+        )
 
     value, points, tone = moved(before.least, after.least)
     out = [b.key_figure("Accuracy of the worst group", value, f"{points}, {where}", tone)]
@@ -238,34 +241,10 @@ def _accuracy_figures(fit: FitView, where: str) -> list[Block]:
 
 
 def _certified(fit: FitView) -> list[Block]:
-    certificate = getattr(fit.model, "certificate_", None)
-    if certificate is None:
+    if getattr(fit.model, "certificate_", None) is None:
         return []
-    gap = certificate.duality_gap
-    if gap is not None and math.isfinite(gap):
-        share = gap / abs(certificate.risk) if certificate.risk else 0.0
-        value, remark = f"{share:.1g}", "of the risk, at most, is left to gain (duality gap)"
-    elif not hasattr(certificate, "running_slack"):
-        value, remark = "none", "no duality gap could be proved: see Certificate"
-    elif (widest := _widest(fit)) is not None:
-        share, radius = widest
-        value = f"≤ {percent_at_most(share)}"
-        reach = "admissible coefficients" if math.isinf(radius) else (
-            f"coefficients whose scores change by up to {rounded_down(radius, 3)}"
-        )  # fmt: skip
-        remark = f"of the risk is the most that {reach} can gain"
-    elif certificate.running_slack <= 0:
-        value, remark = "slack ≤ 0", "the theorem's inequality holds for this run"
-    else:
-        value, remark = "slack > 0", "the theorem's bound is looser for this run: see Certificate"
-    return [b.key_figure("Certificate", value, remark)]
-
-
-def _widest(fit: FitView) -> tuple[float, float] | None:
-    """Return the largest gain and the radius of the widest certified region."""
-    proof = region_proof(fit)
-    region = None if proof is None else proof.widest()
-    return None if proof is None or region is None else (proof.share(region), region.radius)
+    value, remark = certified_gain(fit)
+    return [b.key_figure("Left to gain, proved", value, remark)]
 
 
 def _heaviest(fit: FitView) -> list[str]:

@@ -14,19 +14,25 @@ from counterpoise.report.fit.view import FittedModel, FitView
 
 Array = np.ndarray
 
+TITLE = "Convergence"
 END = "The last point is the returned fit."
+# Charts of fewer points show nothing.
+LEAST = 8
 
 
 def path_section(fit: FitView) -> Block | None:
-    """Show how the fit came about; None for a model without a history."""
+    """Say how the fit ended, with charts folded away; None for a model without a history."""
     path = _Path.of(fit.model)
     if not len(path.risk) > 1:
         return None
+    said = b.text(fit.model.status_)
+    if len(path.risk) < LEAST:
+        return b.section("path", TITLE, said)
     common: dict[str, Any] = {"x": "iteration", "whole": True, "logx": len(path.x) > 100}
-    charts = [_progress(path, common)]
+    charts = [_progress(fit, path, common)]
     if path.weights is not None or path.risks is not None:
         charts += _by_group(fit, path, common)
-    return b.section("path", "How the fit was reached", b.text(fit.model.status_), *charts)
+    return b.section("path", TITLE, said, b.fold("How the fit converged", *charts))
 
 
 class _Path(NamedTuple):
@@ -58,19 +64,19 @@ class _Path(NamedTuple):
         )
 
 
-def _progress(path: _Path, common: dict[str, Any]) -> Block:
-    series = [curve("risk minimised", path.x, path.risk, colour="ours")]
-    what, values = "The risk that is minimised", path.risk
+def _progress(fit: FitView, path: _Path, common: dict[str, Any]) -> Block:
+    series = [curve("objective", path.x, path.risk, colour="ours")]
+    what, values = "The objective that is minimised", path.risk
     if path.worst is not None:
         series.append(curve("worst group", path.x, path.worst, colour="plain", dash="dash"))
-        what, values = f"{what}, and the largest risk of any group", np.append(values, path.worst)
+        what, values = f"{what}, and the largest loss of any group", np.append(values, path.worst)
     return b.chart(
         "progress",
         "curves",
-        "Risk along the iterations",
+        "Objective and worst group, by iteration",
         f"From {figure(float(path.risk[0]))} to {figure(float(path.risk[-1]))}.",
         f"{what}, on the training rows. {END}{thinned(len(path.x))}",
-        y="risk",
+        y=fit.words.loss,
         series=series,
         logy=wide(values),
         **common,
@@ -84,7 +90,7 @@ def _by_group(fit: FitView, path: _Path, common: dict[str, Any]) -> list[Block]:
     names = [fit.names[i] for i in at]
     few = ""
     if len(at) < len(weights):
-        few = f" {len(at)} of {len(weights):,} groups: those with the largest weights or risks."
+        few = f" {len(at)} of {len(weights):,} groups: those with the largest weights or losses."
     caption = f"{END}{few}{thinned(len(path.x))}"
     out = [b.choice("groups", "group", names, picked)]
     if path.weights is not None:
@@ -107,10 +113,10 @@ def _by_group(fit: FitView, path: _Path, common: dict[str, Any]) -> list[Block]:
             b.chart(
                 "group-risks",
                 "curves",
-                "Group risks",
+                "Losses of the groups",
                 f"The largest at the end is {figure(float(path.risks[-1].max()))}.",
                 f"{fit.words.title} on the training rows. {caption}",
-                y="risk",
+                y=fit.words.loss,
                 choice="groups",
                 logy=wide(path.risks[:, at]),
                 series=_curves(names, path.x, path.risks[:, at]),

@@ -8,7 +8,7 @@ from counterpoise.common.text import figure, size
 from counterpoise.report import blocks as b
 from counterpoise.report.blocks import Block
 from counterpoise.report.fit.view import FitView
-from counterpoise.report.words import setting
+from counterpoise.report.words import moment, setting
 
 
 def provenance_section(fit: FitView) -> Block:
@@ -39,7 +39,8 @@ def _facts(fit: FitView) -> Iterable[tuple[str, str]]:
         yield "File", f"{data.path} ({kind})" if kind else data.path
     if data.digest:
         yield "Digest", data.digest
-    yield "Rows", f"{data.rows:,}" + (f", {data.engine} engine" if data.engine else "")
+    read = {"memory": ", read into memory", "chunked": ", read in chunks"}.get(data.engine, "")
+    yield "Rows", f"{data.rows:,}{read}"
     if data.target:
         yield "Target", data.target
     if data.group:
@@ -53,9 +54,9 @@ def _facts(fit: FitView) -> Iterable[tuple[str, str]]:
         yield "Features", f"{data.encoded:,}"
     if record.made:
         took = f", in {figure(record.seconds)} s" if record.seconds else ""
-        yield "Made", f"{record.made}{took}"
+        yield "Made", f"{moment(record.made)}{took}"
     yield "Passes", f"{model.n_passes_:,} over the data, {model.n_iter_:,} iterations"
     if (nu := getattr(model, "nu_", None)) is not None:
-        yield "nu", f"{figure(float(nu))}, in units of the risk"
+        yield "Robustness nu", f"{figure(float(nu))}, in units of the {fit.words.loss}"
     if record.versions:
         yield "Versions", ", ".join(f"{name} {v}" for name, v in record.versions.items())

@@ -22,16 +22,17 @@ def residual_section(fit: FitView) -> Block | None:
     middle, worst = len(found.levels) // 2, at[0]
     few = "" if len(at) == len(position) else f" The {len(at)} hardest of {len(position):,} groups."
     before, after = (figure(float(side[worst, middle])) for side in (found.plain, found.ours))
+    what = f"{fit.record.data.target or 'label'} minus prediction"
     chart = b.chart(
         "residuals",
         "boxes",
-        "Label minus prediction",
-        f"In {names[0]}, the hardest group, the median goes from {before} to {after}.",
+        f"Residuals: {what}",
+        f"In {fit.called(shown[0])}, the hardest group, the median goes from {before} to {after}.",
         f"In {fit.unit}. Boxes show quartiles; whiskers end at the 5% and 95% quantiles. A box "
         f"away from zero is a group whose predictions are too high or too low.{few}",
         names=names,
         levels=found.levels,
-        x="label minus prediction",
+        x=what,
         series=[
             {"name": fit.before.name, "colour": "plain", "quantiles": found.plain[at]},
             {"name": AFTER, "colour": "ours", "quantiles": found.ours[at]},

@@ -1,4 +1,4 @@
-"""Risks by group: a chart of the hardest groups, a table of all."""
+"""Errors or losses by group: a chart of the hardest groups, a table of all."""
 
 from __future__ import annotations
 
@@ -19,25 +19,28 @@ ROWS = 40
 
 
 def risk_section(fit: FitView) -> Block:
-    """Compare the risks of every group before and after."""
+    """Compare the errors of every group before and after, in units of the target."""
+    say = fit.words
     words = "Neither model was fitted to these rows."
     if not fit.held_out:
-        words = "Risks are measured on the training rows; expect larger ones on new rows."
-    return b.section(
-        "risks", f"{fit.words.risks} by group", b.text(words), _chart(fit), _table(fit)
-    )
+        words = "Both models were fitted to these rows; expect larger figures on new ones."
+    title = f"{'Error' if say.rooted else say.title} by group"
+    parts = [b.text(words), _chart(fit), _table(fit)]
+    if say.rooted:
+        parts.append(b.fold("The same as mean squared errors", _squared_table(fit)))
+    return b.section("risks", title, *parts)
 
 
 def _chart(fit: FitView) -> Block:
     at = fit.order[:ROWS]
-    drawn = [series(side, at) for side in fit.sides]
-    values = np.concatenate([side.values[at] for side in fit.sides])
+    before, after = fit.shown
+    drawn = [series(side, at) for side in fit.shown]
+    values = np.concatenate([side.values[at] for side in fit.shown])
     values = values[np.isfinite(values)]
     positive = values[values > 0]
     log = wide(positive)
     floor = float(positive.min()) / 2.0 if len(positive) else 1.0
-    say = fit.words
-    caption = f"{say.title}{say.squared_unit(fit.unit)}, lower is better, on {fit.how}."
+    caption = f"{_sentence(fit.measure)}{_in_units(fit)}, on {fit.how}."
     if fit.level is not None:
         caption += (
             f" Bars are {100 * fit.level:g}% intervals, each for its group alone; some may extend "
@@ -48,14 +51,13 @@ def _chart(fit: FitView) -> Block:
     return b.chart(
         "risks",
         "rows",
-        f"{say.risk_title} of each group: {fit.before.name} and this fit",
-        f"{fit.better:,} of {count(len(fit.names), 'group')} have a lower risk than with "
-        f"{fit.before.name}; the largest risk goes from {figure(fit.before.worst)} to "
-        f"{figure(fit.after.worst)}.",
+        f"{_sentence(fit.measure)} of each group: {before.called} and this fit",
+        f"{fit.better:,} of {count(len(fit.names), 'group')} have a lower {fit.measure} than with "
+        f"{before.called}; the largest goes from {figure(before.worst)} to {figure(after.worst)}.",
         caption,
         names=[fit.names[i] for i in at],
         series=drawn,
-        x=f"{say.loss}{', log scale' if log else ''}",
+        x=f"{fit.axis}{' (log scale)' if log else ''}",
         log=log,
         floor=floor,
         range=_range(drawn, values, floor, log),
@@ -84,27 +86,34 @@ def _range(drawn: list[dict[str, Any]], values: Array, floor: float, log: bool) 
 
 
 def _table(fit: FitView) -> Block:
+    columns, rows = _columns(fit), [_row(fit, fit.shown, i) for i in fit.order]
+    caption = f"All {count(len(rows), 'group')}: {fit.measure}{_in_units(fit)}{_with(fit)}. Weight "
+    caption += "is the share of the fit's objective that a group carries."
+    columns += [("Weight", "share")]
+    rows = [[*row, fit.weights[i]] for row, i in zip(rows, fit.order, strict=True)]
+    return b.table("risk-table", caption, columns, rows, search=True)
+
+
+def _squared_table(fit: FitView) -> Block:
+    rows = [_row(fit, fit.sides, i) for i in fit.order]
+    caption = f"{fit.words.title}{fit.words.squared_unit(fit.unit)}{_with(fit)}."
+    return b.table("squared-table", caption, _columns(fit), rows, search=True)
+
+
+def _columns(fit: FitView) -> list[tuple[str, str]]:
     kind = "number" if fit.level is None else "interval"
-    columns = [("Group", "text")]
-    if fit.rows is not None:
-        columns.append(("Rows", "count"))
-    columns += [(f"{fit.words.risk_title}, {side.name}", kind) for side in fit.sides]
-    columns += [("Change", "change"), ("Weight", "share")]
-    rows = [_row(fit, i) for i in fit.order]
-    say = fit.words
-    caption = f"All {count(len(rows), 'group')}: {say.loss}{say.squared_unit(fit.unit)}"
-    if fit.level is not None:
-        caption += f", with {100 * fit.level:g}% intervals"
-    return b.table("risk-table", f"{caption}.", columns, rows, search=True)
+    rows = [] if fit.rows is None else [("Rows", "count")]
+    sides = [(_sentence(side.name), kind) for side in fit.sides]
+    return [("Group", "text"), *rows, *sides, ("Change", "change")]
 
 
-def _row(fit: FitView, i: int) -> list[Any]:
+def _row(fit: FitView, sides: tuple[Side, Side], i: int) -> list[Any]:
     row: list[Any] = [fit.names[i]]
     if fit.rows is not None:
         row.append(round(float(fit.rows[i])))
-    row += [_cell(side, i, fit.level is not None) for side in fit.sides]
-    before, after = fit.before.values[i], fit.after.values[i]
-    return [*row, after / before - 1.0 if before > 0 else np.nan, fit.weights[i]]
+    row += [_cell(side, i, fit.level is not None) for side in sides]
+    before, after = (side.values[i] for side in sides)
+    return [*row, after / before - 1.0 if before > 0 else np.nan]
 
 
 def _cell(side: Side, i: int, interval: bool) -> Any:
@@ -113,3 +122,16 @@ def _cell(side: Side, i: int, interval: bool) -> Any:
     low = None if side.low is None else side.low[i]
     high = None if side.high is None else side.high[i]
     return [side.values[i], low, high]
+
+
+def _in_units(fit: FitView) -> str:
+    return fit.words.of_target(fit.record.data.target)
+
+
+def _with(fit: FitView) -> str:
+    return "" if fit.level is None else f", with {100 * fit.level:g}% intervals"
+
+
+def _sentence(words: str) -> str:
+    """The words at the beginning of a sentence."""
+    return words[:1].upper() + words[1:]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from counterpoise.common.task_words import TaskWords, words_of
+from counterpoise.common.task_words import OTHER, TaskWords, words_of
 from counterpoise.common.text import count
 from counterpoise.report.words import names_of
 from counterpoise.rows.groups import label_list
@@ -61,6 +61,11 @@ class Side:
     average: float | None = None
 
     @property
+    def called(self) -> str:
+        """The name within a sentence."""
+        return f"the {self.name}" if self.name == OTHER.plain else self.name
+
+    @property
     def hardest(self) -> int:
         """The group with the largest risk."""
         return int(np.argmax(np.where(np.isfinite(self.values), self.values, -np.inf)))
@@ -74,6 +79,16 @@ class Side:
         """The smallest value that is known; NaN if none is."""
         known = self.values[np.isfinite(self.values)]
         return float(known.min()) if len(known) else float("nan")
+
+    def rooted(self) -> Side:
+        """The same with roots of all figures."""
+
+        def root(values: Any) -> Any:
+            return None if values is None else np.sqrt(np.maximum(values, 0.0))
+
+        average = None if self.average is None else float(root(self.average))
+        values, low, high = map(root, (self.values, self.low, self.high))
+        return Side(name=self.name, values=values, low=low, high=high, average=average)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -164,6 +179,31 @@ class FitView:
     def words(self) -> TaskWords:
         """The words for the loss of the model."""
         return words_of(self.model)
+
+    @cached_property
+    def shown(self) -> tuple[Side, Side]:
+        """Both sides in the units of the answer: roots of mean squared errors, or mean losses."""
+        if not self.words.rooted:
+            return self.sides
+        return self.before.rooted(), self.after.rooted()
+
+    @property
+    def measure(self) -> str:
+        """The name of what `shown` holds, within a sentence."""
+        return f"root {self.words.loss}" if self.words.rooted else self.words.loss
+
+    @property
+    def axis(self) -> str:
+        """The title of an axis with `shown` on it."""
+        target = self.record.data.target
+        of = f" of {target}" if self.words.rooted and target else ""
+        return f"{self.measure}{of}, lower is better"
+
+    def called(self, i: int) -> str:
+        """The name of a group within a sentence, with its column if there is one."""
+        data = self.record.data
+        alone = len(data.group) == 1 and not data.overlapping
+        return f"{data.group[0]} = {self.names[i]}" if alone else self.names[i]
 
     @property
     def unit(self) -> str:
