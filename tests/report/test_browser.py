@@ -22,7 +22,13 @@ def html():
 
 @pytest.fixture(scope="module")
 def shared(visits, html):  # noqa: F811
-    return visits.go(html)
+    return unfolded(visits.go(html))
+
+
+def unfolded(opened):
+    """The page with all folds open."""
+    opened.evaluate("document.querySelectorAll('.fold').forEach((fold) => { fold.open = true; })")
+    return opened
 
 
 @pytest.fixture
@@ -118,6 +124,7 @@ def test_tables_sort_verdicts_and_intervals(opened):
     opened.locator("#risk-table th").nth(2).locator("button").click()
     values = [float(text.split()[0]) for text in column(opened, "risk-table", 3)]
     assert values == sorted(values, reverse=True)
+    assert values[0] > values[-1]
 
 
 def test_tables_are_filtered(opened):
@@ -171,7 +178,7 @@ def test_a_phone_draws_charts_as_they_come_near_and_never_scrolls_sideways(visit
     opened = visit(html, width=375)
     opened.locator("#chart-risks svg.main-svg").first.wait_for()
     assert opened.locator("#chart-residuals svg").count() == 0
-    assert opened.draw_all() == 6
+    assert unfolded(opened).draw_all() == 6
     for name in ("risks", "progress", "weights", "group-risks", "frontier", "residuals"):
         assert opened.chart(name, "gd.data.length") >= 2
     for width in (320, 768):
@@ -182,8 +189,6 @@ def test_a_phone_draws_charts_as_they_come_near_and_never_scrolls_sideways(visit
             arg=width,
         )
         assert opened.evaluate("document.scrollingElement.scrollWidth") <= width
-    box = opened.locator(".scroll").first
-    assert box.evaluate("(e) => e.scrollWidth >= e.clientWidth && e.clientWidth < innerWidth")
 
 
 def test_without_javascript_the_answer_is_still_there(visit, html, shared):  # noqa: F811
@@ -206,7 +211,7 @@ def test_the_command_can_be_copied(opened):
 
 
 def test_hostile_names_stay_text(visit):  # noqa: F811
-    opened = visit(fit_page(*fitted(HOSTILE)))
+    opened = unfolded(visit(fit_page(*fitted(HOSTILE))))
     names = {name or "(empty)" for name in HOSTILE}
     opened.draw_all()
     opened.locator("#choice-groups").get_by_role("button", name="All").click()
@@ -243,7 +248,7 @@ def test_hostile_names_stay_text(visit):  # noqa: F811
 
 
 def test_hundreds_of_groups(visit):  # noqa: F811
-    opened = visit(fit_page(*long_fit(groups=200, iterations=1000)))
+    opened = unfolded(visit(fit_page(*long_fit(groups=200, iterations=1000))))
     assert opened.draw_all() == 5
     assert opened.locator("#risk-table tbody tr").count() == 25
     more = opened.locator(".table", has=opened.locator("#risk-table")).get_by_role(
@@ -259,17 +264,17 @@ def test_hundreds_of_groups(visit):  # noqa: F811
 
 
 def test_one_group_alone(visit):  # noqa: F811
-    opened = visit(fit_page(*fitted(["only"], compared=False)), width=375)
-    assert opened.draw_all() == 5
+    opened = unfolded(visit(fit_page(*fitted(["only"], compared=False)), width=375))
+    assert opened.draw_all() == 2
     assert "nothing to balance" in opened.locator("h1").inner_text()
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (375, "dark")])
 def test_classes_are_drawn(visit, width, scheme):  # noqa: F811
-    opened = visit(fit_page(*class_fit()), width=width, scheme=scheme)
+    opened = unfolded(visit(fit_page(*class_fit()), width=width, scheme=scheme))
     assert opened.draw_all() == 6
     assert opened.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    assert "the worst group's accuracy goes from" in opened.locator("h1").inner_text()
+    assert "The worst group's accuracy rises from" in opened.locator("h1").inner_text()
     shown = column(opened, "accuracy-table", 3)
     assert all(re.fullmatch(r"[\d.]+% \[[\d.]+%, [\d.]+%\]", text) for text in shown)
     assert all(text.endswith(" pts") for text in column(opened, "accuracy-table", 5))
@@ -278,6 +283,9 @@ def test_classes_are_drawn(visit, width, scheme):  # noqa: F811
     opened.locator("#choice-calibrated").get_by_role("button", name="None").click()
     assert opened.chart("calibration", "gd.data.length") == 1
     head = opened.locator("#accuracy-table th").nth(3)
+    if width < 600:  # cards, too few to be worth sorting
+        assert not head.is_visible()
+        return
     head.locator("button").click()
     values = [float(text.split("%")[0]) for text in column(opened, "accuracy-table", 4)]
     assert values == sorted(values, reverse=True)

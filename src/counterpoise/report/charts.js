@@ -8,18 +8,29 @@
   const safe = (words) => String(words).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
   const short = (words, most) => safe([...words].length > most ? `${[...words].slice(0, most - 1).join("")}…` : words);
   const lines = (...parts) => parts.filter(Boolean).join("<br>");
+  // A title in lines that fit into so many pixels.
+  function wrapped(words, width) {
+    const most = Math.max(20, Math.floor(width / 7));
+    const out = [""];
+    for (const word of words.split(" ")) {
+      if (out.at(-1) && out.at(-1).length + word.length >= most) out.push(word);
+      else out[out.length - 1] += (out.at(-1) && " ") + word;
+    }
+    return out.map((line) => short(line, 2 * most)).join("<br>");
+  }
 
   function layout(width, height, more) {
-    const axis = { gridcolor: colour("grid"), zerolinecolor: colour("line"), linecolor: colour("line"), tickcolor: colour("line"), automargin: true };
+    const axis = { gridcolor: colour("grid"), zerolinecolor: colour("line"), linecolor: colour("line"), tickcolor: colour("line"), automargin: true, separatethousands: true, minexponent: 6 };
     const { xaxis, yaxis, ...rest } = more;
     return {
       width, height, autosize: false, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: colour("face"), size: 12.5, color: colour("text") },
       margin: { l: 12, r: 14, t: more.showlegend === false ? 12 : 34, b: 40 }, dragmode: matchMedia("(pointer: fine)").matches ? "zoom" : false,
       hoverlabel: { bgcolor: colour("back"), bordercolor: colour("plain"), font: { color: colour("text"), size: 12.5 }, align: "left", namelength: -1 },
-      legend: { orientation: "h", x: 0, y: 1, xanchor: "left", yanchor: "bottom", font: { color: colour("text") } },
-      xaxis: { ...axis, ...xaxis, title: { text: xaxis.title, standoff: 10 } },
-      yaxis: { ...axis, ...yaxis, title: { text: yaxis.title, standoff: 12 } },
+      // Side by side, entries would wrap now and then while the margins are found.
+      legend: { orientation: width < NARROW ? "v" : "h", x: 0, y: 1, xanchor: "left", yanchor: "bottom", font: { color: colour("text") } },
+      xaxis: { ...axis, ...xaxis, title: { text: wrapped(xaxis.title, width - 90), standoff: 10 } },
+      yaxis: { ...axis, ...yaxis, title: { text: yaxis.title ? wrapped(yaxis.title, height - 110) : undefined, standoff: 12 } },
       ...rest,
     };
   }
@@ -30,7 +41,7 @@
     return { tickmode: "array", tickvals: names.map((_, i) => i), ticktext: names.map((name) => short(name, most)),
       range: [names.length - 0.4, -0.6], showgrid: false, zeroline: false, fixedrange: true, ticks: "" };
   }
-  const rowHeight = (names, each) => 92 + names.length * each;
+  const rowHeight = (names, each) => 96 + names.length * (names.length < 6 ? 1.4 * each : each);
 
   // Two values with intervals in every row, before and after.
   function rows(block, width) {
@@ -92,8 +103,8 @@
       return [band, line];
     });
     return { data, layout: layout(width, width < NARROW ? 300 : 360, {
-      xaxis: { title: safe(block.x), type: block.logx ? "log" : "linear", zeroline: false, dtick: few || block.logx ? 1 : undefined, tickformat: block.fine ? undefined : block.logx ? ",d" : block.shares ? ".0%" : undefined, range: block.shares ? [-0.02, 1.02] : undefined },
-      yaxis: { title: safe(block.y), type: block.logy ? "log" : "linear", tickformat: block.percent ? ".0%" : undefined, zeroline: false, rangemode: block.percent ? "tozero" : "normal" },
+      xaxis: { title: block.x, type: block.logx ? "log" : "linear", zeroline: false, dtick: few || block.logx ? 1 : undefined, tickformat: block.fine ? undefined : block.logx ? ",d" : block.shares ? ".0%" : undefined, range: block.shares ? [-0.02, 1.02] : undefined },
+      yaxis: { title: block.y, type: block.logy ? "log" : "linear", tickformat: block.percent ? ".0%" : undefined, zeroline: false, rangemode: block.percent ? "tozero" : "normal" },
       showlegend: !block.choice && block.series.length > 1, hovermode: "closest" }) };
   }
 
@@ -104,13 +115,14 @@
       const [paint, dash] = average ? [colour("plain"), "solid"] : style(i);
       return { type: "scatter", mode: average ? "markers" : "lines+markers", name: average ? "plain average" : safe(family.name), x: family.average, y: family.worst,
         line: { color: paint, dash, width: 1.6 }, marker: { color: paint, size: average ? 12 : 7, symbol: average ? "square" : "circle" }, hoverinfo: "text",
-        hovertext: family.nu.map((nu, k) => lines(safe(family.name), `nu = ${nu === null ? "∞" : number(nu)}`, `average ${number(family.average[k])}`, `worst group ${number(family.worst[k])} ± ${number(family.error[k])}`)) };
+        hovertext: family.nu.map((nu, k) => lines(safe(family.name), `nu = ${nu === null ? "∞" : number(nu)}`, `all rows ${number(family.average[k])}`, `worst group ${number(family.worst[k])} ± ${number(family.error[k])}`)) };
     });
     const { chosen } = block;
     data.push({ type: "scatter", mode: "markers", name: "chosen", x: [chosen.average], y: [chosen.worst], hoverinfo: "skip",
       error_y: { type: "data", array: [chosen.error], color: colour("soft"), thickness: 1.4 },
       marker: { symbol: "circle-open", size: 19, color: colour("bad"), line: { width: 2.5 } } });
-    return { data, layout: layout(width, width < NARROW ? 360 : 420, {
+    const legend = width < NARROW ? 18 * data.length : 0; // its lines stand one below the other
+    return { data, layout: layout(width, width < NARROW ? 320 + legend : 420, {
       xaxis: { title: block.x, zeroline: false }, yaxis: { title: block.y, type: block.log ? "log" : "linear", zeroline: false }, hovermode: "closest" }) };
   }
 
@@ -125,7 +137,11 @@
     const figure = KINDS[one.block.kind](one.block, width || one.plot.clientWidth);
     return Plotly.react(one.plot, figure.data, figure.layout, CONFIG);
   }
-  const again = (width) => drawn.forEach((one) => draw(one, width));
+  // Those in a fold that is closed have no width; they are drawn again when it opens.
+  const again = (width) => drawn.forEach((one) => { if (width || one.plot.checkVisibility()) draw(one, width); });
+  document.querySelectorAll("details.fold").forEach((fold) => fold.addEventListener("toggle", () => {
+    drawn.forEach((one) => { if (fold.open && fold.contains(one.plot)) draw(one); });
+  }));
 
   const near = new IntersectionObserver((entries) => entries.forEach((entry) => {
     const one = report.charts.find(({ plot }) => plot === entry.target);

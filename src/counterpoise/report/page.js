@@ -3,7 +3,10 @@
 const report = (() => {
   const root = document.documentElement;
   const page = JSON.parse(document.getElementById("data").textContent);
-  const STEP = 25; // rows of a table that are added at a time
+  const STEP = innerWidth < 600 ? 10 : 25; // rows of a table that are added at a time
+  const WHOLE = innerWidth < 600 ? 12 : 50; // rows of a table that is shown whole
+  const FEW = 8; // rows that need no tools
+  const CARD = 10; // columns that a card has room for
   const choices = {}; // by name: the ticked numbers, and whom to tell
   const listeners = []; // called when the theme changes
   const charts = []; // figures that wait to be drawn
@@ -60,7 +63,7 @@ const report = (() => {
     }
     if (kind.endsWith("interval")) {
       const [middle, bounds] = interval(value, FORMATS[kind.replace("-interval", "")]);
-      return make("td", { class: "right" }, middle, bounds ? make("span", { class: "bounds" }, ` ${bounds}`) : null);
+      return make("td", { class: "right" }, make("span", {}, middle, bounds ? make("span", { class: "bounds" }, ` ${bounds}`) : null));
     }
     if (kind === "text") return make("td", { dir: "auto" }, value === null ? "–" : value);
     return make("td", { class: "right" }, (FORMATS[kind] || number)(value));
@@ -76,28 +79,31 @@ const report = (() => {
     let rows = block.rows;
     let shown = STEP;
     let wanted = "";
-    const body = make("tbody");
-    const status = make("span", { class: "status", role: "status" });
+    const body = make("tbody", { role: "rowgroup" });
+    const small = block.rows.length <= FEW;
+    const status = make("span", { class: small ? "skip" : "status", role: "status" });
     const more = make("button", { class: "button", type: "button", on: { click: () => { shown += 4 * STEP; fill(); } } });
+    const tail = make("div", { class: "tools" }, more);
     const heads = block.columns.map((column, i) => {
       const right = !["text", "verdict"].includes(column.as);
       const button = make("button", { type: "button", on: { click: () => sort(i) } }, column.name);
-      return make("th", { scope: "col", class: right ? "right" : null }, button);
+      return make("th", { scope: "col", role: "columnheader", class: right ? "right" : null }, button);
     });
 
     function fill() {
       const kept = wanted ? rows.filter((row) => String(row[0]).toLowerCase().includes(wanted)) : rows;
-      if (kept.length <= 2 * STEP) shown = Math.max(shown, kept.length);
+      if (kept.length <= WHOLE) shown = Math.max(shown, kept.length);
       body.replaceChildren(...kept.slice(0, shown).map((row) => {
         const cells = row.map((value, i) => cell(value, block.columns[i].as));
         cells[0].classList.add("name");
-        return make("tr", {}, cells);
+        cells.forEach((one, i) => { one.setAttribute("role", "cell"); one.dataset.name = block.columns[i].name; });
+        return make("tr", { role: "row" }, cells);
       }));
       heads.forEach((head, i) => {
         if (sorted && sorted[0] === i) head.setAttribute("aria-sort", sorted[1]);
         else head.removeAttribute("aria-sort");
       });
-      more.hidden = kept.length <= shown;
+      tail.hidden = kept.length <= shown;
       more.textContent = `Show ${Math.min(4 * STEP, kept.length - shown)} more`;
       const by = sorted ? `, by ${block.columns[sorted[0]].name}, ${sorted[1]}` : "";
       status.textContent = `${Math.min(shown, kept.length).toLocaleString("en-US")} of ${kept.length.toLocaleString("en-US")} rows${by}`;
@@ -118,17 +124,38 @@ const report = (() => {
       fill();
     }
 
-    const search = block.search && block.rows.length > 8 ? make("input", {
+    const search = block.search && !small ? make("input", {
       type: "search", placeholder: "Find a row", "aria-label": `Filter the table: ${block.caption}`,
       on: { input: (event) => { wanted = event.target.value.toLowerCase(); shown = STEP; fill(); } },
     }) : null;
     fill();
-    const grid = make("table", { id: block.id }, make("caption", { class: "skip" }, block.caption), make("thead", {}, make("tr", {}, heads)), body);
-    return make("div", { class: "table" },
+    // Roles are said aloud because a phone shows rows as cards, which are no table to a browser.
+    const grid = make("table", { id: block.id, role: "table" }, make("caption", { class: "skip" }, block.caption),
+      make("thead", { role: "rowgroup" }, make("tr", { role: "row" }, heads)), body);
+    const hint = make("p", { class: "hint", hidden: true }, "Scroll the table sideways to see all columns. →");
+    const scroll = make("div", { class: "scroll" }, grid);
+    const edge = make("div", { class: "edge" }, scroll);
+
+    // A table that is wider than its place can be scrolled with the keyboard, and says so.
+    function measure() {
+      const beyond = scroll.scrollWidth - scroll.clientWidth;
+      const wide = beyond > 1;
+      edge.toggleAttribute("data-scrolls", wide);
+      edge.toggleAttribute("data-more", wide && scroll.scrollLeft < beyond - 1);
+      hint.hidden = !wide;
+      const named = { tabindex: "0", role: "region", "aria-label": block.caption };
+      for (const [key, value] of Object.entries(named)) if (wide) scroll.setAttribute(key, value); else scroll.removeAttribute(key);
+    }
+    const watch = new ResizeObserver(measure);
+    watch.observe(scroll);
+    watch.observe(grid);
+    scroll.addEventListener("scroll", measure, { passive: true });
+    const cards = block.columns.length <= CARD ? ` cards${block.rows.length <= FEW ? " few" : ""}` : "";
+    return make("div", { class: `table${cards}` },
       make("p", { class: "caption", "aria-hidden": "true" }, block.caption),
-      make("div", { class: "tools" }, search, status),
-      make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": block.caption }, grid),
-      make("div", { class: "tools" }, more));
+      small ? status : make("div", { class: "tools" }, search, status),
+      hint, edge,
+      tail);
   }
 
   // Choices ------------------------------------------------------------------------------------
