@@ -57,7 +57,7 @@ ax.axvline(max(after), color="#1f6feb", lw=1, ls=":")
 ax.set_yticks(rows, [f"{grade} ({sizes[grade]:,})" for grade in grades])
 ax.set(xlim=(0, None), xlabel="held-out error of the price, dollars (root mean square)")
 ax.set_title("Diamonds by clarity (number of stones); dotted: the worst group", fontsize=11)
-ax.legend(loc="lower right", frameon=False)
+ax.legend(loc="lower center", bbox_to_anchor=(0.75, 0.0), frameon=False)
 ax.spines[["top", "right"]].set_visible(False)
 plt.show()
 

@@ -70,9 +70,10 @@ right.axvline(relu.certificate_.c1, color="#1f6feb", ls="--",
 right.axhline(hours.std(), color="#8a8f98", ls=":", label="spread of the labels")
 right.set(xscale="log", yscale="log", xlabel="sharpness c1")
 right.set_ylabel("distance to a minimiser, hours")
+right.set_ylim(bottom=20)
 right.set_title("ReLU: a wide bound, under an assumption", fontsize=11)
 for ax in (left, right):
-    ax.legend(frameon=False)
+    ax.legend(edgecolor="none", framealpha=1.0, fontsize=10)
     ax.spines[["top", "right"]].set_visible(False)
 plt.show()
 

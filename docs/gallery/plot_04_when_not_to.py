@@ -70,9 +70,11 @@ left.axvline(9, color="#444", ls=":", lw=1.2, label="normal errors")
 left.set(xlabel="share of the loss in the worst hundredth of flights, %")
 left.set_title("A few flights dominate the loss", fontsize=11)
 left.legend(frameon=False, loc="lower right")
-bars = right.bar(list(worst), list(worst.values()), width=0.6,
+labels = ["least\nsquares", "worst group,\nnu = 0", "chosen\nby CV"]
+bars = right.bar(labels, list(worst.values()), width=0.6,
                  color=["#8a8f98", "#b3261e", "#1f6feb"])  # fmt: skip
 right.bar_label(bars, fmt="%.1f")
+right.margins(y=0.1)
 right.set(ylabel="held-out error of the worst carrier, minutes")
 right.set_title("and a worst-group fit follows them", fontsize=11)
 for ax in (left, right):

@@ -123,7 +123,7 @@ ax.set_yticks(range(len(order)), order)
 ax.invert_yaxis()
 ax.set(xlabel="share of right predictions on test rows", xlim=(0, 1))
 ax.set_title("Who is predicted well", fontsize=11)
-ax.legend(frameon=False, loc="center left", bbox_to_anchor=(0.0, 0.43))
+ax.legend(frameon=False, loc="lower left", ncols=2, columnspacing=1.0)
 ax.spines[["top", "right"]].set_visible(False)
 plt.show()
 
