@@ -20,7 +20,7 @@ from counterpoise import (
     frontier,
     worst_group_risk,
 )
-from counterpoise.estimators.search import Candidate
+from counterpoise.estimators.designs import Candidate, references
 
 
 @pytest.mark.slow
@@ -104,14 +104,61 @@ def test_results_are_consistent_with_each_other():
     assert found["fold_worst"].shape == (C, 8)
     assert np.isfinite(found["standard_error"]).all()
     np.testing.assert_allclose(found["worst_group_risk"], model.frontier_.worst)
-    i = model.frontier_.chosen
-    np.testing.assert_allclose(model.intervals_.values, found["group_risks"][i], rtol=1e-9)
-    assert found["nu"][i] == pytest.approx(model.nu_)
+    np.testing.assert_allclose(
+        found["worst_group_risk"], found["group_risks"].max(axis=1), rtol=1e-12
+    )
+    assert found["beats_average"][0] == 0.0
+    assert ((found["beats_average"] >= 0) & (found["beats_average"] <= 1)).all()
+    assert found["nu"][model.frontier_.chosen] == pytest.approx(model.nu_)
     families = set(found["family"])
     assert families == {
         "average", "plain", "reference risks", "truncated at 0.99",
         "truncated at 0.99, reference risks",
     }  # fmt: skip
+
+
+def test_intervals_are_of_the_fits_that_the_other_folds_chose():
+    X, y, g = shifted()
+    options = dict(nus=[0.0], truncate=None, reference=False)
+    model = GroupDRONeuronCV("identity", **options).fit(X, y, groups=g)
+    found = model.cv_results_
+    assert model.robust_
+    # With a clear gain, every set of folds chooses the same candidate.
+    np.testing.assert_allclose(model.plain_intervals_.values, found["group_risks"][0], rtol=1e-9)
+    np.testing.assert_allclose(model.intervals_.values, found["group_risks"][1], rtol=1e-9)
+    told = model.held_out_comparison()
+    assert told.how == "rows held out in 5 folds, each by the fit that the other folds chose"
+    assert told.plain_average == pytest.approx(found["average_risk"][0])
+    assert told.ours_average == pytest.approx(found["average_risk"][1])
+    before, after = (math.sqrt(side.worst.value) for side in (told.plain, told.ours))
+    assert f"worst group is {after:.4g}, compared with {before:.4g} for" in model.verdict_
+    # With repeats, the figures are those of the first partition: they count every row once.
+    often = GroupDRONeuronCV("identity", repeats=3, **options).fit(X, y, groups=g)
+    np.testing.assert_allclose(often.intervals_.values, model.intervals_.values, rtol=1e-9)
+    assert often.intervals_.sizes.tolist() == model.intervals_.sizes.tolist() == [400, 100, 100]
+    assert often.held_out_comparison().how == told.how
+
+
+def test_folds_that_choose_otherwise_are_judged_by_their_own_choice(monkeypatch):
+    """Fold 0 is predicted by the plain average, the others by the robust fit."""
+    from counterpoise.estimators import chosen
+
+    X, y, g = shifted()
+    splits = list(KFold(3, shuffle=True, random_state=0).split(X))
+    monkeypatch.setattr(chosen, "choices_by_fold", lambda *_: [0, 1, 1])
+    model = GroupDRONeuronCV(
+        "identity", nus=[0.0], truncate=None, reference=False, cv=splits
+    ).fit(X, y, groups=g)  # fmt: skip
+    assert model.robust_
+    losses = np.empty(len(y))
+    for f, (train, test) in enumerate(splits):
+        fit = GroupDRONeuron("identity", **(dict(nu=0.0) if f else dict(nu=math.inf, prior="rows")))
+        fit.fit(X[train], y[train], groups=g[train])
+        losses[test] = (y[test] - fit.predict(X[test])) ** 2
+    expected = [losses[g == k].mean() for k in "abc"]
+    np.testing.assert_allclose(model.intervals_.values, expected, rtol=1e-5)
+    scores = model.held_out_scores
+    np.testing.assert_allclose((scores.y - scores.ours[:, 0]) ** 2, losses, rtol=1e-3, atol=1e-9)
 
 
 def test_held_out_losses_are_of_rows_the_fit_did_not_see():
@@ -229,7 +276,6 @@ def test_references_of_truncated_labels_are_floors_of_truncated_labels():
     if model.robust_:
         level = model.best_params_["truncate"]
         assert model.best_params_["reference"][1] < np.var(np.clip(y[g == 1], -level, level))
-    from counterpoise.estimators.search import references
     from counterpoise.solver.options import FitOptions
     from counterpoise.solver.solve import open_solver
 
