@@ -8,9 +8,12 @@ from datasets import (
     diamonds,
     flights,
     flights_3m,
+    rtables,
     synthetic,
     tables,
 )
 
-MODULES = (synthetic, corrupted, diamonds, bikeshare, flights, crime, compas, flights_3m, tables)
+MODULES = (
+    synthetic, corrupted, diamonds, bikeshare, flights, crime, compas, flights_3m, tables, rtables,
+)  # fmt: skip
 SOURCES = {source.name: source for module in MODULES for source in module.SOURCES}

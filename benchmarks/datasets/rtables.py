@@ -99,7 +99,9 @@ def load(model, cache, *, listed: Listed):
     table = table.loc[:, (table.notna().mean() > 0.7) | table.columns.isin(own)].dropna()
     if len(table) > MOST_ROWS:
         table = table.sample(MOST_ROWS, random_state=0)
-    table = table[table[listed.group].map(table[listed.group].value_counts()).astype(int) >= SMALLEST]
+    table = table[
+        table[listed.group].map(table[listed.group].value_counts()).astype(int) >= SMALLEST
+    ]
     y, group = table.pop(listed.target).to_numpy(dtype=float), table.pop(listed.group)
     columns = []
     for _, column in table.items():

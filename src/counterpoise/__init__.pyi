@@ -21,9 +21,8 @@ from .assessment.classes import ClassScores as ClassScores
 from .assessment.classes import compare_classifiers as compare_classifiers
 from .assessment.classes import group_scores as group_scores
 from .assessment.diagnosis.classes import ClassDiagnosis as ClassDiagnosis
-from .assessment.diagnosis.classes import diagnose_classes as diagnose_classes
 from .assessment.diagnosis.diagnose import Diagnosis as Diagnosis
-from .assessment.diagnosis.diagnose import diagnose as diagnose
+from .assessment.diagnosis.worth import Worth as Worth
 from .assessment.intervals import RiskIntervals as RiskIntervals
 from .assessment.intervals import risk_intervals as risk_intervals
 from .assessment.metrics import group_balanced_errors as group_balanced_errors
@@ -45,6 +44,8 @@ from .estimators.classifier import GroupDROClassifier as GroupDROClassifier
 from .estimators.classifier_cv import GroupDROClassifierCV as GroupDROClassifierCV
 from .estimators.cross_validation import GroupDRONeuronCV as GroupDRONeuronCV
 from .estimators.cross_validation import frontier as frontier
+from .estimators.diagnosing import diagnose as diagnose
+from .estimators.diagnosing import diagnose_classes as diagnose_classes
 from .estimators.frontier import Frontier as Frontier
 from .estimators.neuron import GroupDRONeuron as GroupDRONeuron
 from .estimators.regressor import GroupDRORegressor as GroupDRORegressor

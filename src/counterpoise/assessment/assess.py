@@ -23,8 +23,8 @@ from counterpoise.assessment.comparison import (
     risks_with_given_labels,
 )
 from counterpoise.assessment.convergence import collecting_convergence
-from counterpoise.assessment.diagnosis.classes import ClassDiagnosis, diagnose_classes
-from counterpoise.assessment.diagnosis.diagnose import Diagnosis, diagnose
+from counterpoise.assessment.diagnosis.classes import ClassDiagnosis, check_classes
+from counterpoise.assessment.diagnosis.diagnose import Diagnosis, check_assumptions
 from counterpoise.assessment.intervals import check_level
 from counterpoise.assessment.record import DataFacts, FitRecord, Residuals, RiskComparison
 from counterpoise.common.arguments import check_whole
@@ -384,14 +384,14 @@ def _diagnose_rows(
     if is_classifier(neuron):
         if isinstance(rows[0], Source):
             return None
-        return diagnose_classes(*rows, **options, loss=neuron.loss_)
+        return check_classes(*rows, **options, loss=neuron.loss_)
     if hasattr(neuron, "activation"):
         options["activation"] = neuron.activation
     elif neuron.loss_.is_quadratic:
         options["activation"] = "identity"
     else:
         return None
-    return diagnose(*rows, **options, feature_names=names)
+    return check_assumptions(*rows, **options, feature_names=names)
 
 
 def _neuron(model: Any) -> Any:

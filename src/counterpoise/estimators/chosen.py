@@ -382,6 +382,11 @@ class Chosen:
             )
         if found.n_groups < 2:
             return []
+        if design.options.loss is not None and decides_class(found.codes, y):
+            raise ValueError(
+                "group_known=True needs groups that are known before the class is, but every "
+                "group here has rows of one class; make groups without the label"
+            )
 
         def build(features: Any) -> GroupedData:
             return GroupedData.build(
@@ -458,6 +463,13 @@ def check_classes(
                 f"{len(whole)} in sorted order); stratify the splits by class, or give cv as a "
                 "number of folds"
             )
+
+
+def decides_class(codes: Array, y: Array) -> bool:
+    """Return whether the rows of every group have one class."""
+    _, numbers = np.unique(np.asarray(y), return_inverse=True)
+    pairs = np.unique(np.column_stack([codes, numbers]), axis=0)
+    return len(pairs) == len(np.unique(codes)) and len(pairs) > 1
 
 
 def check_cost(name: str, cost: Any) -> float | None:

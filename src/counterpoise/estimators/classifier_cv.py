@@ -33,9 +33,9 @@ class GroupDROClassifierCV(Chosen, GroupDROClassifier):
     the use of reference risks and, if several are given, the ridge ``alpha``. The score is a
     held-out measure of the worst group, on folds stratified by group and class. A robust fit
     must beat the plain average over rows (logistic regression) on the worst group by one percent,
-    and in 95 % of resamples of the held-out rows. Among those that are as good for the worst group as the best, within one
-    standard error of the difference, the one with the lowest average is chosen. If none pays, the
-    result is the plain average, and ``verdict_`` says so.
+    and in 95 % of resamples of the held-out rows. Among those that are as good for the worst group
+    as the best, within one standard error of the difference, the one with the lowest average is
+    chosen. If none pays, the result is the plain average, and ``verdict_`` says so.
 
     Parameters
     ----------

@@ -56,6 +56,7 @@ TYPES = {
     "SlackAccount": "solver.slack",
     "TableLayout": "tabular.layout",
     "Verdict": "assessment.diagnosis.verdicts",
+    "Worth": "assessment.diagnosis.worth",
 }
 # Estimators and transformers: their parameters and fitted attributes are stored.
 ESTIMATORS = {

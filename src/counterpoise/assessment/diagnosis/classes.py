@@ -1,4 +1,4 @@
-"""diagnose_classes(): what a linear classifier can do for every group, and advice.
+"""What a linear classifier can do for every group, and advice.
 
 The paper's assumptions are about neurons with a squared error. For a classifier, other questions
 decide whether worst-group training can help: are there rows enough of every class, can any linear
@@ -31,6 +31,7 @@ from counterpoise.assessment.diagnosis.verdicts import (
     VIOLATED,
     Verdict,
 )
+from counterpoise.assessment.diagnosis.worth import Worth
 from counterpoise.assessment.measures import ErrorRate
 from counterpoise.common.text import clipped, listed, number, percent, text_table
 from counterpoise.losses import LogLoss, Loss, Multinomial, NeuronLoss
@@ -118,6 +119,8 @@ class ClassDiagnosis:
         Name of the loss of the figures.
     sampled : int
         Number of rows in the sample.
+    worth : Worth or None
+        Whether a worst-group fit pays on these rows.
     """
 
     groups: list[GroupClassDiagnosis]
@@ -125,6 +128,7 @@ class ClassDiagnosis:
     classes: Array
     loss: str
     sampled: int
+    worth: Worth | None = None
 
     def __getitem__(self, label: Any) -> GroupClassDiagnosis:
         for group in self.groups:
@@ -145,6 +149,16 @@ class ClassDiagnosis:
         return {g.label: g.own_loss for g in self.groups if math.isfinite(g.own_loss)}
 
     def __str__(self) -> str:
+        return f"{self.summary()}\n\nGroup by group\n\n{self.checks()}"
+
+    def summary(self) -> str:
+        """The answer, its reasons, and what to do."""
+        if self.worth is not None:
+            return str(self.worth)
+        return "\n".join(f"Advice: {sentence}" for sentence in self.advice)
+
+    def checks(self) -> str:
+        """The checks by group, as a table with remarks."""
         shown = self.groups
         if len(shown) > SHOWN:  # those with the most problems, in their order
             trouble = [sum(v.status != HOLDS for v in g.verdicts.values()) for g in shown]
@@ -171,11 +185,12 @@ class ClassDiagnosis:
             lines += [f"{check}, {g.label}: {g.verdicts[check]}" for g in troubled[:3]]
             if len(troubled) > 3:
                 lines.append(f"{check}: and {len(troubled) - 3} more groups")
-        lines += [f"Advice: {sentence}" for sentence in self.advice]
-        return "\n".join(lines)
+        if self.worth is not None:
+            lines += [f"Advice: {sentence}" for sentence in self.advice]
+        return "\n".join(lines).rstrip()
 
 
-def diagnose_classes(
+def check_classes(
     X: Any,
     y: Any,
     groups: Any = None,
@@ -189,28 +204,28 @@ def diagnose_classes(
 ) -> ClassDiagnosis:
     """Judge for every group what a linear classifier can do, and give advice.
 
-    The figures come from a sample of the rows (all of them if there are few): a fit to all groups,
-    a fit to each group alone, and rows that are alike.
+    See :func:`counterpoise.diagnose_classes`, which also answers whether a worst-group fit pays.
+    """
+    sample, classes, loss = class_sample(
+        X, y, groups, sample_weight, loss=loss, random_state=random_state
+    )
+    options = dict(loss=loss, ridge=alpha, fit_intercept=fit_intercept, precondition=precondition)
+    return diagnose_class_sample(sample, classes, options)
 
-    Parameters
-    ----------
-    X, y, groups, sample_weight, alpha, fit_intercept, precondition :
-        As in :class:`GroupDROClassifier`, in memory.
-    loss : Loss, optional
-        The log loss (multinomial for more than two classes) if None.
-    random_state : int, default=0
-        Seed for the sample.
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> rng = np.random.default_rng(0)
-    >>> X, groups = rng.normal(size=(2000, 2)), np.repeat(["linear", "circle"], 1000)
-    >>> score = np.where(groups == "linear", 2 * X[:, 0], 3 * (X**2).sum(axis=1) - 4)
-    >>> y = score + rng.logistic(size=2000) > 0
-    >>> found = diagnose_classes(X, y, groups)
-    >>> found["linear"].verdicts["linear"].status, found["circle"].verdicts["linear"].status
-    ('holds', 'violated')
+def class_sample(
+    X: Any,
+    y: Any,
+    groups: Any,
+    sample_weight: Any,
+    *,
+    loss: Loss | None = None,
+    random_state: int = 0,
+    rows: int | None = None,
+) -> tuple[RowSample, Array, Loss]:
+    """Draw rows whose labels number the classes; return them, the classes and the loss.
+
+    At most about so many ``rows`` are drawn, if given, unless groups overlap.
     """
     if not backend_of(X).is_memory:
         raise TypeError(
@@ -233,18 +248,18 @@ def diagnose_classes(
                              intercept=False, centred=False)  # fmt: skip
         sample = engine.sample()
     else:
-        sample = _drawn(X, numbers, groups, sample_weight, random_state)
+        budget = BUDGET if rows is None else rows * X.shape[1]
+        sample = _drawn(X, numbers, groups, sample_weight, random_state, budget)
     if loss is None:
         loss = LogLoss() if len(classes) == 2 else Multinomial(len(classes))
-    options = dict(loss=loss, ridge=alpha, fit_intercept=fit_intercept, precondition=precondition)
-    return diagnose_class_sample(sample, classes, options)
+    return sample, classes, loss
 
 
-def _drawn(X: Any, numbers: Array, groups: Any, weights: Any, seed: int) -> RowSample:
+def _drawn(X: Any, numbers: Array, groups: Any, weights: Any, seed: int, budget: int) -> RowSample:
     data = GroupedData.build(X, numbers, groups, weights, intercept=False)
     return RowSample.draw(
         data.X, data.y, data.codes, data.labels,
-        data.row_weights if data.row_weights.size else None, seed=seed, budget=BUDGET,
+        data.row_weights if data.row_weights.size else None, seed=seed, budget=budget,
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""diagnose(): check whether the theory's assumptions hold for the data, and give advice."""
+"""Check whether the theory's assumptions hold for the data, and give advice."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from counterpoise.assessment.diagnosis import verdicts as say
 from counterpoise.assessment.diagnosis.feature_laws import FeatureLaws
 from counterpoise.assessment.diagnosis.floors import noise_floors
 from counterpoise.assessment.diagnosis.verdicts import DOUBTFUL, HOLDS, VIOLATED, Verdict
+from counterpoise.assessment.diagnosis.worth import Worth
 from counterpoise.common.arguments import is_number
-from counterpoise.common.text import rounded, text_table
+from counterpoise.common.text import text_table
 from counterpoise.rows.backends import backend_of, has_memberships, open_engine
 from counterpoise.rows.frames import given
 from counterpoise.rows.groups import GroupedData, label_list
@@ -113,9 +114,12 @@ class Diagnosis:
     radius : float
         Norm of the fit's coefficients in the coordinates of the figures.
     paper_passes, adaptive_passes : float
-        Predicted passes with the theorem's step sizes and with measured ones.
+        Passes after which the theory guarantees an accuracy of ``epsilon``, with the theorem's
+        step sizes and with measured ones. Fits take far fewer.
     sampled : int
         Number of rows in the sample.
+    worth : Worth or None
+        Whether a worst-group fit pays on these rows.
     """
 
     groups: list[GroupDiagnosis]
@@ -127,6 +131,7 @@ class Diagnosis:
     paper_passes: float
     adaptive_passes: float
     sampled: int
+    worth: Worth | None = None
 
     def __getitem__(self, label: Any) -> GroupDiagnosis:
         for group in self.groups:
@@ -142,6 +147,16 @@ class Diagnosis:
         return max((g.verdicts[assumption].status for g in self.groups), key=order.index)
 
     def __str__(self) -> str:
+        return f"{self.summary()}\n\nThe theory's assumptions\n\n{self.assumptions()}"
+
+    def summary(self) -> str:
+        """The answer, its reasons, and what to do."""
+        if self.worth is not None:
+            return str(self.worth)
+        return "\n".join(f"Advice: {sentence}" for sentence in self.advice)
+
+    def assumptions(self) -> str:
+        """The theory's assumptions by group, as a table with remarks."""
         shown = self.groups
         if len(shown) > SHOWN:  # those with the most problems, in their order
             trouble = [sum(v.status != HOLDS for v in g.verdicts.values()) for g in shown]
@@ -168,15 +183,15 @@ class Diagnosis:
             if len(troubled) > 3:
                 lines.append(f"{assumption}: and {len(troubled) - 3} more groups")
         lines.append(
-            f"Predicted passes: {rounded(self.adaptive_passes)} with measured steps, "
-            f"{rounded(self.paper_passes)} with the theorem's. {self.clipped:.2%} of the labels "
-            f"exceed the truncation level M = {self.truncation:.3g}."
+            f"{self.clipped:.2%} of the labels exceed the truncation level M = "
+            f"{self.truncation:.3g}."
         )
-        lines += [f"Advice: {sentence}" for sentence in self.advice]
+        if self.worth is not None:
+            lines += [f"Advice: {sentence}" for sentence in self.advice]
         return "\n".join(lines)
 
 
-def diagnose(
+def check_assumptions(
     X: Any,
     y: Any = None,
     groups: Any = None,
@@ -192,34 +207,7 @@ def diagnose(
 ) -> Diagnosis:
     """Estimate the theory's constants for every group, judge them, and give advice.
 
-    The figures come from a sample of the rows (all of them if there are few) and from a fit to
-    that sample. They are estimates: an assumption about all directions is checked along some.
-
-    Parameters
-    ----------
-    X, y, groups, sample_weight, activation, fit_intercept, precondition :
-        As in :class:`GroupDRONeuron`. The theory has no intercept; with one, the assumptions are
-        checked for centred features.
-    epsilon : float, optional
-        Target accuracy for the required rows and the predicted passes, in units of the loss. None
-        takes a tenth of the variance of the labels.
-    delta : float, default=0.05
-        Failure probability of the theorem.
-    random_state : int, default=0
-        Seed for the directions and the sample. It does not affect the sample of overlapping
-        groups and of rows in chunks, on a cluster or on a device, which their engine keeps.
-    feature_names : sequence of str, optional
-        Names of the columns of an array, for the report. Data frames and sources have their own.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> rng = np.random.default_rng(0)
-    >>> X, groups = rng.normal(size=(4000, 3)), np.repeat(["a", "b"], 2000)
-    >>> y = np.maximum(X[:, 0], 0) + 0.1 * rng.normal(size=4000)
-    >>> found = diagnose(X, y, groups)
-    >>> found.status("tails"), found.status("margin"), found["a"].rows
-    ('holds', 'holds', 2000)
+    See :func:`counterpoise.diagnose`, which also answers whether a worst-group fit pays.
     """
     options = dict(activation=activation, fit_intercept=fit_intercept, precondition=precondition)
     if not isinstance(fit_intercept, (bool, np.bool_)):
@@ -232,7 +220,7 @@ def diagnose(
     if epsilon is not None and not (is_number(epsilon) and 0 < epsilon < math.inf):
         raise ValueError(f"epsilon must be a positive number; got {epsilon!r}")
     X = given(X, "X") if backend_of(X).is_memory else X
-    sample = _sampled(X, y, groups, sample_weight, options, int(random_state))
+    sample = sampled_rows(X, y, groups, sample_weight, options, int(random_state))
     count = sample.X.shape[1]
     if feature_names is not None and len(feature_names) != count:
         raise ValueError(
@@ -251,9 +239,12 @@ def _feature_names(X: Any, count: int) -> list[str] | None:
     return None if names is None or len(names) != count else [str(name) for name in names]
 
 
-def _sampled(
-    X: Any, y: Any, groups: Any, weights: Any, options: dict[str, Any], seed: int
-) -> RowSample:
+def sampled_rows(
+    X: Any, y: Any, groups: Any, weights: Any, options: dict[str, Any], seed: int,
+    rows: int | None = None,
+) -> RowSample:  # fmt: skip
+    """Draw rows of every group; at most about so many ``rows``, if given, of rows in memory."""
+    X = given(X, "X") if backend_of(X).is_memory else X
     if not backend_of(X).is_memory or has_memberships(groups, X):
         if backend_of(X).is_memory:
             X, y = check_rows(X, y, "diagnose")
@@ -265,8 +256,9 @@ def _sampled(
     data = GroupedData.build(X, y, groups, weights, intercept=False)
     row_weights = data.row_weights if data.row_weights.size else None
     return RowSample.draw(
-        data.X, data.y, data.codes, data.labels, row_weights, seed=seed, budget=BUDGET
-    )
+        data.X, data.y, data.codes, data.labels, row_weights, seed=seed,
+        budget=BUDGET if rows is None else rows * data.X.shape[1],
+    )  # fmt: skip
 
 
 def diagnose_sample(
@@ -446,7 +438,7 @@ def advise(groups: list[GroupDiagnosis], size: int, *, linear: bool) -> list[str
     if heavy:
         out.append(
             f"truncate labels, or raise nu: a few rows dominate the loss of {named(heavy)}, and a "
-            "worst-group fit would follow them. GroupDRONeuronCV tries both."
+            "worst-group fit would follow them. Cross-validation tries both."
         )
     share = min(worst.noise_floor / worst.average_loss, 1.0) if worst.average_loss > 0 else 0.0
     others = [g.noise_floor for g in groups if g is not worst and g.noise_floor > 0]
