@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 import pytest
+from browser import chromium  # noqa: F401  (a fixture)
 from public_names import PACKAGES
 
 from counterpoise.cli.main import cli
@@ -42,6 +43,7 @@ class Page(HTMLParser):
     def __init__(self, path):
         super().__init__()
         self.ids, self.links, self.sources, self.words = set(), [], [], []
+        self.pictures = []
         self.feed(path.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag, attrs):
@@ -49,6 +51,8 @@ class Page(HTMLParser):
         self.ids.add(found.get("id"))
         if tag == "a" and "href" in found:
             self.links.append(found["href"])
+        if tag == "img":
+            self.pictures.append(found)
         if tag in ("img", "script", "link"):
             self.sources.append(found.get("src") or found.get("href") or "")
 
@@ -121,3 +125,89 @@ def test_formulas_are_drawn_by_the_browser(site):
     text = (site / "mathematics.html").read_text(encoding="utf-8")
     assert "<math" in text
     assert "$$" not in text
+
+
+def test_pictures_have_words_for_those_who_cannot_see_them(site):
+    """Those of the gallery's cards may go without: the card's title is next to them."""
+    for path in site.rglob("*.html"):
+        for picture in Page(path).pictures:
+            if "_thumb" not in picture["src"]:
+                assert picture.get("alt", "").strip(), (path.name, picture["src"])
+
+
+def test_thumbnails_are_drawn_for_their_size(site):
+    """They are not figures made small: letters in them would be too small to read."""
+    from PIL import Image
+
+    files = sorted(site.glob("_images/*_thumb.png"))
+    assert len(files) == len(list((ROOT / "docs" / "gallery").glob("*.py")))
+    for file in files:
+        with Image.open(file) as image:
+            assert image.size == (720, 504), file.name
+
+
+def test_the_first_page_says_how_to_install_and_when_not_to(site):
+    words = "".join(Page(site / "index.html").words)
+    assert words.index("pip install") < words.index("import") < words.index("When not to use it")
+
+
+# -- in a browser ------------------------------------------------------------------------------
+
+SEEN = [
+    "index", "start", "installing", "study", "coming-from", "genindex", "search",
+    "auto_gallery/index", "generated/counterpoise.GroupDRONeuron",
+]  # fmt: skip
+
+
+@pytest.fixture(params=[(1400, "light"), (900, "light"), (390, "dark")], ids=str)
+def window(request, chromium):  # noqa: F811
+    width, scheme = request.param
+    context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    yield context.new_page()
+    context.close()
+
+
+@pytest.mark.browser
+def test_pages_fit_the_window(window, site):
+    for name in SEEN:
+        window.goto((site / f"{name}.html").as_uri())
+        wide = window.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+        assert wide[0] <= wide[1], (name, wide)
+        assert window.locator("article h1").first.is_visible(), name
+
+
+@pytest.mark.browser
+def test_the_reference_is_in_sight(chromium, site):  # noqa: F811
+    """In a window of usual height, the navigation shows the reference without scrolling."""
+    page = chromium.new_page(viewport={"width": 1400, "height": 900})
+    page.goto((site / "generated" / "counterpoise.GroupDRONeuron.html").as_uri())
+    link = page.locator(".sidebar-drawer a", has_text="API reference")
+    assert 0 < link.bounding_box()["y"] < 900
+    page.close()
+
+
+@pytest.mark.browser
+def test_folded_tables_open(chromium, site):  # noqa: F811
+    page = chromium.new_page()
+    page.goto((site / "study.html").as_uri())
+    folded = page.locator("details.tables")
+    assert folded.count() >= 8
+    table = folded.first.locator("table")
+    assert not table.is_visible()
+    folded.first.locator("summary").click()
+    assert table.is_visible()
+    page.close()
+
+
+@pytest.mark.browser
+def test_pages_are_accessible(window, site):
+    """By axe-core's rules, nothing serious is wrong."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    for name in SEEN:
+        window.goto((site / f"{name}.html").as_uri())
+        found = [
+            (violation["id"], [node["html"][:120] for node in violation["nodes"]][:3])
+            for violation in axe.run(window).response["violations"]
+            if violation["impact"] in ("serious", "critical")
+        ]
+        assert not found, (name, found)
