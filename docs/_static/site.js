@@ -1,11 +1,12 @@
-// What scrolls sideways can be reached with a keyboard, and the two side columns have names.
+// What scrolls can be reached with a keyboard, and the two side columns have names.
 (() => {
   "use strict";
   const SCROLLS = "pre, .table-wrapper, .formula, .diagram-frame";
 
   function reach() {
     for (const part of document.querySelectorAll(SCROLLS)) {
-      if (part.scrollWidth > part.clientWidth) part.tabIndex = 0;
+      const scrolls = part.scrollWidth > part.clientWidth || part.scrollHeight > part.clientHeight;
+      if (scrolls) part.tabIndex = 0;
       else part.removeAttribute("tabindex");
     }
   }
