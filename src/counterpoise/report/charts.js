@@ -128,14 +128,25 @@
 
   const KINDS = { rows, boxes, curves, frontier };
   const CONFIG = { displaylogo: false, typesetMath: false, showTips: false, doubleClick: "reset",
-    displayModeBar: matchMedia("(pointer: fine)").matches ? "hover" : false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
+    displayModeBar: matchMedia("(pointer: fine)").matches ? "hover" : false,
+    // These alone: another button of the library would upload the chart.
+    modeBarButtons: [["toImage", "resetScale2d"]], plotlyServerURL: "" };
   const drawn = new Set();
 
   function draw(one, width) {
     drawn.add(one);
     one.plot.style.minHeight = "";
     const figure = KINDS[one.block.kind](one.block, width || one.plot.clientWidth);
-    return Plotly.react(one.plot, figure.data, figure.layout, CONFIG);
+    return Plotly.react(one.plot, figure.data, figure.layout, CONFIG).then(() => describe(one));
+  }
+  // The picture has the description, not what is around it, where the buttons of the chart are.
+  function describe({ plot, words }) {
+    const [picture, ...layers] = plot.querySelectorAll("svg.main-svg");
+    picture.setAttribute("role", "img");
+    picture.setAttribute("aria-label", words);
+    layers.forEach((layer) => layer.setAttribute("aria-hidden", "true"));
+    plot.removeAttribute("role");
+    plot.removeAttribute("aria-label");
   }
   // Those in a fold that is closed have no width; they are drawn again when it opens.
   const again = (width) => drawn.forEach((one) => { if (width || one.plot.checkVisibility()) draw(one, width); });

@@ -221,8 +221,9 @@ const report = (() => {
   }
 
   function chart(block) {
-    const plot = make("div", { class: "plot", id: `chart-${block.id}`, role: "img", "aria-label": `${block.title}. ${block.summary}` });
-    charts.push({ block, plot });
+    const words = `${block.title}. ${block.summary}`;
+    const plot = make("div", { class: "plot", id: `chart-${block.id}`, role: "img", "aria-label": words });
+    charts.push({ block, plot, words });
     return make("figure", {}, make("h3", {}, block.title), plot, make("figcaption", {}, block.caption));
   }
 
