@@ -19,6 +19,7 @@ from counterpoise.assessment.classes import ClassComparison
 from counterpoise.assessment.comparison import (
     compare_by_folds,
     compare_on_rows,
+    group_beside,
     residuals_by_group,
     risks_with_given_labels,
 )
@@ -26,7 +27,13 @@ from counterpoise.assessment.convergence import collecting_convergence
 from counterpoise.assessment.diagnosis.classes import ClassDiagnosis, check_classes
 from counterpoise.assessment.diagnosis.diagnose import Diagnosis, check_assumptions
 from counterpoise.assessment.intervals import check_level
-from counterpoise.assessment.record import DataFacts, FitRecord, Residuals, RiskComparison
+from counterpoise.assessment.record import (
+    DataFacts,
+    FitRecord,
+    GroupBeside,
+    Residuals,
+    RiskComparison,
+)
 from counterpoise.common.arguments import check_whole
 from counterpoise.common.progress import stage
 from counterpoise.common.text import figure
@@ -114,7 +121,7 @@ def assess(
     >>> y = X[:, 0] * [slope[g] for g in groups] + 0.1 * rng.normal(size=600)
     >>> model = GroupDRONeuron("identity", nu=0.0).fit(X, y, groups=groups)
     >>> print(assess(model, X, y, groups, diagnosis=False).answer)
-    Worst group's error: 0.8268 -> 0.5229 (37% lower); all rows: 0.3906 -> 0.4917 (26% higher).
+    Worst group's error: 0.8268 -> 0.5229 (37% lower).
     """
     check_is_fitted(model)
     neuron, names = _neuron(model), _feature_names(model)
@@ -169,7 +176,9 @@ def assess_encoded(
     else:
         found = _in_memory(neuron, X, y, groups, sample_weight, feature_names, settings)
     proof = getattr(getattr(neuron, "certificate_", None), "proof", None)
-    if proof is None and regions and hasattr(neuron, "region_proof") and not isinstance(X, Source):
+    own = getattr(neuron, "certificate_", None) is None  # as for fits of single groups
+    proves = regions and hasattr(neuron, "region_proof") and not (own or isinstance(X, Source))
+    if proof is None and proves:
         proof = neuron.region_proof(X, y, groups, sample_weight)
     if data is None:
         data = _facts(X, y, groups, sample_weight, feature_names, found.rows)
@@ -191,6 +200,7 @@ def assess_encoded(
         diagnosis=found.diagnosis,
         classes=found.classes,
         proof=proof,
+        beside=found.beside,
         model=model,
     )
 
@@ -213,6 +223,7 @@ class _Assessment:
     diagnosis: Diagnosis | ClassDiagnosis | None
     notes: list[str]
     classes: ClassComparison | None = None
+    beside: GroupBeside | None = None
 
 
 def _in_memory(
@@ -262,13 +273,20 @@ def _in_memory(
             if missed:
                 notes.append(f"{len(missed)} fits to folds did not converge: {missed[0]}")
         residuals = residuals_by_group(plain, neuron, X, y, groups)
+    beside = None
+    if settings.folds is not None:
+        with collecting_convergence():
+            beside = group_beside(
+                neuron, X, y, groups, sample_weight,
+                folds=settings.folds, random_state=settings.random_state,
+            )  # fmt: skip
     risks = risks_with_given_labels(neuron, X, y, groups, sample_weight)
     brought = comparison is not None and neuron.held_out_comparison() is not None
     notes += _other_rows(neuron, risks, y, own=brought)
     if settings.diagnosis:
         found, missed = _diagnose(neuron, (X, y, groups, sample_weight), names)
         notes += missed
-    return _Assessment(plain, len(y), risks, comparison, residuals, found, notes, classes)
+    return _Assessment(plain, len(y), risks, comparison, residuals, found, notes, classes, beside)
 
 
 def _on_source(

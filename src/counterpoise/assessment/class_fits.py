@@ -56,13 +56,18 @@ def compare_classes_by_folds(
 ) -> ClassFits:
     """Compare on held-out rows: both models are fitted again without each fold in turn.
 
-    A cross-validated model keeps the options that it has chosen.
+    A cross-validated model brings the scores of its own folds, each by the fit that the other folds
+    chose; a stored one is fitted again with the options that it has chosen.
     """
-    chosen = model.chosen_estimator() if hasattr(model, "chosen_estimator") else model
-    models = {PLAIN: model.plain_twin(), OURS: chosen}
     found = RowGroups.of(groups, len(y))
     classes = model.classes_
     numbers = class_numbers(y, classes).astype(np.int64)
+    own = getattr(model, "held_out_scores", None)
+    if own is not None and np.array_equal(own.y, y):
+        how = model.held_out_comparison().how
+        return _of_scores(model, own, numbers, found, weights, how, level)
+    chosen = model.chosen_estimator() if hasattr(model, "chosen_estimator") else model
+    models = {PLAIN: model.plain_twin(), OURS: chosen}
     made = {name: _unanswered(len(y), len(classes), model) for name in models}
     losses = {name: np.full(len(y), np.nan) for name in models}
     for name, fitted, X_test, test in fits_by_fold(
@@ -78,10 +83,50 @@ def compare_classes_by_folds(
     how = f"rows held out in {usable_folds(folds, found)} folds"
     if chosen is not model:
         how += ", with the options that were chosen on the same rows"
+    return _judged(made, losses, classes, numbers, found, weights, how, level)
+
+
+def _of_scores(
+    model: Any,
+    scores: Any,
+    numbers: Array,
+    groups: RowGroups,
+    weights: Array | None,
+    how: str,
+    level: float,
+) -> ClassFits:
+    """Compare by linear scores of held-out rows."""
+    made, losses = {}, {}
+    for name, own in ((PLAIN, scores.plain), (OURS, scores.ours)):
+        seen = np.flatnonzero(np.isfinite(own).all(axis=1))
+        made[name] = _unanswered(len(own), len(model.classes_), model)
+        part = own[seen]
+        said = model.outputs_of(part, "predict")
+        made[name].codes[seen] = class_numbers(said, model.classes_).astype(np.int64)
+        whole = made[name].proba
+        if whole is not None:
+            whole[seen] = model.outputs_of(part, "probabilities")
+        losses[name] = np.full(len(own), np.nan)
+        used = part[:, 0] if part.shape[1] == 1 else part
+        losses[name][seen] = model.loss_.value(used, numbers[seen])
+    return _judged(made, losses, model.classes_, numbers, groups, weights, how, level)
+
+
+def _judged(
+    made: dict[str, Answers],
+    losses: dict[str, Array],
+    classes: Array,
+    numbers: Array,
+    found: RowGroups,
+    weights: Array | None,
+    how: str,
+    level: float,
+) -> ClassFits:
+    """Turn answers and losses of held-out rows into risks and scores by group."""
     seen = np.flatnonzero(np.isfinite(losses[OURS]))
     part, seen_groups = None if weights is None else weights[seen], found.take(seen)
     sides: dict[str, Any] = {}
-    for name in models:
+    for name in made:
         own = losses[name][seen]
         sides[name] = group_intervals(own, seen_groups, part, level=level)
         sides[f"{name}_average"] = float(np.average(own, weights=part))

@@ -27,6 +27,7 @@ from counterpoise.assessment.metrics import (
     losses_of_classes,
 )
 from counterpoise.assessment.proportions import ErrorSums, PairedErrors, direction
+from counterpoise.assessment.row_losses import group_argument
 from counterpoise.common.arguments import check_whole
 from counterpoise.common.text import change, clipped, figure, listed, number, percent, text_table
 from counterpoise.rows.backends import to_host
@@ -289,7 +290,7 @@ def group_scores(
     check_consistent_length(X, y, groups)
     classes, codes = encode_classes(y, _classes(model))
     found, weights = grouped_rows(groups, sample_weight, len(codes))
-    said = answers(model, X, classes)
+    said = answers(model, X, classes, groups)
     return scores_of(said, codes, classes, found, weights, level)
 
 
@@ -425,13 +426,14 @@ def compared(
     )
 
 
-def answers(model: Any, X: Any, classes: Array) -> Answers:
+def answers(model: Any, X: Any, classes: Array, groups: Any = None) -> Answers:
     """Ask a fitted classifier about rows; ``classes`` are those of the labels, sorted."""
-    said = column_or_1d(to_host(model.predict(X)))
+    given_too = group_argument(model, groups)
+    said = column_or_1d(to_host(model.predict(X, **given_too)))
     codes = encode_classes(said, classes)[1]
     if not hasattr(model, "predict_proba"):
         return Answers(codes, None)
-    proba = np.asarray(to_host(model.predict_proba(X)), dtype=float)
+    proba = np.asarray(to_host(model.predict_proba(X, **given_too)), dtype=float)
     own = label_list(np.asarray(model.classes_))
     if own != label_list(classes):  # a class that the fit did not see has probability zero
         whole = np.zeros((len(proba), len(classes)))

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, Self
 
 import numpy as np
+from scipy import sparse
 
 from counterpoise.assessment.folds import fits_by_fold, usable_folds
 from counterpoise.assessment.intervals import (
@@ -16,9 +17,17 @@ from counterpoise.assessment.intervals import (
     group_sums,
     intervals_of,
 )
-from counterpoise.assessment.record import QUANTILES, Residuals, RiskComparison
+from counterpoise.assessment.record import (
+    QUANTILES,
+    AbsoluteErrors,
+    GroupBeside,
+    Residuals,
+    RiskComparison,
+)
 from counterpoise.assessment.row_losses import group_argument, prediction_losses, row_losses
 from counterpoise.common.progress import stage
+from counterpoise.rows.classes import class_numbers, decides_class
+from counterpoise.rows.group_indicators import with_indicators
 from counterpoise.rows.memberships import RowGroups
 from counterpoise.rows.sources import Chunks
 
@@ -59,6 +68,66 @@ def cross_predict(
     ):
         out[name][test] = fitted.predict(X_test)
     return out
+
+
+def absolute_errors(
+    y: Array, plain: Array, ours: Array, groups: RowGroups, weights: Array | None
+) -> AbsoluteErrors:
+    """Compute mean absolute errors of two models, over the rows that have a prediction."""
+    seen = np.flatnonzero(np.isfinite(plain) & np.isfinite(ours))
+    own, part = groups.take(seen), None if weights is None else weights[seen]
+    gaps = [np.abs(y[seen] - predicted[seen]) for predicted in (plain, ours)]
+    by_group = [group_sums(gap, own, part).moments().mean for gap in gaps]
+    over_all = [float(np.average(gap, weights=part)) for gap in gaps]
+    return AbsoluteErrors(
+        plain=by_group[0], ours=by_group[1], plain_average=over_all[0], ours_average=over_all[1]
+    )
+
+
+def group_beside(
+    model: Any,
+    X: Any,
+    y: Array,
+    groups: Any,
+    weights: Array | None,
+    *,
+    folds: int = 5,
+    random_state: int = 0,
+) -> GroupBeside | None:
+    """Judge the plain average with the group as a feature, on held-out rows.
+
+    None if groups overlap, if there is one, or if they decide the class of their rows.
+    """
+    found = RowGroups.of(groups, len(y))
+    classes = getattr(model, "classes_", None)
+    if found.overlap is not None or found.n_groups < 2 or int(found.sizes.max()) < 2:
+        return None
+    numbers = None
+    if classes is not None:
+        numbers = class_numbers(y, classes).astype(np.int64)
+        if decides_class(found.codes, numbers):
+            return None
+    base = int(np.argmax(found.sizes)) if model.fit_intercept else None
+    beside = with_indicators(plain_rows(X), found.codes, found.n_groups, base)
+    losses = np.full(len(y), np.nan)
+    for _, fitted, X_test, test in fits_by_fold(
+        {"with the group": model.plain_twin()}, beside, y, groups, weights,
+        folds=folds, random_state=random_state, classes=numbers,
+    ):  # fmt: skip
+        if numbers is None:
+            losses[test] = row_losses(fitted, X_test, y[test])
+        else:
+            losses[test] = fitted.predict(X_test) == y[test]
+    seen = np.flatnonzero(np.isfinite(losses))
+    part = None if weights is None else weights[seen]
+    by_group = group_sums(losses[seen], found.take(seen), part).moments().mean
+    worst = np.nanmax(by_group) if numbers is None else np.nanmin(by_group)
+    return GroupBeside(worst=float(worst), average=float(np.average(losses[seen], weights=part)))
+
+
+def plain_rows(X: Any) -> Any:
+    """Return features as an array or a CSR matrix."""
+    return X.tocsr() if sparse.issparse(X) else np.asarray(X)
 
 
 def held_out_intervals(
@@ -108,6 +177,9 @@ def compare_by_folds(
         ours=ours,
         plain_average=plain_average,
         ours_average=ours_average,
+        absolute=absolute_errors(
+            y, made["plain"], made["ours"], RowGroups.of(groups, len(y)), sample_weight
+        ),
     )
 
 

@@ -15,7 +15,7 @@ from counterpoise.assessment.diagnosis.classes import ClassDiagnosis
 from counterpoise.assessment.diagnosis.diagnose import Diagnosis
 from counterpoise.assessment.intervals import RiskIntervals
 from counterpoise.common.task_words import TaskWords, words_of
-from counterpoise.common.text import clipped, number, percent, text_table
+from counterpoise.common.text import amount, clipped, number, percent, text_table
 from counterpoise.rows.groups import label_list
 from counterpoise.solver.certificate import RegionProof
 
@@ -26,6 +26,8 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 # Most groups that are printed; a report has all of them.
 SHOWN = 30
 THIS_FIT = "this fit"
+# What joins the values of several columns to one label.
+CROSSED = " | "
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +64,41 @@ class DataFacts:
     engine: str = "memory"
     notes: list[str] = field(default_factory=list)
 
+    def group_name(self, label: Any) -> str:
+        """A group as it is printed; one that crosses columns names each of them.
+
+        >>> DataFacts(rows=3, encoded=1, group=["sex", "town"]).group_name("f | Bern")
+        'sex=f, town=Bern'
+        """
+        values = str(label).split(CROSSED)
+        if self.overlapping or len(self.group) < 2 or len(values) != len(self.group):
+            return str(label)
+        return ", ".join(
+            f"{column}={value}" for column, value in zip(self.group, values, strict=True)
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AbsoluteErrors:
+    """Mean absolute errors by group (NaN without rows), and over all rows, of both models."""
+
+    plain: Array
+    ours: Array
+    plain_average: float
+    ours_average: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupBeside:
+    """The plain average with the group as a feature, on held-out rows.
+
+    ``worst`` and ``average`` are risks or, for classes, accuracies: of the worst group, and over
+    all rows.
+    """
+
+    worst: float
+    average: float
+
 
 @dataclass(frozen=True, kw_only=True)
 class RiskComparison:
@@ -73,6 +110,7 @@ class RiskComparison:
     held_out : bool, whether neither model was fitted to them
     plain, ours : RiskIntervals
     plain_average, ours_average : float, mean risk over all rows
+    absolute : AbsoluteErrors or None, mean absolute errors of predictions of numbers
     """
 
     how: str
@@ -81,6 +119,7 @@ class RiskComparison:
     ours: RiskIntervals
     plain_average: float
     ours_average: float
+    absolute: AbsoluteErrors | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +163,8 @@ class FitRecord:
         For a classifier, accuracies, calibration and confusion of both models by group.
     proof : RegionProof or None
         For a neuron, what is proved about the risk of coefficients near the fit.
+    beside : GroupBeside or None
+        The plain average with the group as a feature, for comparison.
     model : the fitted model
         A neuron, or a pipeline that ends in one. It is stored beside the record, not in it.
     """
@@ -141,6 +182,7 @@ class FitRecord:
     diagnosis: Diagnosis | ClassDiagnosis | None = None
     classes: ClassComparison | None = None
     proof: RegionProof | None = None
+    beside: GroupBeside | None = None
     model: Any = field(default=None, repr=False, compare=False, metadata={"stored": False})
 
     @property
@@ -160,27 +202,57 @@ class FitRecord:
 
     @property
     def answer(self) -> str:
-        """The outcome on one line, as errors of the plain average and of the fit in label units."""
-        if self.classes is not None:
-            return self._accuracy_answer()
-        found, say, (before, after) = self.comparison, self.words, self._worst()
+        """The outcome for the worst group on one line: of the plain average, then of the fit."""
         several = len(self.risks) > 1
+        if self.classes is not None:
+            before, after = self._class_scores()
+            own, others = (scores.accuracies.worst.value for scores in (before, after))
+            what = "Worst group's accuracy" if several else "Accuracy"
+            return f"{what}: {percent(own)} -> {percent(others)}."
+        say, (before_, after_) = self.words, self._worst()
         what = f"Worst group's {say.rate}" if several else say.rate[:1].upper() + say.rate[1:]
-        out = f"{what}: {say.figure(before)} -> {say.figure(after)} ({say.change(before, after)})"
-        if found is not None and several:
-            mean, own = found.plain_average, found.ours_average
-            out += f"; all rows: {say.figure(mean)} -> {say.figure(own)} ({say.change(mean, own)})"
-        return f"{out}."
+        return (
+            f"{what}: {say.figure(before_)} -> {say.figure(after_)} "
+            f"({say.change(before_, after_)})."
+        )
 
-    def _accuracy_answer(self) -> str:
-        before, after = self._class_scores()
-        own, others = (scores.accuracies.worst.value for scores in (before, after))
-        what = "Worst group's accuracy" if len(self.risks) > 1 else "Accuracy"
-        out = f"{what}: {percent(own)} -> {percent(others)}"
-        if len(self.risks) > 1:
-            means = (percent(1.0 - scores.average_error) for scores in (before, after))
-            out += f"; all rows: {' -> '.join(means)}"
-        return f"{out}."
+    @property
+    def price(self) -> str:
+        """What the fit costs, on one line: the average, and the groups that get worse.
+
+        Empty for a single group, or if nothing was held out.
+        """
+        found = self.comparison
+        if len(self.risks) < 2 or found is None:
+            return ""
+        if self.classes is not None:
+            before, after = self._class_scores()
+            mean, own = 1.0 - before.average_error, 1.0 - after.average_error
+            falls = before.accuracies.values - after.accuracies.values
+            begin = f"Price: accuracy over all rows {percent(mean)} -> {percent(own)}"
+            return f"{begin}; {self._losers(falls, after.labels, 0.0005, points=True)}."
+        say = self.words
+        plain, ours = found.plain.values, found.ours.values
+        shown = [np.array([say.shown(float(risk)) for risk in side]) for side in (plain, ours)]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            rises = shown[1] / shown[0] - 1.0
+        mean, own = found.plain_average, found.ours_average
+        return (
+            f"Price: {say.rate} over all rows {say.figure(mean)} -> {say.figure(own)} "
+            f"({say.change(mean, own)}); {self._losers(rises, found.ours.labels, 0.0005)}."
+        )
+
+    def _losers(self, rises: Array, labels: Array, least: float, *, points: bool = False) -> str:
+        """Say how many groups get worse, and which one the most."""
+        rises = np.nan_to_num(rises, nan=-1.0)
+        worse = int(np.sum(rises > least))
+        if not worse:
+            return "no group gets worse"
+        k = int(np.argmax(rises))
+        most = f"{100 * rises[k]:.1f} points" if points else f"{rises[k]:.0%}"
+        name = clipped(self.data.group_name(label_list(labels)[k]))
+        verb = "gets" if worse == 1 else "get"
+        return f"{worse} of {len(rises)} groups {verb} worse, {name} the most (by {most})"
 
     def _class_scores(self) -> tuple[ClassScores, ClassScores]:
         """The scores of the plain average and of the fit."""
@@ -190,7 +262,7 @@ class FitRecord:
 
     @property
     def unit(self) -> str:
-        """A sentence that explains the errors of `answer`."""
+        """A sentence that explains the figures of `answer` and `price`."""
         if self.classes is not None:
             rows = "held-out rows" if self.classes.held_out else "the rows of the fit"
             return f"Share of {rows} whose class is right; {self.plain_name} -> this fit."
@@ -198,6 +270,14 @@ class FitRecord:
         of = self.words.of_target(self.data.target)
         rows = "held-out rows" if held_out else "the rows of the fit"
         return f"{self.words.shown_title} on {rows}{of}; {self.plain_name} -> this fit."
+
+    @property
+    def most_get_worse(self) -> bool:
+        """Whether more than half of the groups have a higher error than with the plain average."""
+        found = self.comparison
+        if found is None:
+            return False
+        return bool(np.mean(found.ours.values > found.plain.values * (1.0 + 1e-3)) > 0.5)
 
     @property
     def helps_worst_group(self) -> bool:
@@ -211,28 +291,38 @@ class FitRecord:
         return float(np.nanmax(self.plain_risks)), float(np.nanmax(self.risks))
 
     def table(self, most: int = SHOWN) -> str:
-        """Mean losses by group as text, the group that was hardest before first."""
+        """Errors by group as text, the group that was hardest before first.
+
+        Of squared errors, the roots, which are in units of the target.
+        """
         if self.classes is not None:
             return self._class_table(most)
         labels, weights = label_list(self.neuron.groups_), self.neuron.group_weights_
-        found = self.comparison
+        found, say = self.comparison, self.words
         plain = self.plain_risks if found is None else found.plain.values
         ours = self.risks if found is None else found.ours.values
-        head = ["group", self.plain_name, THIS_FIT, "weight"]
+        head = ["group", self.plain_name, THIS_FIT, "change", "weight"]
         if found is not None:
             head.insert(3, f"{100 * found.ours.level:g}% interval")
             head.insert(1, "rows" if self.data.weight is None else "eff. rows")
         order = np.argsort(-np.nan_to_num(plain, nan=-1.0), kind="stable")
         rows = []
         for k in order[:most]:
-            row = [clipped(str(labels[k])), number(plain[k]), number(ours[k])]
+            name = clipped(self.data.group_name(labels[k]))
+            both = float(plain[k]), float(ours[k])
+            row = [name, *(amount(say.shown(risk)) for risk in both)]
             if found is not None:
-                row.append(f"{number(found.ours.low[k])} .. {number(found.ours.high[k])}")
-                row.insert(1, f"{found.ours.sizes[k]:.0f}")
-            rows.append([*row, f"{weights[k]:.3f}"])
+                ends = (say.shown(float(bound[k])) for bound in (found.ours.low, found.ours.high))
+                row.append(" .. ".join(map(amount, ends)))
+                row.insert(1, f"{found.ours.sizes[k]:,.0f}")
+            rows.append(
+                [*row, _signed(say.shown(both[0]), say.shown(both[1])), f"{weights[k]:.3f}"]
+            )
         lines = [text_table(head, rows)]
         if len(order) > most:
-            lines.append(f"... and {len(order) - most} groups with a lower {self.plain_name} error")
+            lines.append(
+                f"... and {len(order) - most:,} groups with a lower error of {self.plain_name}"
+            )
         return "\n".join(lines)
 
     def _class_table(self, most: int) -> str:
@@ -250,7 +340,7 @@ class FitRecord:
         order = np.argsort(np.nan_to_num(before.values, nan=2.0), kind="stable")
         rows = []
         for k in order[:most]:
-            row = [clipped(str(labels[k])), f"{after.sizes[k]:.0f}"]
+            row = [clipped(self.data.group_name(labels[k])), f"{after.sizes[k]:,.0f}"]
             row.append(f"{percent(before.values[k])} -> {percent(after.values[k])}")
             row.append(f"{percent(after.low[k])} .. {percent(after.high[k])}")
             if len(losses) == 2:
@@ -264,12 +354,18 @@ class FitRecord:
     def __str__(self) -> str:
         if self.model is None:
             return repr(self)
+        lines = [self.answer, *([self.price] if self.price else [])]
+        return "\n".join([*lines, "", f"{self.caption}:", "", self.table()])
+
+    @property
+    def caption(self) -> str:
+        """What the table shows, and on which rows."""
         if self.classes is not None:
-            head = f"{self.answer}\n{self.unit}\n\nAccuracy and log loss by group, on "
-            return f"{head}{self.classes.how}:\n\n{self.table()}"
+            how = self.classes.how
+            return f"Accuracy and log loss by group on {how}, {self.plain_name} -> this fit"
         how = "the rows of the fit" if self.comparison is None else self.comparison.how
-        head = f"{self.answer}\n{self.unit}"
-        return f"{head}\n\n{self.words.title} by group, on {how}:\n\n{self.table()}"
+        of = self.words.of_target(self.data.target)
+        return f"{self.words.shown_title} by group{of}, on {how}"
 
     def report(self, path: str | os.PathLike[str]) -> Path:
         """Write the record as one HTML page, which needs no other file, and return its path.
@@ -291,3 +387,10 @@ class FitRecord:
         from counterpoise.storage.models import save
 
         return save(self.model, folder, self)
+
+
+def _signed(before: float, after: float) -> str:
+    """A relative change in percent, with its sign."""
+    if not (before > 0 and np.isfinite(after)):
+        return "-"
+    return f"{100.0 * (after / before - 1.0):+.0f}%"

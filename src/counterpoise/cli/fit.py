@@ -24,9 +24,11 @@ from counterpoise.cli.printing import say, scores_json, show_json, wrapped
 from counterpoise.cli.wording import in_options
 
 if TYPE_CHECKING:
-    from counterpoise.assessment.record import FitRecord, RiskComparison
+    from counterpoise.assessment.record import FitRecord
 
 NOT_CONVERGED = 5
+# Groups in the printed table; the report has all of them.
+MOST_SHOWN = 12
 
 
 @click.command()
@@ -35,6 +37,13 @@ NOT_CONVERGED = 5
 @click.option("--nu", type=Strength(), help="Strength of the pull toward the average: 0 is the "
               "worst group alone, inf the average.  [default: auto]")  # fmt: skip
 @click.option("--cv", is_flag=True, help="Choose nu, truncation and references on held-out rows.")
+@click.option("--group-known/--group-unknown", default=None, help="Whether the group is known when "
+              "you predict, and may be used. If known, fits that use it are tried, too; implies "
+              "--cv.  [default: unknown]")  # fmt: skip
+@click.option("--max-cost", type=Amount(0), help="With --cv, the largest relative rise of the "
+              "error over all rows: 0.1 allows 10 %.")  # fmt: skip
+@click.option("--max-group-cost", type=Amount(0),
+              help="With --cv, the largest relative rise of the error of any group.")  # fmt: skip
 @scoring_option
 @click.option("--out", type=click.Path(file_okay=False), help="Folder to store the model in.")
 @click.option("--folds", type=click.IntRange(2), default=5, show_default=True,
@@ -108,7 +117,7 @@ def fit(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
     if out is not None and not as_json:
         folder = shlex.quote(out)
         instead = ", in place of the model that was there" if replaced else ""
-        say(f"\nStored in {folder}{instead}. For a report, run: counterpoise report {folder}")
+        say(f"Stored in {folder}{instead}. For a report, run: counterpoise report {folder}")
     if not record.neuron.converged_:
         ctx.exit(NOT_CONVERGED)
 
@@ -132,6 +141,10 @@ def _removed_if_empty(out: str | None) -> Iterator[None]:
 def _settings(options: dict[str, Any], folds: int) -> dict[str, Any]:
     """The options of the estimator, by the names of its arguments; None for those not given."""
     nu, cv, checkpoint = options.pop("nu"), options.pop("cv"), options.pop("checkpoint")
+    cv = cv or bool(options["group_known"])
+    for name in ("max_cost", "max_group_cost"):
+        if options[name] is not None and not cv:
+            raise click.UsageError(f"--{name.replace('_', '-')} is for cross-validation; use --cv")
     truncate = options.pop("truncate")
     options["fit_intercept"] = not options.pop("no_intercept")
     polish = not options.pop("no_polish")
@@ -149,10 +162,14 @@ def _settings(options: dict[str, Any], folds: int) -> dict[str, Any]:
 def summary(record: FitRecord, out: str | None) -> dict[str, Any]:
     """The fit as JSON."""
     neuron, found = record.neuron, record.comparison
-    held_out = _held_out(found) if found else {}
+    held_out = _held_out(record) if found else {}
+    certificate = getattr(neuron, "certificate_", None)
     return {
         "out": out,
         "answer": record.answer,
+        "price": record.price,
+        "proved": _proved(record),
+        "next": next_step(record),
         "rows": record.data.rows,
         "features": record.data.encoded,
         "engine": record.data.engine,
@@ -165,8 +182,9 @@ def summary(record: FitRecord, out: str | None) -> dict[str, Any]:
         "converged": neuron.converged_,
         "status": neuron.status_,
         "verdict": getattr(neuron, "verdict_", None),
-        "certificate": str(neuron.certificate_),
-        "regions": [asdict(region) for region in getattr(neuron.certificate_, "regions", ())],
+        "uses_group": getattr(neuron, "uses_group_", None) or None,
+        "certificate": None if certificate is None else str(certificate),
+        "regions": [asdict(region) for region in getattr(certificate, "regions", ())],
         "groups": [
             {
                 "group": label,
@@ -183,50 +201,149 @@ def summary(record: FitRecord, out: str | None) -> dict[str, Any]:
         "held_out": found and {
             "how": found.how,
             "held_out": found.held_out,
-            "plain": {"worst": found.plain.worst, "average": found.plain_average},
-            "ours": {"worst": found.ours.worst, "average": found.ours_average},
+            "plain": _side(record, "plain"),
+            "ours": _side(record, "ours"),
+            "group_as_a_feature": record.beside and asdict(record.beside),
         },
     }  # fmt: skip
 
 
-def _held_out(found: RiskComparison) -> dict[Any, dict[str, Any]]:
+def _side(record: FitRecord, name: str) -> dict[str, Any]:
+    """Held-out figures of a model: risks, and of squared errors also roots and absolute errors."""
+    found, words = record.comparison, record.words
+    assert found is not None
+    risks, average = getattr(found, name), getattr(found, f"{name}_average")
+    out: dict[str, Any] = {"worst": risks.worst, "average": average}
+    if words.rooted:
+        out["rmse"] = {"worst": words.shown(risks.worst.value), "average": words.shown(average)}
+    if found.absolute is not None:
+        by_group = getattr(found.absolute, name)
+        out["mae"] = {
+            "worst": float(max(x for x in by_group.tolist() if x == x)),
+            "average": getattr(found.absolute, f"{name}_average"),
+        }
+    return out
+
+
+def _held_out(record: FitRecord) -> dict[Any, dict[str, Any]]:
     """Every group's risks, and the number of equally weighted rows behind them."""
-    return {
-        label: {"effective_rows": size, "plain": plain, "ours": ours}
-        for label, size, plain, ours in zip(
-            found.ours, found.ours.sizes, found.plain.intervals(), found.ours.intervals(),
-            strict=True,
-        )
-    }  # fmt: skip
+    found, words = record.comparison, record.words
+    assert found is not None
+    out: dict[Any, dict[str, Any]] = {}
+    for k, label in enumerate(found.ours):
+        sides = {name: getattr(found, name).intervals()[k] for name in ("plain", "ours")}
+        out[label] = {"effective_rows": found.ours.sizes[k], **sides}
+        if words.rooted:
+            out[label]["rmse"] = {n: words.shown(risk.value) for n, risk in sides.items()}
+        if found.absolute is not None:
+            out[label]["mae"] = {name: getattr(found.absolute, name)[k] for name in sides}
+    return out
+
+
+def _proved(record: FitRecord) -> str | None:
+    """What is proved about the fit, in a sentence; None if nothing is claimed."""
+    from counterpoise.solver.proved import proved_sentence
+
+    certificate = getattr(record.neuron, "certificate_", None)
+    return None if certificate is None else proved_sentence(certificate, record.proof)
 
 
 def described(record: FitRecord) -> str:
-    """The fit as text: the answer, the groups, what to do, then the details."""
-    from counterpoise.common.text import count, number
+    """The fit on one screen: the answer, the price, the groups, what is proved, what to do."""
+    from counterpoise.common.text import count
 
     def told(text: str) -> str:
         return wrapped(in_options(text, fit))
 
     neuron, data = record.neuron, record.data
-    lines = [str(record)]
-    verdict = getattr(neuron, "verdict_", None)
-    if verdict:
-        lines += ["", told(verdict)]
-    elif not record.helps_worst_group and len(neuron.groups_) > 1:
-        lines += ["", wrapped(
-            "Caution: this fit does not help the worst group. Choose on held-out rows with --cv, "
-            "and see what `counterpoise diagnose` advises."
-        )]  # fmt: skip
-    if record.diagnosis is not None:
-        lines += ["", *(told(f"Advice: {text}") for text in record.diagnosis.advice)]
+    lines = [wrapped(record.answer)]
+    if record.price:
+        lines.append(wrapped(record.price))
+    lines += ["", f"{told(record.caption)}:", "", record.table(MOST_SHOWN), ""]
+    chosen = _chosen(record)
+    if chosen:
+        lines.append(told(chosen))
+    proved = _proved(record)
+    if proved:
+        lines.append(told(proved))
+    lines.append(told(f"Next: {next_step(record)}"))
     sizes = ((data.rows, "row"), (data.encoded, "feature"), (len(neuron.groups_), "group"))
     lines += ["", "Data: " + ", ".join(count(size, noun) for size, noun in sizes) + "."]
-    if not data.group:
-        lines.append("Note: without --group all rows are one group, and this is the plain average.")
     lines += [told(f"Note: {note.rstrip('.')}.") for note in data.notes]
-    lines += [
-        "",
-        told(f"{neuron.status_} nu = {number(neuron.nu_)}; {neuron.n_passes_} passes."),
-    ]
-    lines += ["", told(f"Certificate. {neuron.certificate_}")]
     return "\n".join(lines)
+
+
+def _chosen(record: FitRecord) -> str:
+    """What cross-validation chose, in the first sentence of its verdict; else the strength."""
+    from counterpoise.common.text import number
+
+    verdict = getattr(record.neuron, "verdict_", None)
+    if not verdict:
+        return f"Fitted with nu = {number(record.neuron.nu_)}."
+    if not record.neuron.robust_ and not record.neuron.uses_group_:
+        return str(verdict)
+    first, *others = str(verdict).split(". ")
+    beware = [one for one in others if one.startswith(("On ", "Groups with", "A fit with"))]
+    beware = [one for one in beware if not one.startswith("On held-out rows")]
+    return ". ".join([first, *beware]).rstrip(".") + "."
+
+
+def next_step(record: FitRecord) -> str:
+    """What to do next, in a sentence."""
+    neuron = record.neuron
+    if not neuron.converged_:
+        return f"{neuron.status_[:1].lower()}{neuron.status_[1:]}"
+    if len(neuron.groups_) < 2:
+        return "name the groups with --group; with one group, this is the plain average."
+    uses = getattr(neuron, "uses_group_", "")
+    known = "" if uses else _if_known(record)
+    if hasattr(neuron, "verdict_"):
+        if known:
+            return known
+        if not (neuron.robust_ or uses):
+            return (
+                f"keep {_the(record.plain_name)}; `counterpoise diagnose` says why robustness does "
+                "not pay here."
+            )
+        if record.most_get_worse:
+            return (
+                "decide whether the worst group is worth it, because most groups get worse; "
+                "--max-cost limits the price."
+            )
+        return "look at every group in the report, and predict with `counterpoise predict`."
+    if not record.helps_worst_group:
+        return "choose on held-out rows with --cv; this fit does not help the worst group."
+    if known:
+        return known
+    return "choose the strength on held-out rows with --cv."
+
+
+def _if_known(record: FitRecord) -> str:
+    """Advice to use the group, if the plain average with it as a feature is better than the fit."""
+    from counterpoise.common.text import percent
+
+    beside, found = record.beside, record.comparison
+    if beside is None or found is None:
+        return ""
+    column = " and ".join(record.data.group) or "the group"
+    if record.classes is not None:
+        ours = list(record.classes.scores.values())[-1]
+        right = ours.accuracies.worst.value, 1.0 - ours.average_error
+        if not (beside.worst >= right[0] and beside.average > right[1]):
+            return ""
+        figures = f"an accuracy of {percent(beside.worst)} (all rows: {percent(beside.average)})"
+    else:
+        say = record.words
+        if not (
+            beside.worst <= 1.02 * found.ours.worst.value and beside.average < found.ours_average
+        ):
+            return ""
+        figures = f"{say.figure(beside.worst)} (all rows: {say.figure(beside.average)})"
+    return (
+        f"if {column} is known when you predict, add --group-known: {record.plain_name} with "
+        f"{column} as a feature already has {figures}."
+    )
+
+
+def _the(plain: str) -> str:
+    return f"the {plain}" if plain == "plain average" else plain

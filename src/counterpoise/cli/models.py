@@ -39,6 +39,9 @@ model_options.add(
 )  # fmt: skip
 
 
+# Options of cross-validation alone.
+CHOOSING = ("group_known", "max_cost", "max_group_cost")
+
 # How cross-validation judges held-out rows of classes.
 scoring_option = click.option(
     "--scoring", type=click.Choice(["loss", "error", "balanced_error"]),
@@ -102,6 +105,9 @@ class ModelRequest:
         is asked for.
         """
         given = {"divergence": self.divergence, **options}
+        if not cv:
+            for name in CHOOSING:
+                given.pop(name, None)
         if "folds" in given:
             given["cv"] = given.pop("folds")
         if given.get("scoring") and not (cv and layout.classes):

@@ -160,12 +160,13 @@ def _score_numbers(
 ) -> tuple[dict[str, Any], str]:
     """Risks by group, as JSON and as text."""
     from counterpoise.assessment.intervals import group_intervals
-    from counterpoise.assessment.row_losses import prediction_losses
+    from counterpoise.assessment.row_losses import group_argument, prediction_losses
     from counterpoise.common.task_words import words_of
-    from counterpoise.common.text import number
+    from counterpoise.common.text import amount, text_table
     from counterpoise.rows.memberships import RowGroups
 
-    words, losses = words_of(model), prediction_losses(model, y, model.predict(X))
+    predicted = model.predict(X, **group_argument(model, groups))
+    words, losses = words_of(model), prediction_losses(model, y, predicted)
     risks = group_intervals(losses, RowGroups.of(groups, len(y)), weights)
     average = float(np.average(losses, weights=weights))
     found = {
@@ -173,10 +174,18 @@ def _score_numbers(
         "worst": risks.worst,
         "groups": {str(label): risks[label] for label in risks},
     }
+    if words.rooted:
+        found["rmse"] = {"average": words.shown(average), "worst": words.shown(risks.worst.value)}
+        found["mae"] = float(np.average(np.abs(y - predicted), weights=weights))
+    rows = [
+        [str(label), f"{size:,.0f}", amount(words.shown(one.value)),
+         f"{amount(words.shown(one.low))} .. {amount(words.shown(one.high))}"]
+        for label, size, one in zip(risks, risks.sizes, risks.intervals(), strict=True)
+    ]  # fmt: skip
+    shown = text_table(["group", "rows", words.rate, "95% interval"], rows)
     return found, (
         f"Worst group's {words.rate}: {words.figure(risks.worst.value)}; all rows: "
-        f"{words.figure(average)}. {words.shown_title}{words.of_target(target)}.\n\n"
-        f"{words.title} by group:\n\n{risks}\n\naverage over rows: {number(average)}"
+        f"{words.figure(average)}. {words.shown_title}{words.of_target(target)}.\n\n{shown}"
     )
 
 

@@ -12,7 +12,7 @@ from counterpoise.cli.options import as_json
 from counterpoise.cli.printing import say, show_json, wrapped
 from counterpoise.cli.wording import in_options
 from counterpoise.common.task_words import words_of
-from counterpoise.common.text import clipped, number, text_table
+from counterpoise.common.text import amount, clipped, number, text_table
 
 # Most features and groups that are printed; JSON has all.
 SHOWN = 30
@@ -20,14 +20,17 @@ SHOWN = 30
 
 @click.command()
 @click.argument("model", type=click.Path())
+@click.option("--proof", is_flag=True, help="Print the whole certificate.")
 @as_json
-def show(model: str, as_json: bool) -> None:
-    """Describe a stored model: its data, coefficients, groups and certificate.
+def show(model: str, proof: bool, as_json: bool) -> None:
+    """Describe a stored model: its data, coefficients, groups and what is proved about it.
 
     \b
     counterpoise show fit
+    counterpoise show fit --proof
     counterpoise show fit --json
     """
+    from counterpoise.solver.proved import proved_sentence
     from counterpoise.storage.models import load, load_record
 
     loaded, record = load(model), load_record(model)
@@ -71,17 +74,21 @@ def show(model: str, as_json: bool) -> None:
     if len(names) > SHOWN:
         lines.append(f"... and {len(names) - SHOWN} smaller coefficients")
     heavy = np.argsort(-fitted.group_weights_)[:SHOWN]
+    words = words_of(fitted)
+    name = str if record is None else record.data.group_name
     rows = [
-        [clipped(str(fitted.groups_[k])), number(fitted.group_risks_[k]),
+        [clipped(name(fitted.groups_[k])), amount(words.shown(float(fitted.group_risks_[k]))),
          f"{fitted.group_weights_[k]:.3f}"] for k in heavy
     ]  # fmt: skip
-    lines += ["", text_table(["group", words_of(fitted).risk, "weight"], rows)]
+    lines += ["", text_table(["group", words.rate, "weight"], rows)]
     if len(fitted.groups_) > SHOWN:
         lines.append(f"... and {len(fitted.groups_) - SHOWN} groups with less weight")
     if hasattr(fitted, "verdict_"):
         lines += ["", wrapped(in_options(fitted.verdict_, made_by))]
     if hasattr(fitted, "certificate_"):
-        lines += ["", wrapped(f"Certificate. {fitted.certificate_}")]
+        proved = proved_sentence(fitted.certificate_, None if record is None else record.proof)
+        lines += ["", wrapped(str(fitted.certificate_) if proof else proved)]
+        lines += [] if proof else ["For the whole certificate, add --proof."]
     say("\n".join(lines))
 
 

@@ -81,6 +81,20 @@ def number(value: float, digits: int = 4) -> str:
     return "-" if math.isnan(value) else f"{value:.{digits}g}"
 
 
+def amount(value: float) -> str:
+    """A number with four significant digits and thousands separators, for a table.
+
+    >>> [amount(x) for x in (1234567.0, 1234.5, 0.012345, float("nan"), float("inf"))]
+    ['1,234,567', '1,234', '0.01234', '-', 'inf']
+    """
+    if math.isnan(value):
+        return "-"
+    if math.isinf(value) or (value and not 1e-4 <= abs(value) < 1e9):
+        return f"{value:.4g}"
+    digits = 3 - math.floor(math.log10(abs(value))) if value else 0
+    return f"{value:,.{max(digits, 0)}f}"
+
+
 def percent(share: float) -> str:
     """A share in percent with one decimal; a dash if it is not known.
 

@@ -28,22 +28,6 @@ ENOUGH = 5.0
 MOST_PSEUDO, LEAST_PSEUDO = 2000, 200
 
 
-def with_indicators(X: Any, codes: Array, n_groups: int, base: int | None) -> Any:
-    """Append an indicator of every group, except the ``base`` group, to the features."""
-    kept = [k for k in range(n_groups) if k != base]
-    place = np.full(n_groups, -1)
-    place[kept] = np.arange(len(kept))
-    column = place[codes]
-    rows = np.flatnonzero(column >= 0)
-    shape = (len(codes), len(kept))
-    if sparse.issparse(X):
-        made = sparse.csr_matrix((np.ones(len(rows), X.dtype), (rows, column[rows])), shape)
-        return sparse.hstack([X, made], format="csr")
-    made = np.zeros(shape, dtype=X.dtype)
-    made[rows, column[rows]] = 1.0
-    return np.hstack([X, made])
-
-
 def by_group(coefs: Array, n_features: int, n_groups: int, base: int | None) -> Array:
     """Return the coefficients of every group from those of features and indicators.
 
@@ -89,14 +73,14 @@ def own_fits(
     some = _pseudo_rows(len(y), p) if pull else np.empty(0, dtype=np.int64)
     linear = options.row_loss().is_quadratic
     mass = float(weights.mean()) or 1.0
-    moment = _moment(X[some], np.ones(len(some)), options) / len(some) if pull and linear else None
+    moment = _moment(X[some]) / len(some) if pull and linear else None
     for k in range(len(pooled)):
         rows = np.flatnonzero(codes == k)
         if not len(rows) or (not pull and len(rows) < ENOUGH * p):
             continue
         own = weights[rows] / mass
         if linear:
-            out[k, 0] = _ridge(X[rows], y[rows], own, pooled[k, 0], moment, pull * p, options)
+            out[k, 0] = _ridge(X[rows], y[rows], own, pooled[k, 0], moment, pull * p)
         else:
             parts = [(X[rows], y[rows], own)]
             if pull:
@@ -111,16 +95,15 @@ def _pseudo_rows(n: int, p: int) -> Array:
     return np.linspace(0, n - 1, count).round().astype(np.int64)
 
 
-def _dense(X: Any, options: FitOptions) -> Array:
-    """Return features as float64 with a last column of ones, or zeros without an intercept."""
+def _dense(X: Any) -> Array:
+    """Return features as float64 with a last column of ones: the indicator of the group."""
     values = np.asarray(X.todense() if sparse.issparse(X) else X, dtype=float)
-    last = np.full((len(values), 1), float(options.fit_intercept))
-    return np.hstack([values, last])
+    return np.hstack([values, np.ones((len(values), 1))])
 
 
-def _moment(X: Any, weights: Array, options: FitOptions) -> Array:
-    values = _dense(X, options)
-    return np.asarray(values.T @ (weights[:, None] * values))
+def _moment(X: Any) -> Array:
+    values = _dense(X)
+    return np.asarray(values.T @ values)
 
 
 def _ridge(
@@ -130,17 +113,17 @@ def _ridge(
     pooled: Array,
     moment: Array | None,
     rows: float,
-    options: FitOptions,
 ) -> Array:
     """Least squares with a penalty ``rows * (w - pooled)' moment (w - pooled)``."""
-    values = _dense(X, options)
+    values = _dense(X)
     hessian = values.T @ (weights[:, None] * values)
     if moment is not None:
         hessian += rows * moment
     gradient = values.T @ (weights * (y - values @ pooled))
     # In units of the diagonal, so that features in other units count alike; directions that the
     # rows do not show stay as they are pooled.
-    unit = np.sqrt(np.maximum(np.diag(hessian), np.finfo(float).tiny))
+    unit = np.sqrt(np.diag(hessian))
+    unit[unit <= 0] = 1.0  # a feature that is zero throughout the group
     step = np.linalg.pinv(hessian / np.outer(unit, unit), rcond=1e-10, hermitian=True)
     return np.asarray(pooled + (step @ (gradient / unit)) / unit)
 
@@ -176,9 +159,9 @@ def _average(parts: list[tuple[Any, Array, Array]], pooled: Array, options: FitO
     rows = [part[0] for part in parts]
     X = sparse.vstack(rows, format="csr") if sparse.issparse(rows[0]) else np.vstack(rows)
     weights = np.concatenate([part[2] for part in parts])
-    plain = replace(options, prior=None, reference=None)
+    # A group's indicator is its intercept, whether or not there is one for all groups.
+    plain = replace(options, prior=None, reference=None, fit_intercept=True)
     solver = open_solver(X, y, None, weights, options=plain, check_input=False)
     with running(solver):
         coef = solver.average()[0]
-    coef = np.asarray(coef).reshape(pooled.shape[0], -1)
-    return coef if options.fit_intercept else np.pad(coef, ((0, 0), (0, 1)))
+    return np.asarray(coef).reshape(pooled.shape)

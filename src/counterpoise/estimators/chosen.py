@@ -12,13 +12,14 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from counterpoise.assessment.choice import Choice, CostLimits, choices_by_fold, choose
+from counterpoise.assessment.comparison import absolute_errors
 from counterpoise.assessment.held_out import HeldOut
 from counterpoise.assessment.intervals import RiskIntervals, check_level
 from counterpoise.assessment.measures import Measure
-from counterpoise.assessment.record import RiskComparison
+from counterpoise.assessment.record import AbsoluteErrors, RiskComparison
 from counterpoise.dual.divergences import check_nu, check_prior
 from counterpoise.estimators.base import FLOATS
-from counterpoise.estimators.by_group import by_group, group_scores, with_indicators
+from counterpoise.estimators.by_group import by_group, group_scores
 from counterpoise.estimators.designs import (
     FEATURE,
     OWN,
@@ -26,6 +27,7 @@ from counterpoise.estimators.designs import (
     Design,
     OwnDesign,
     base_group,
+    group_numbers,
     known_group,
 )
 from counterpoise.estimators.frontier import Frontier
@@ -38,7 +40,9 @@ from counterpoise.estimators.search import (
 )
 from counterpoise.estimators.verdict import sentences
 from counterpoise.rows.backends import backend_of
+from counterpoise.rows.classes import decides_class
 from counterpoise.rows.frames import given
+from counterpoise.rows.group_indicators import with_indicators
 from counterpoise.rows.groups import GroupedData, label_list
 from counterpoise.rows.memberships import RowGroups
 from counterpoise.rows.sample import RowSample
@@ -97,6 +101,7 @@ class Chosen:
     group_coef_: Array
     group_intercept_: Array
     held_out_averages_: dict[str, float]
+    held_out_absolute_: AbsoluteErrors
     groups_: Array
     coef_: Array
     intercept_: Any
@@ -178,7 +183,8 @@ class Chosen:
         features, self.group_base_ = X, None
         if found is not None:
             self.group_base_ = base_group(search.designs[0])
-            features = with_indicators(X, found.strata, found.n_groups, self.group_base_)
+            codes = group_numbers(search.designs[0], found)
+            features = with_indicators(X, codes, search.groups.n_groups, self.group_base_)
         self.best_params_ = params
         self.best_estimator_ = self.SINGLE(**self._options(), **params)
         self.best_estimator_.fit(features, y, groups=groups, sample_weight=weights)
@@ -190,12 +196,12 @@ class Chosen:
         self.__dict__.pop("group_coef_", None)
         self.__dict__.pop("group_intercept_", None)
         if found is not None:
-            self._keep_groups(search, index, found)
+            self._keep_groups(search, index)
 
-    def _keep_groups(self, search: Search, index: int, found: RowGroups) -> None:
+    def _keep_groups(self, search: Search, index: int) -> None:
         """Set coefficients by group; those of no known group are the mean over rows."""
         base, candidate = search.designs[0], search.candidates[index]
-        d, K = base.data.n_features, found.n_groups
+        d, K = base.data.n_features, base.groups.n_groups
         design = search.design(index)
         if isinstance(design, OwnDesign):
             rows = np.arange(len(base.data.y))
@@ -238,6 +244,12 @@ class Chosen:
             name: search.average_amount(own) for name, own in amounts.items()
         }
         self._held_out = HeldOutScores(y, *(_in_order(both[n], order, len(y)) for n in both))
+        if not hasattr(self, "classes_"):
+            plain_, ours = (self.outputs_of(both[name]) for name in ("plain", "ours"))
+            weights = search.weights if np.ptp(search.weights) else None
+            self.held_out_absolute_ = absolute_errors(
+                search.y, plain_, ours, search.groups, weights
+            )
 
     def beside_group(self, X: Any, groups: Any) -> Any:
         """Return the features that the chosen fit saw: with indicators of the group if it uses it.
@@ -293,7 +305,9 @@ class Chosen:
         return self.best_estimator_.diagnose_
 
     def diagnosis(self, feature_names: Sequence[str] | None = None) -> Any:
-        """Diagnose the chosen fit; None for a stored model."""
+        """Diagnose the chosen fit; None for a stored model, and for one that uses the group."""
+        if self.uses_group_:  # its rows have further features
+            return None
         return self.best_estimator_.diagnosis(feature_names)
 
     def kept_sample(self) -> RowSample | None:
@@ -317,6 +331,7 @@ class Chosen:
             ours=self.intervals_,
             plain_average=self.held_out_averages_["plain"],
             ours_average=self.held_out_averages_["ours"],
+            absolute=getattr(self, "held_out_absolute_", None),
         )
 
     def chosen_estimator(self) -> Any:
@@ -380,7 +395,7 @@ class Chosen:
                 "group_known=True needs one group per row; got groups that overlap. Add the "
                 "memberships to X as features, and leave group_known at False"
             )
-        if found.n_groups < 2:
+        if design.groups.n_groups < 2:
             return []
         if design.options.loss is not None and decides_class(found.codes, y):
             raise ValueError(
@@ -463,13 +478,6 @@ def check_classes(
                 f"{len(whole)} in sorted order); stratify the splits by class, or give cv as a "
                 "number of folds"
             )
-
-
-def decides_class(codes: Array, y: Array) -> bool:
-    """Return whether the rows of every group have one class."""
-    _, numbers = np.unique(np.asarray(y), return_inverse=True)
-    pairs = np.unique(np.column_stack([codes, numbers]), axis=0)
-    return len(pairs) == len(np.unique(codes)) and len(pairs) > 1
 
 
 def check_cost(name: str, cost: Any) -> float | None:

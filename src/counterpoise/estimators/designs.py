@@ -15,7 +15,8 @@ import numpy as np
 
 from counterpoise.assessment.diagnosis.floors import filled, large_enough, noise_floors
 from counterpoise.assessment.measures import Measure
-from counterpoise.estimators.by_group import by_group, group_scores, own_fits, with_indicators
+from counterpoise.estimators.by_group import by_group, group_scores, own_fits
+from counterpoise.rows.group_indicators import with_indicators
 from counterpoise.rows.groups import GroupedData, label_list
 from counterpoise.rows.memberships import RowGroups
 from counterpoise.rows.sorting import take_rows
@@ -286,7 +287,9 @@ def known_group(
     ``X`` and ``groups`` are the user's rows; ``build`` sorts features as the design's rows are.
     """
     base = base_group(design)
-    data = build(with_indicators(X, groups.strata, groups.n_groups, base))
+    data = build(
+        with_indicators(X, group_numbers(design, groups), design.groups.n_groups, base)
+    )
     given = (design.groups, features, design.prior, design.options, design.measure)
     out = [Design(data, *given)]
     if own:
@@ -295,6 +298,13 @@ def known_group(
             beside=data, base=base,
         ))  # fmt: skip
     return out
+
+
+def group_numbers(design: Design, groups: RowGroups) -> Array:
+    """Number the groups of the user's rows as the design does; 0 for groups without weight."""
+    number = {label: k for k, label in enumerate(label_list(design.groups.labels))}
+    numbers = [number.get(label, 0) for label in label_list(groups.labels)]
+    return np.array(numbers, dtype=np.int64)[groups.strata]
 
 
 def base_group(design: Design) -> int | None:

@@ -22,11 +22,11 @@ from counterpoise.assessment.diagnosis.diagnose import (
 )
 from counterpoise.assessment.diagnosis.worth import Worth, answered, reasons
 from counterpoise.common.task_words import words_of
-from counterpoise.estimators.chosen import decides_class
 from counterpoise.estimators.classifier_cv import GroupDROClassifierCV
 from counterpoise.estimators.cross_validation import GroupDRONeuronCV
 from counterpoise.estimators.designs import FEATURE
 from counterpoise.losses import Loss
+from counterpoise.rows.classes import decides_class
 from counterpoise.rows.sample import RowSample
 
 Array = np.ndarray

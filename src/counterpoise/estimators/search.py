@@ -22,6 +22,8 @@ from counterpoise.rows.memberships import RowGroups
 
 Array = np.ndarray
 
+# Losses above this count as this much in variances.
+LARGEST = 1e140
 # Numbers in a block of predictions: rows times candidates.
 BLOCK = 1 << 22
 
@@ -142,9 +144,10 @@ class Search:
         )
 
     def average_amount(self, amounts: Array) -> float:
-        """Return the mean over all held-out rows."""
+        """Return the mean over all held-out rows, weighted as the candidates' averages are."""
         seen = np.isfinite(amounts)
-        return float(np.average(amounts[seen], weights=self.weights[seen]))
+        weights = self.judged if self.groups.overlap is None else self.weights
+        return float(np.average(amounts[seen], weights=weights[seen]))
 
     def _amounts(self, rows: Array, fold: int) -> Iterator[tuple[Array, Array]]:
         """Yield blocks of rows, and their amounts under every candidate: (rows, C)."""
@@ -177,7 +180,7 @@ class Moments:
     def add(self, amounts: Array, codes: Array, weights: Array) -> None:
         """Add rows of groups; their weights count squared, as in the variance of a mean."""
         order = np.argsort(codes, kind="stable")
-        own = amounts[order].copy()
+        own = np.minimum(amounts[order], LARGEST)  # whose squares are finite
         own[:, 1:] -= own[:, :1]
         squared, codes = weights[order] ** 2, codes[order]
         present, starts = np.unique(codes, return_index=True)

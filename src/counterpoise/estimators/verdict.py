@@ -47,7 +47,8 @@ def name_of(candidate: Any, nu: float) -> str:
     if candidate.group == OWN:
         if not candidate.pull:
             return "one fit per group"
-        return f"partial pooling of the groups ({candidate.pull:g} pseudo-rows per coefficient)"
+        rows = "pseudo-row" if candidate.pull == 1 else "pseudo-rows"
+        return f"partial pooling of the groups ({candidate.pull:g} {rows} per coefficient)"
     if candidate.pooled:
         return "the plain average with the group as a feature"
     extra = candidate.family.replace(FEATURE, "with the group as a feature")

@@ -63,3 +63,10 @@ class ClassNumbers(Source):
     @property
     def n_rows(self) -> int | None:
         return self.source.n_rows
+
+
+def decides_class(codes: Array, y: Array) -> bool:
+    """Return whether the rows of every group have one class."""
+    _, numbers = np.unique(np.asarray(y), return_inverse=True)
+    pairs = np.unique(np.column_stack([codes, numbers]), axis=0)
+    return len(pairs) == len(np.unique(codes)) and len(pairs) > 1

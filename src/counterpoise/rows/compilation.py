@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Hashable
 from contextlib import suppress
+from multiprocessing import current_process
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -102,7 +103,8 @@ def _compile(kernel: Kernel) -> Any:
 
 
 def _say_once() -> None:
-    if MESSAGE not in _ready:
+    # Workers stay silent: the process that started them has said so.
+    if MESSAGE not in _ready and current_process().name == "MainProcess":
         _ready.add(MESSAGE)
         logger.warning(MESSAGE)
 

@@ -26,6 +26,7 @@ Array = np.ndarray
 MARK = "!"
 # Dataclasses and named tuples that may be stored, and their modules.
 TYPES = {
+    "AbsoluteErrors": "assessment.record",
     "AdaptiveSteps": "solver.schedules",
     "AlikeRows": "assessment.diagnosis.neighbours",
     "Calibration": "assessment.calibration",
@@ -42,6 +43,7 @@ TYPES = {
     "Feature": "tabular.layout",
     "FitRecord": "assessment.record",
     "Frontier": "estimators.frontier",
+    "GroupBeside": "assessment.record",
     "GroupClassDiagnosis": "assessment.diagnosis.classes",
     "GroupDiagnosis": "assessment.diagnosis.diagnose",
     "Interval": "assessment.intervals",

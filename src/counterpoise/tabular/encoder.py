@@ -12,9 +12,11 @@ from sklearn.utils.validation import check_is_fitted
 from counterpoise.assessment.record import DataFacts
 from counterpoise.common.arguments import check_choice
 from counterpoise.tabular.encoded_rows import TableSource, fits_in_memory, read_rows
+from counterpoise.tabular.errors import check_names
 from counterpoise.tabular.indicators import encode
 from counterpoise.tabular.layout import UNSEEN, TableLayout
 from counterpoise.tabular.learning import learn_layout
+from counterpoise.tabular.row_batches import batch_groups, joined
 from counterpoise.tabular.table import Table, as_table
 
 Array = np.ndarray
@@ -138,6 +140,21 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         return np.array(self.layout_.names, dtype=object)
+
+    def group_labels(self, X: Any) -> Any:
+        """Groups of the rows of a table, as the fit made them, for a model that uses the group.
+
+        ``pipeline.predict(frame, groups=pipeline[0].group_labels(frame))``
+        """
+        check_is_fitted(self)
+        table = as_table(X)
+        if not self.layout_.group:
+            raise ValueError(
+                "this encoder was fitted without group columns; name them with group=..."
+            )
+        check_names(self.layout_.group, table.names, table.where, "group")
+        names = list(self.layout_.grouping)
+        return joined(tuple(batch_groups(batch, self.layout_) for batch in table.batches(names)))
 
     def labelled_rows(self, X: Any) -> tuple[Any, Any, Any, Any, DataFacts]:
         """Features, targets, groups, weights and facts of a table with all columns of the fit.

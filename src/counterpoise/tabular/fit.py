@@ -66,6 +66,11 @@ def fit_table(
     _check_task(model, layout)
     if chunked is None:
         chunked = not fits_in_memory(table, layout)
+    if chunked and getattr(model, "group_known", False):
+        raise ValueError(
+            "group_known=True needs rows in memory, and this table is read in chunks; read it at "
+            "once, or leave group_known at False and add the group to the features"
+        )
     fitted = (_fit_chunks if chunked else _fit_rows)(model, table, learned)
     pipeline = Pipeline([("table", TableEncoder.from_layout(layout)), ("neuron", fitted.neuron)])
     notes = [*learned.remarks, *fitted.notes]

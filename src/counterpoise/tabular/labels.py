@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow.types as kinds
 from scipy import sparse
 
+from counterpoise.assessment.record import CROSSED
 from counterpoise.tabular.cells import (
     BOOLEAN,
     LARGEST_WHOLE,
@@ -24,7 +25,8 @@ from counterpoise.tabular.layout import NONE
 
 Array = np.ndarray
 
-BETWEEN = " | "
+# Joins the values of crossed columns.
+BETWEEN = CROSSED
 
 
 def check_group_type(name: str, kind: Any) -> None:

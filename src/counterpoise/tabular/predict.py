@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from counterpoise.assessment.row_losses import group_argument
 from counterpoise.common.progress import stage
 from counterpoise.common.text import one_line
 from counterpoise.storage.files import replacing, unwritten
 from counterpoise.tabular.errors import DataError, check_names
 from counterpoise.tabular.indicators import encode, missing_masks
+from counterpoise.tabular.row_batches import batch_groups
 from counterpoise.tabular.table import as_table
 
 Array = np.ndarray
@@ -57,6 +59,8 @@ def predictions(
     extra = list(dict.fromkeys(extra))
     check_names(layout.inputs, table.names, table.where, "feature")
     check_names(extra, table.names, table.where)
+    grouped = layout.group if getattr(fitted, "uses_group_", "") else ()
+    check_names(grouped, table.names, table.where, "group")
     names = [name, *(probability_names(fitted) if proba else ())]
     clash = next((one for one in names if one in extra), None)
     if clash is not None:
@@ -65,16 +69,18 @@ def predictions(
             argument="extra",
         )
     done = 0
-    for batch in table.batches([*layout.inputs, *extra]):
+    for batch in table.batches(list(dict.fromkeys([*layout.inputs, *grouped, *extra]))):
         gone = missing_masks(batch, layout.inputs) if layout.missing == "drop" else {}
         known = np.ones(batch.num_rows, dtype=bool)
         if gone:
             known = ~np.logical_or.reduce(list(gone.values()))
-        X = np.empty((0, layout.width))
+        X, groups = np.empty((0, layout.width)), None
         if known.any():
-            part = batch.select(list(layout.inputs)).filter(pa.array(known))
-            X = encode(layout, part, unseen)
-        columns = [_column(values, known) for values in _answers(fitted, X, proba)]
+            part = batch.filter(pa.array(known))
+            X = encode(layout, part.select(list(layout.inputs)), unseen)
+            if grouped:
+                groups = known_groups(batch_groups(part, layout), fitted, unseen)
+        columns = [_column(values, known) for values in _answers(fitted, X, groups, proba)]
         arrays = [batch.column(column_name) for column_name in extra]
         yield pa.RecordBatch.from_arrays([*arrays, *columns], names=[*extra, *names])
         done += batch.num_rows
@@ -95,12 +101,27 @@ def probability_names(fitted: Any) -> list[str]:
     return [f"P({label})" for label in fitted.classes_.tolist()]
 
 
-def _answers(fitted: Any, X: Any, proba: bool) -> list[Array]:
+def known_groups(groups: Array, fitted: Any, unseen: str) -> Array:
+    """The groups of rows to predict; None, if ``unseen`` allows it, for those the fit never saw."""
+    known = set(fitted.groups_.tolist())
+    labels = groups.tolist()
+    strange = next((label for label in labels if label not in known), None)
+    if strange is not None and unseen == "refuse":
+        raise DataError(
+            f"the group {strange!r} was not among the rows of the fit, which uses the group; "
+            "leave such rows out, or use unseen='base', which gives them mean coefficients",
+            argument="unseen",
+        )
+    return np.array([label if label in known else None for label in labels], dtype=object)
+
+
+def _answers(fitted: Any, X: Any, groups: Any, proba: bool) -> list[Array]:
     """Columns of answers for encoded rows; there may be none."""
     if not X.shape[0]:
         classes = getattr(fitted, "classes_", np.empty(0))
         return [classes[:0], *(np.empty(0) for _ in classes if proba)]
-    return [fitted.predict(X), *(fitted.predict_proba(X).T if proba else ())]
+    said = group_argument(fitted, groups)
+    return [fitted.predict(X, **said), *(fitted.predict_proba(X, **said).T if proba else ())]
 
 
 def _column(values: Array, known: Array) -> Any:

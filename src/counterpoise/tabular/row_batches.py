@@ -119,15 +119,20 @@ class RowBatches:
                 y = class_labels(codes, layout.classes)
             else:
                 y = target_numbers(batch, layout.target)
-        if self.has_groups and layout.overlapping:
-            groups = memberships(batch, layout.group, layout.crossed)
-        elif self.has_groups:
-            labels, places = group_codes(batch, layout.group, layout.labels, layout.crossed)
-            groups = labels[places]
+        if self.has_groups:
+            groups = batch_groups(batch, layout)
         weights = None
         if self.has_weight and layout.weight is not None:
             weights = weight_numbers(batch, layout.weight)
         return y, groups, weights
+
+
+def batch_groups(batch: Any, layout: TableLayout) -> Any:
+    """The groups of the rows of a batch, as the layout makes them of their columns."""
+    if layout.overlapping:
+        return memberships(batch, layout.group, layout.crossed)
+    labels, places = group_codes(batch, layout.group, layout.labels, layout.crossed)
+    return labels[places]
 
 
 def joined(parts: tuple[Any, ...]) -> Any:
