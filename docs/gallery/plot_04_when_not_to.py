@@ -84,5 +84,5 @@ plt.show()
 # %%
 # **What to take away.** Run ``diagnose`` first. If labels have heavy tails, or the worst group's
 # loss is all noise, ``nu = 0`` can do harm, as it does here. ``GroupDRONeuronCV`` also tries
-# clipped labels and reference risks, and keeps the plain average if nothing pays. Its small gain
-# here is all there is to gain.
+# clipped labels and reference risks. Here nothing pays, so it keeps the plain average, and its
+# verdict says why.
