@@ -259,6 +259,18 @@ def test_no_fold_has_a_say_in_its_own_choice(fold):
     assert overall == {0, 1, 2, 3}
 
 
+@pytest.mark.parametrize("fold", range(5))
+def test_nor_do_averages_over_rows_of_overlapping_groups(fold):
+    """Two equals for the worst group, so the average over the rows of the other folds decides."""
+    found = held([[0.2, 2.0], [0.4, 1.0], [0.3, 1.0]], SIZES)
+    totals = np.full(5, 200.0)
+    rows = np.tile([40.0, 60.0, 50.0], (5, 1))
+    rows[fold] = [40.0, 1.0, 1e6]
+    other = HeldOut(found.sums, found.totals, rows=rows, row_totals=totals)
+    assert choose(other).chosen == 1, "by all rows"
+    assert choices_by_fold(other, 0, [], CostLimits())[fold] == 2
+
+
 def test_choices_by_fold_are_those_of_the_other_folds_alone():
     found = uneven(seed=11)
     expected = []

@@ -82,6 +82,17 @@ def test_averages_count_rows_not_groups():
     np.testing.assert_allclose(found.worst(), [250 / 60, 2.0])
 
 
+def test_averages_of_overlapping_groups_count_every_row_once():
+    """Sums over rows, which those over groups do not give; every fold has its own."""
+    totals = np.full((3, 2), 10.0)
+    rows = np.array([[8.0, 4.0], [2.0, 6.0], [1.0, 1.0]])
+    found = HeldOut(np.ones((3, 2, 2)), totals, rows=rows, row_totals=np.array([16.0, 4.0, 2.0]))
+    np.testing.assert_allclose(found.average, [11 / 22, 11 / 22])
+    np.testing.assert_allclose(found.average_of([0, 1]), [0.5, 0.5])
+    np.testing.assert_allclose(found.average_of([1]), [0.5, 1.5])
+    np.testing.assert_allclose(found.average_of([2, 0]), [9 / 18, 5 / 18])
+
+
 def test_groups_missing_from_a_fold_do_not_count_there():
     sums, totals = np.array([[[8.0, 0.0]], [[2.0, 9.0]]]), np.array([[4.0, 0.0], [2.0, 3.0]])
     found = HeldOut(sums, totals)

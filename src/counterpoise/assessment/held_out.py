@@ -94,8 +94,9 @@ class HeldOut:
         Whether a loss is at most one, as errors are, so that no row can dominate a fold.
     rooted : bool
         Whether the root of a risk is what people are shown.
-    rows : array of shape (C,), optional
-        Mean loss of each candidate over all held-out rows, if groups overlap.
+    rows, row_totals : arrays of shape (F, C) and (F,), optional
+        Sums of the weighted losses of the rows that each fold held out, and of their weights, if
+        groups overlap.
     """
 
     sums: Array
@@ -107,6 +108,7 @@ class HeldOut:
     bounded: bool = False
     rooted: bool = False
     rows: Array | None = None
+    row_totals: Array | None = None
 
     @property
     def n_folds(self) -> int:
@@ -146,9 +148,9 @@ class HeldOut:
 
     def average_of(self, folds: Sequence[int] | None = None) -> Array:
         """Mean loss of every candidate over the rows of these folds: (C,)."""
-        if self.rows is not None:
-            return self.rows
         chosen = slice(None) if folds is None else list(folds)
+        if self.rows is not None and self.row_totals is not None:
+            return self.rows[chosen].sum(axis=0) / self.row_totals[chosen].sum()
         return self.sums[chosen].sum(axis=(0, 2)) / self.totals[chosen].sum()
 
     def draws(self, folds: Sequence[int] | None = None) -> Array:

@@ -287,9 +287,7 @@ def known_group(
     ``X`` and ``groups`` are the user's rows; ``build`` sorts features as the design's rows are.
     """
     base = base_group(design)
-    data = build(
-        with_indicators(X, group_numbers(design, groups), design.groups.n_groups, base)
-    )
+    data = build(with_indicators(X, group_numbers(design, groups), design.groups.n_groups, base))
     given = (design.groups, features, design.prior, design.options, design.measure)
     out = [Design(data, *given)]
     if own:

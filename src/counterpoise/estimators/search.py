@@ -83,7 +83,7 @@ class Search:
     def run(self) -> HeldOut:
         """Fit and judge all candidates, keeping their coefficients in ``coefs``."""
         C, K, F = len(self.candidates), self.groups.n_groups, len(self.splits)
-        sums, whole = np.zeros((F, C, K)), np.zeros(C)
+        sums, whole = np.zeros((F, C, K)), np.zeros((F, C))
         totals, squares = np.zeros((F, K)), np.zeros((F, K))
         moments = Moments(C, K)
         for fold, (train, test) in enumerate(self.splits):
@@ -95,19 +95,18 @@ class Search:
                 moments.add(amounts[rows], codes, weights)
                 for c, column in enumerate(amounts.T):
                     sums[fold, c] += np.bincount(codes, weights * column[rows], K)
-                whole += self.weights[part] @ amounts
+                whole[fold] += self.weights[part] @ amounts
             places, _ = self.groups.places(test)
             codes, weights = self.groups.codes[places], self.judged[places]
             totals[fold] = np.bincount(codes, weights, K)
             squares[fold] = np.bincount(codes, weights**2, K)
         stage(None)
-        average = None
-        if self.groups.overlap is not None:
-            average = whole / sum(float(self.weights[test].sum()) for _, test in self.splits)
+        overlaps = self.groups.overlap is not None
+        weighed = np.array([self.weights[test].sum() for _, test in self.splits])
         measure = self.measure
         return HeldOut(
             sums, totals, squares, moments.spread(), self.repeats, measure.floor, measure.bounded,
-            measure.rooted, average,
+            measure.rooted, *((whole, weighed) if overlaps else ()),
         )  # fmt: skip
 
     def scores(self, choices: Sequence[int]) -> Array:
