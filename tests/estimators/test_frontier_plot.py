@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
@@ -71,6 +73,31 @@ def test_names_cover_no_point_no_bar_and_not_each_other(chosen, scale):
 def test_the_plain_average_can_be_the_choice():
     ax = a_frontier(0).plot()
     assert set(names_of(ax)) == {"chosen: the plain average"}
+
+
+def test_a_choice_without_a_strength_is_named_by_its_family():
+    found = a_frontier(6)
+    family = [*found.family[:6], "own fits", *found.family[7:]]
+    nu = np.where(np.arange(len(found)) == 6, np.inf, found.nu)
+    ax = replace(found, family=family, nu=nu).plot()
+    assert set(names_of(ax)) == {"plain average", "chosen: own fits"}
+
+
+def test_large_numbers_have_separators():
+    ax = a_frontier(scale=1000.0).plot()
+    ax.figure.draw_without_rendering()
+    for axis in (ax.xaxis, ax.yaxis):
+        assert all("," in label.get_text() for label in axis.get_ticklabels())
+
+
+def test_many_families_differ_and_other_averages_are_hollow():
+    found = a_frontier(6)
+    family = ["average", "average, group as a feature", *(f"family {i}" for i in range(17))]
+    lines = {line.get_label(): line for line in replace(found, family=family).plot().get_lines()}
+    looks = [(lines[name].get_color(), lines[name].get_marker()) for name in family[2:]]
+    assert len(set(looks)) == 17
+    fills = [lines[name].get_markerfacecolor() for name in family[:2]]
+    assert fills == ["black", "white"]
 
 
 def test_families_differ_in_colour_and_marker():

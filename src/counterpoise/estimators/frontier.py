@@ -16,7 +16,7 @@ from counterpoise.common.text import text_table
 Array = np.ndarray
 # Okabe and Ito's colours, which colour-blind readers can tell apart; markers differ as well.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-MARKERS = "oD^vPX"
+MARKERS = "oD^vPX*"  # one more than colours, so that pairs repeat late
 # Places for a point's name: offsets in points, and how the text is aligned there.
 PLACES = [
     (
@@ -123,31 +123,37 @@ class Frontier:
             ecolor="black", elinewidth=1.4, zorder=5, label="± standard error",
         )  # fmt: skip
         at = self.average[self.chosen], self.worst[self.chosen]
-        ax.plot(*at, "o", ms=14, mfc="none", mec="black", mew=1.8, label="chosen", zorder=5)
+        ax.plot(*at, "o", ms=13, mfc="none", mec="black", mew=1.8, label="chosen", zorder=5)
         what = "mean squared error" if self.measure == "risk" else self.measure
         ax.set(xlabel=f"{what}, average over rows", ylabel=f"{what}, worst group")
         ax.set_title("Worst group against average, held out (lower is better)")
         low, high = float(self.worst[near].min()), float(self.worst[near].max())
         if low > 0 and high > 10 * low:
             ax.set_yscale("log")
+        elif high >= 10_000:
+            ax.yaxis.set_major_formatter("{x:,.0f}")
+        if float(self.average[near].max()) >= 10_000:
+            ax.xaxis.set_major_formatter("{x:,.0f}")
         few = int(np.sum(~near)) - sum(self.family.count(name) for name in hidden)
         hidden += [f"{few} more"] if few else []
         note = f"far worse, not shown: {'; '.join(hidden)}" if hidden else ""
         ax.legend(
             frameon=False, fontsize="small", title=textwrap.fill(note, 42) or None,
-            title_fontsize="small", alignment="left", labelspacing=0.8,
+            title_fontsize="small", alignment="left", labelspacing=0.6,
         )  # fmt: skip
         ax.margins(0.08)
-        names = {
-            self.plain: "plain average",
-            self.chosen: f"chosen: nu = {self.nu[self.chosen]:.3g}",
-        }
-        if self.plain == self.chosen:
-            names[self.chosen] = "chosen: the plain average"
+        names = {self.plain: "plain average", self.chosen: f"chosen: {self._chosen_name()}"}
         _name_points(ax, [(self.average[i], self.worst[i], names[i]) for i in main])
         if path is not None:
             ax.figure.savefig(path, dpi=150)
         return ax
+
+    def _chosen_name(self) -> str:
+        """Name the choice by its strength, or by its family if that has none."""
+        if self.chosen == self.plain:
+            return "the plain average"
+        nu = float(self.nu[self.chosen])
+        return f"nu = {nu:.3g}" if np.isfinite(nu) else self.family[self.chosen]
 
     def _draw_families(self, ax: Any, near: Array) -> list[str]:
         """Draw a line for each family that has candidates to plot; return the others' names."""
@@ -155,6 +161,7 @@ class Frontier:
         for name in dict.fromkeys(self.family):
             at = [i for i, family in enumerate(self.family) if family == name and near[i]]
             style = dict(marker="s", ms=8, linestyle="none", color="black", zorder=4)
+            style |= {} if name == "average" else {"mfc": "white", "mew": 1.6}
             if not name.startswith("average"):
                 colour, marker = next(looks)
                 style = dict(marker=marker, ms=5, linewidth=1.5, color=colour)
