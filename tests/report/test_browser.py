@@ -278,7 +278,7 @@ def test_classes_are_drawn(visit, width, scheme):  # noqa: F811
     assert opened.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert "The worst group's accuracy rises from" in opened.locator("h1").inner_text()
     shown = column(opened, "accuracy-table", 3)
-    assert all(re.fullmatch(r"[\d.]+% \[[\d.]+%, [\d.]+%\]", text) for text in shown)
+    assert all(re.fullmatch(r"[\d.]+%\s\[[\d.]+%, [\d.]+%\]", text) for text in shown)
     assert all(text.endswith(" pts") for text in column(opened, "accuracy-table", 5))
     assert opened.chart("accuracies", "gd.layout.xaxis.tickformat") == ".0%"
     assert opened.chart("calibration", "gd.data.length") == 4  # three groups and the diagonal

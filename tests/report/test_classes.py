@@ -116,9 +116,8 @@ def test_the_record_prints_the_answer_first():
     _, record = class_fit()
     lines = str(record).splitlines()
     assert lines[0] == record.answer
-    assert lines[1] == (
-        "Share of held-out rows whose class is right; logistic regression -> this fit."
-    )
+    assert lines[1] == record.price
+    assert lines[1].startswith("Price: accuracy over all rows ")
     assert lines[5].split() == [
         "group",
         "rows",

@@ -121,8 +121,7 @@
     data.push({ type: "scatter", mode: "markers", name: "chosen", x: [chosen.average], y: [chosen.worst], hoverinfo: "skip",
       error_y: { type: "data", array: [chosen.error], color: colour("soft"), thickness: 1.4 },
       marker: { symbol: "circle-open", size: 19, color: colour("bad"), line: { width: 2.5 } } });
-    const legend = width < NARROW ? 18 * data.length : 0; // its lines stand one below the other
-    return { data, layout: layout(width, width < NARROW ? 320 + legend : 420, {
+    return { data, layout: layout(width, width < NARROW ? 340 : 420, {
       xaxis: { title: block.x, zeroline: false }, yaxis: { title: block.y, type: block.log ? "log" : "linear", zeroline: false }, hovermode: "closest" }) };
   }
 
@@ -137,6 +136,9 @@
     drawn.add(one);
     one.plot.style.minHeight = "";
     const figure = KINDS[one.block.kind](one.block, width || one.plot.clientWidth);
+    if (figure.layout.legend.orientation === "v" && figure.layout.showlegend !== false) {
+      figure.layout.height += 19 * (figure.data.filter((trace) => trace.showlegend !== false).length - 1);
+    }
     return Plotly.react(one.plot, figure.data, figure.layout, CONFIG).then(() => describe(one));
   }
   // The picture has the description, not what is around it, where the buttons of the chart are.

@@ -151,7 +151,8 @@ const report = (() => {
     watch.observe(grid);
     scroll.addEventListener("scroll", measure, { passive: true });
     const cards = block.columns.length <= CARD ? ` cards${block.rows.length <= FEW ? " few" : ""}` : "";
-    return make("div", { class: `table${cards}` },
+    const many = block.columns.length > 6 ? " many" : "";
+    return make("div", { class: `table${cards}${many}` },
       make("p", { class: "caption", "aria-hidden": "true" }, block.caption),
       small ? status : make("div", { class: "tools" }, search, status),
       hint, edge,
