@@ -212,6 +212,20 @@ def test_what_cannot_be_exported_is_refused(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_model_that_uses_the_group_is_refused(tmp_path):
+    X, y, groups = neuron_data(K=2, n=60, d=2, seed=1)
+    y = y + 10.0 * (groups == groups[0])
+    options = dict(nus=[1.0], reference=False, truncate=None, cv=3)
+    model = GroupDRONeuronCV("identity", **options, group_known=True).fit(X, y, groups=groups)
+    assert model.uses_group_
+    told = r"uses the group of every row \(.*no input for it; fit with group_known=False"
+    with pytest.raises(ValueError, match=told):
+        to_onnx(model, tmp_path / "model.onnx")
+    assert list(tmp_path.iterdir()) == []
+    without = GroupDRONeuronCV("identity", **options).fit(X, y, groups=groups)
+    np.testing.assert_allclose(served(to_onnx(without), X), without.predict(X))
+
+
 def test_the_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(ImportError, match=r"ONNX export needs onnx: pip install onnx$"):

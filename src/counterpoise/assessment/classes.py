@@ -309,6 +309,7 @@ def compare_classifiers(
 
     Every classifier is fitted again without each fold in turn; folds are stratified by group and
     class. Classifiers whose ``fit`` takes ``groups`` get them; so does the last step of a pipeline.
+    Those that use the group get it to predict, too.
 
     Parameters
     ----------
@@ -364,11 +365,12 @@ def cross_classify(
 ) -> dict[str, Answers]:
     """Classify every row by fits that had not seen it, in folds stratified by group and class."""
     classes, codes = encode_classes(y)
+    found = RowGroups.of(groups, len(y))
     made: dict[str, Answers] = {}
     for name, fitted, X_test, test in fits_by_fold(
         models, X, y, groups, weights, folds=folds, random_state=random_state, classes=codes
     ):
-        said = answers(fitted, X_test, classes)
+        said = answers(fitted, X_test, classes, found.take(test).given)
         if name not in made:
             proba = None if said.proba is None else np.full((len(y), len(classes)), np.nan)
             made[name] = Answers(np.full(len(y), -1, dtype=np.int64), proba)

@@ -60,13 +60,16 @@ def cross_predict(
 ) -> dict[str, Array]:
     """Predict every row by fits that had not seen it, in folds stratified by group.
 
-    The only row of a group is never held out; its predictions are NaN.
+    The only row of a group is never held out; its predictions are NaN. Models that use the group
+    get the groups of the rows to predict.
     """
     out = {name: np.full(len(y), np.nan) for name in models}
+    found = RowGroups.of(groups, len(y))
     for name, fitted, X_test, test in fits_by_fold(
         models, X, y, groups, sample_weight, folds=folds, random_state=random_state
     ):
-        out[name][test] = fitted.predict(X_test)
+        own = group_argument(fitted, found.take(test).given)
+        out[name][test] = fitted.predict(X_test, **own)
     return out
 
 

@@ -10,6 +10,9 @@ from counterpoise.baselines.exponentiated import (
     ExponentiatedGradientClassifier,
     ExponentiatedGradientNeuron,
 )
+from counterpoise.baselines.known_group import Balanced as Balanced
+from counterpoise.baselines.known_group import PerGroup as PerGroup
+from counterpoise.baselines.known_group import WithGroup as WithGroup
 from counterpoise.baselines.primal import PrimalExtrapolationNeuron
 from counterpoise.baselines.row_chi_square import RowChiSquareClassifier, RowChiSquareNeuron
 from counterpoise.baselines.row_cvar import RowCVaRClassifier

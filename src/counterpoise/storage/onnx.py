@@ -79,6 +79,11 @@ def to_onnx(
     if hasattr(model, "steps") and hasattr(model.steps[0][1], "layout_"):
         names, model = model[:-1].get_feature_names_out(), model.steps[-1][1]
     check_choice("dtype", dtype, DTYPES)
+    if uses := getattr(model, "uses_group_", ""):
+        raise ValueError(
+            f"the model uses the group of every row ({uses}), and the ONNX graph has no input for "
+            "it; fit with group_known=False"
+        )
     draft = Draft(np.dtype(dtype))
     if isinstance(getattr(model, "activation_", None), Activation):
         score = _score(draft, model.coef_, model.intercept_)
