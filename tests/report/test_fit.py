@@ -309,9 +309,23 @@ def test_the_frontier_is_in_units_of_the_target():
     assert chart["y"] == "root mean squared error, worst group"
     assert figure(float(found.worst[found.chosen] ** 0.5)) in chart["summary"]
     assert figure(float(found.worst[found.plain] ** 0.5)) in chart["summary"]
+    assert (
+        f"The chosen strength, nu = {figure(float(found.nu[found.chosen]))}, " in chart["summary"]
+    )
     assert model.verdict_ not in data["lead"]
     (fold,) = [b for b in blocks_of(data) if b["is"] == "fold" and "candidates" in b["title"]]
     assert fold["blocks"][0]["paragraphs"] == [with_thousands(model.verdict_)]
+
+
+def test_a_choice_without_a_strength_is_named_by_its_family():
+    model, record = fitted(cv=True)
+    chosen = copy(model)
+    nu = model.frontier_.nu.copy()
+    nu[model.frontier_.chosen] = np.nan
+    family = ["by group" for _ in nu]
+    chosen.frontier_ = dataclasses.replace(model.frontier_, nu=nu, family=family)
+    summary = by_id(data_of(fit_page(chosen, record)), "frontier")["summary"]
+    assert summary.startswith("The chosen fit, by group, has a root mean squared error of ")
 
 
 def test_a_certificate_is_a_sentence_and_the_rest_is_folded():

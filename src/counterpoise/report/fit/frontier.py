@@ -71,9 +71,11 @@ def _summary(found: Any, shown: _Shown) -> str:
             f"The plain average was chosen, with a {shown.what} of {of[0]} in the worst group and "
             f"{of[1]} over all rows."
         )
+    nu = float(found.nu[i])
+    which = f"strength, nu = {figure(nu)}" if np.isfinite(nu) else f"fit, {found.family[i]}"
     return (
-        f"The chosen strength, nu = {figure(float(found.nu[i]))}, has a {shown.what} of {of[0]} in "
-        f"the worst group and {of[1]} over all rows. The plain average has {at[0]} and {at[1]}."
+        f"The chosen {which}, has a {shown.what} of {of[0]} in the worst group and {of[1]} over "
+        f"all rows. The plain average has {at[0]} and {at[1]}."
     )
 
 
@@ -91,8 +93,8 @@ def _chart(found: Any, shown: _Shown, summary: str) -> Block:
     caption = (
         "Each point is one way to fit, measured on rows it was not fitted to; lower and further "
         "left is better. Lines join the strengths nu of one family. The ring marks the choice; its "
-        "bar is one standard error. The worst group is judged fold by fold here, so figures can "
-        "differ a little from those above."
+        "bar is one standard error. Figures that serve to choose can differ a little from those "
+        "above."
     )
     if left:
         caption += f" {count(left, 'candidate')} far away not shown."
