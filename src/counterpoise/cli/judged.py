@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from counterpoise.cli.printing import scores_json
-from counterpoise.common.task_words import TaskWords
-from counterpoise.common.text import clipped, number, percent
+from counterpoise.common.task_words import TaskWords, words_of
+from counterpoise.common.text import amount, clipped, number, percent, text_table
 
 if TYPE_CHECKING:
     from counterpoise.assessment.classes import ClassScores
-    from counterpoise.assessment.intervals import RiskIntervals
+    from counterpoise.assessment.intervals import Interval, RiskIntervals
     from counterpoise.tabular.encoded_rows import EncodedRows
+
+# Rows from which boosting uses several threads.
+MANY = 100_000
 
 
 @dataclass(frozen=True)
@@ -38,8 +42,18 @@ class Judged:
         """The key to sort methods by, the best first."""
         raise NotImplementedError(type(self).__name__)
 
-    def headline(self, words: TaskWords, target: str | None) -> str:
+    @property
+    def needs_group(self) -> bool:
+        """Whether predictions need the group of every row."""
+        return needs_group(self.method)
+
+    @property
+    def headline(self) -> str:
         """The method and its figures in a sentence."""
+        raise NotImplementedError(type(self).__name__)
+
+    def title(self, target: str | None) -> str:
+        """What the table shows, at the beginning of a sentence."""
         raise NotImplementedError(type(self).__name__)
 
     def head(self) -> list[str]:
@@ -58,7 +72,10 @@ class Judged:
     def run(self) -> dict[str, Any]:
         """How the fits went, as JSON."""
         status = self.missed[0] if self.missed else None
-        return {"seconds": self.seconds, "not_converged": len(self.missed), "status": status}
+        return {
+            "uses_group": self.needs_group, "seconds": self.seconds,
+            "not_converged": len(self.missed), "status": status,
+        }  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +84,7 @@ class JudgedNumbers(Judged):
 
     risks: RiskIntervals
     average: float
+    words: TaskWords
 
     @property
     def order(self) -> float:
@@ -76,29 +94,47 @@ class JudgedNumbers(Judged):
     def worst_group(self) -> Any:
         return self.risks.labels.tolist()[int(np.nanargmax(self.risks.values))]
 
-    def headline(self, words: TaskWords, target: str | None) -> str:
-        worst, average = words.figure(self.risks.worst.value), words.figure(self.average)
-        return (
-            f"{self.method}, with an error of {worst} there and {average} over all rows. "
-            f"{words.shown_title}, held out{words.of_target(target)}."
-        )
+    @property
+    def headline(self) -> str:
+        worst, average = (self.words.figure(one) for one in (self.order, self.average))
+        return f"{self.method}, {self.words.rate} {worst}; all rows: {average}."
+
+    def title(self, target: str | None) -> str:
+        unit = self.words.of_target(target).removeprefix(",")
+        return f"{self.words.shown_title}{unit},"
 
     def head(self) -> list[str]:
-        return ["method", "worst group's risk", "95% interval", "worst group", "average", "time"]
+        first = f"worst group's {self.words.rate}"
+        return ["method", first, "95% interval", "worst group", "all rows", "time"]
 
     def cells(self) -> list[str]:
-        worst = self.risks.worst
+        worst = self._shown(self.risks.worst)
         return [
-            self.marked, number(worst.value), f"{number(worst.low)} .. {number(worst.high)}",
-            clipped(str(self.worst_group)), number(self.average), f"{self.seconds:.1f} s",
+            self.marked, amount(worst.value), f"{amount(worst.low)} .. {amount(worst.high)}",
+            clipped(str(self.worst_group)), amount(self.words.shown(self.average)),
+            f"{self.seconds:.1f} s",
         ]  # fmt: skip
 
     def json(self) -> dict[str, Any]:
-        return {
+        groups = {str(label): self.risks[label] for label in self.risks}
+        found = {
             "method": self.method, "average": self.average, "worst": self.risks.worst,
-            "worst_group": self.worst_group, **self.run,
-            "groups": {str(label): self.risks[label] for label in self.risks},
+            "worst_group": self.worst_group, **self.run, "groups": groups,
         }  # fmt: skip
+        if self.words.rooted:
+            found["rmse"] = {
+                "average": self.words.shown(self.average), "worst": self._shown(self.risks.worst),
+                "groups": {label: self._shown(risk) for label, risk in groups.items()},
+            }  # fmt: skip
+        return found
+
+    def _shown(self, risk: Interval) -> Interval:
+        """A risk and its bounds in the units of an answer."""
+        low = max(risk.low, 0.0) if self.words.rooted else risk.low
+        return risk._replace(
+            value=self.words.shown(risk.value), low=self.words.shown(low),
+            high=self.words.shown(risk.high),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,12 +152,14 @@ class JudgedClasses(Judged):
     def worst_group(self) -> Any:
         return self.scores.labels.tolist()[int(np.nanargmax(self.scores.errors.values))]
 
-    def headline(self, words: TaskWords, target: str | None) -> str:
-        right = self.scores.accuracies.worst.value
-        return (
-            f"{self.method}, which has the right class for {percent(right)} of its rows and for "
-            f"{percent(1.0 - self.scores.average_error)} of all rows, held out."
-        )
+    @property
+    def headline(self) -> str:
+        worst = percent(self.scores.accuracies.worst.value)
+        average = percent(1.0 - self.scores.average_error)
+        return f"{self.method}, accuracy {worst}; all rows: {average}."
+
+    def title(self, target: str | None) -> str:
+        return "Accuracy and log loss"
 
     def head(self) -> list[str]:
         last = ["worst log loss", "all rows", "time"]
@@ -143,18 +181,61 @@ class JudgedClasses(Judged):
         }  # fmt: skip
 
 
-def judge(name: str, model: Any, rows: EncodedRows, folds: int, *, classes: bool) -> Judged:
-    """Judge a method on held-out rows, and note how long it took and what did not converge."""
+def needs_group(method: str) -> bool:
+    """Whether a method needs the group of every row to predict."""
+    return method == "per-group" or method.endswith("+group")
+
+
+def headlines(found: Sequence[Judged]) -> list[str]:
+    """The best method that does not need the group to predict, and the best that does."""
+    leads = {False: "Best on the worst group: ", True: "With the group as input: "}
+    lines = []
+    for needed, lead in leads.items():
+        some = [row for row in found if row.needs_group == needed]
+        if some:
+            lines.append(lead + min(some, key=lambda row: row.order).headline)
+    return lines
+
+
+def table(found: Sequence[Judged]) -> str:
+    """A line for every method; a column says which need the group, if any does."""
+    head, lines = found[0].head(), [row.cells() for row in found]
+    if any(row.needs_group for row in found):
+        head.insert(1, "uses group")
+        for row, cells in zip(found, lines, strict=True):
+            cells.insert(1, "yes" if row.needs_group else "no")
+    return text_table(head, lines)
+
+
+def judge(name: str, model: Any, rows: EncodedRows, folds: int, ours: Any) -> Judged:
+    """Judge a method on held-out rows, and note how long it took and what did not converge.
+
+    ``ours`` is our own estimator for these rows, whose loss counts.
+    """
+    from sklearn.base import is_classifier
+
     from counterpoise.assessment.convergence import collecting_convergence
 
-    judged: Callable[..., Judged] = _judge_classes if classes else _judge_numbers
     began = time.perf_counter()
-    with collecting_convergence() as missed:
-        found = judged(name, model, rows, folds)
+    found: Judged
+    with collecting_convergence() as missed, _threads(len(rows)):
+        if is_classifier(ours):
+            found = _judge_classes(name, model, rows, folds)
+        else:
+            found = _judge_numbers(name, model, rows, folds, ours)
     return replace(found, seconds=time.perf_counter() - began, missed=tuple(missed))
 
 
-def _judge_numbers(name: str, model: Any, rows: EncodedRows, folds: int) -> JudgedNumbers:
+def _threads(n_rows: int) -> AbstractContextManager[Any]:
+    """Limit boosting to one thread on few rows: on a busy machine, threads mostly wait."""
+    from threadpoolctl import threadpool_limits
+
+    return threadpool_limits(1, user_api="openmp") if n_rows < MANY else nullcontext()
+
+
+def _judge_numbers(
+    name: str, model: Any, rows: EncodedRows, folds: int, ours: Any
+) -> JudgedNumbers:
     from counterpoise.assessment.comparison import cross_predict, held_out_intervals
 
     assert rows.y is not None
@@ -162,9 +243,9 @@ def _judge_numbers(name: str, model: Any, rows: EncodedRows, folds: int) -> Judg
         {name: model}, rows.X, rows.y, rows.groups, rows.sample_weight, folds=folds
     )
     risks, average = held_out_intervals(
-        rows.y, made[name], rows.groups, rows.sample_weight, model=model
+        rows.y, made[name], rows.groups, rows.sample_weight, model=ours
     )
-    return JudgedNumbers(name, risks=risks, average=average)
+    return JudgedNumbers(name, risks=risks, average=average, words=words_of(ours))
 
 
 def _judge_classes(name: str, model: Any, rows: EncodedRows, folds: int) -> JudgedClasses:
