@@ -63,10 +63,15 @@ def test_it_prints_the_answer_and_a_table_of_groups(record):
     before, after = record.comparison.plain, record.comparison.ours
     roots = [f"{np.sqrt(side.worst.value):.4g}" for side in (before, after)]
     assert lines[0].startswith(f"Worst group's error: {roots[0]} -> {roots[1]} (")
-    assert "held-out rows" in lines[1]
+    assert lines[1] == record.price
+    averages = (record.comparison.plain_average, record.comparison.ours_average)
+    shown = " -> ".join(f"{np.sqrt(risk):.4g}" for risk in averages)
+    assert lines[1].startswith(f"Price: error over all rows {shown} (")
+    assert " of 3 groups get" in lines[1]
+    assert "on rows held out in 5 folds" in lines[3]
     assert lines[5].split()[:2] == ["group", "rows"]
     assert [line.split()[0] for line in lines[6:]] == ["c", "a", "b"]  # the hardest first
-    assert f"{after['c'].value:.4g}" in lines[6]
+    assert f"{np.sqrt(after['c'].value):.4g}" in lines[6]
     assert record.helps_worst_group
 
 
@@ -135,7 +140,7 @@ def test_frames_and_tensors_are_the_arrays(rows, record):
     assert found.data.features == names
     assert (found.data.target, found.data.group) == ("price", ["town"])
     assert found.comparison is None
-    assert "rows of the fit, in units of price" in str(found)
+    assert "by group, in units of price, on the rows of the fit" in str(found)
 
 
 def test_sources_are_compared_on_the_rows_of_the_fit(rows, tmp_path):

@@ -14,6 +14,7 @@ from counterpoise import (
     GroupDROClassifierCV,
     GroupDRORegressor,
     assess,
+    load,
 )
 from counterpoise.assessment.folds import fits_by_fold
 from counterpoise.assessment.row_losses import row_losses
@@ -86,16 +87,22 @@ def test_chunks_agree_with_memory():
     assert "the rows of the fit" in record.unit
 
 
-def test_a_cross_validated_classifier_keeps_what_it_chose():
+def test_a_cross_validated_classifier_brings_the_rows_it_held_out(tmp_path):
     X, y, groups = rows()
     model = GroupDROClassifierCV(cv=3, nus=(0.0, 0.1)).fit(X, y, groups=groups)
     record = assess(model, X, y, groups, folds=3, diagnosis=False)
-    assert "chosen on the same rows" in record.classes.how
-    chosen = assess(model.best_estimator_, X, y, groups, folds=3, diagnosis=False).classes.scores[
-        "ours"
-    ]
+    ours = record.classes.scores["ours"]
+    np.testing.assert_allclose(ours.log_losses.values, model.intervals_.values, rtol=1e-9)
+    plain = record.classes.scores["plain"]
+    np.testing.assert_allclose(plain.log_losses.values, model.plain_intervals_.values, rtol=1e-9)
+    # A stored model has forgotten them, and is fitted again as it was chosen.
+    again = assess(load(model.save(tmp_path)), X, y, groups, folds=3, diagnosis=False)
+    assert "chosen on the same rows" in again.classes.how
+    chosen = assess(model.best_estimator_, X, y, groups, folds=3, diagnosis=False)
     np.testing.assert_allclose(
-        record.classes.scores["ours"].errors.values, chosen.errors.values, rtol=1e-12
+        again.classes.scores["ours"].errors.values,
+        chosen.classes.scores["ours"].errors.values,
+        rtol=1e-12,
     )
 
 

@@ -78,6 +78,7 @@ def fit_table(
     return assess_encoded(
         fitted.neuron, *fitted.rows, model=pipeline, feature_names=layout.names,
         folds=None if bare else folds, level=level, diagnosis=not bare,
+        regions=getattr(fitted.neuron, "certificate", "region") != "run",
         data=facts, command=command, seconds=fitted.seconds,
     )  # fmt: skip
 
