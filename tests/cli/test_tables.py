@@ -554,7 +554,9 @@ def test_a_known_group_is_used(tmp_path, monkeypatch, capsys):
     write_csv(tmp_path / "data.csv", columns)
     base = ["fit", "data.csv", "-y", "y", "-g", "region"]
     plain = run(capsys, *base, "--cv").out
-    assert "add --group-known: least squares with region as a feature" in " ".join(plain.split())
+    words = " ".join(plain.split())
+    assert "if region is known when you predict, use it: least squares with region" in words
+    assert "Add --group-known." in words
     shown = run(capsys, *base, "--group-known", "--out", "fit").out
     assert "Use the group: one fit per group holds up best." in " ".join(shown.split())
     assert "Proved" not in shown  # nothing is proved about fits of single groups

@@ -154,21 +154,30 @@ def test_readme_snippets_run(monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def flights():
-    spec = importlib.util.spec_from_file_location("flights", ROOT / "examples" / "flights.py")
+def celebrities():
+    path = ROOT / "examples" / "celebrities.py"
+    spec = importlib.util.spec_from_file_location("celebrities", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-def test_example_draws_and_tabulates(flights, tmp_path, capsys):
-    X, y, g = neuron_data(K=4, n=200, d=4)
-    groups = np.array(["North Air", "East", "South", "West"])[g]
+def test_example_draws_and_tabulates(celebrities, tmp_path, capsys):
+    """Rows where the second feature gives the first class away, except in one rare group."""
+    rng = np.random.default_rng(0)
+    groups = np.repeat(["blond men", "blond women", "other men", "other women"],
+                       [60, 300, 600, 600])  # fmt: skip
+    y = np.char.startswith(groups, "blond")
+    X = rng.normal(size=(len(y), 3))
+    X[:, 0] += y
+    X[:, 1] += 2.0 * np.char.endswith(groups, "women")
+    labels, found, model = celebrities.compare(X, y, groups, 2)
     sizes = dict(zip(*np.unique(groups, return_counts=True), strict=True))
-    errors, robust, seconds = flights.compare(X, y + 3, groups)
-    flights.show(errors, robust, sizes, seconds)
+    celebrities.show(labels, found, sizes)
     table = capsys.readouterr().out
-    assert all(name in table for name in sizes)
-    assert "Certificate. Risk" in table
-    flights.draw(errors, sizes, tmp_path / "picture.png")
+    assert all(name in table for name in (*found, *labels))
+    worst = {name: rows[:, :-1].min(axis=1).mean() for name, rows in found.items()}
+    assert worst["group DRO"] > worst["logistic regression"] + 0.2
+    assert model.certificate_.duality_gap < 1e-3
+    celebrities.draw(labels, found, tmp_path / "picture.png")
     assert (tmp_path / "picture.png").read_bytes()[:4] == b"\x89PNG"

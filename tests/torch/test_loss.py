@@ -44,7 +44,7 @@ def test_value_weights_and_order():
         np.testing.assert_allclose(loss.weights, twin.update(means), rtol=1e-12)
     np.testing.assert_allclose(loss.last.losses, means)
     assert loss.reweighter.updates == 5
-    assert "5 updates" in repr(loss)
+    assert "updates=5" in repr(loss)
 
 
 def test_gradient_is_weight_over_count():

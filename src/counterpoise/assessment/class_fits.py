@@ -57,7 +57,8 @@ def compare_classes_by_folds(
     """Compare on held-out rows: both models are fitted again without each fold in turn.
 
     A cross-validated model brings the scores of its own folds, each by the fit that the other folds
-    chose; a stored one is fitted again with the options that it has chosen.
+    chose. A stored one is fitted again with the options that it has chosen, or chooses anew in every
+    fold if it uses the group.
     """
     found = RowGroups.of(groups, len(y))
     classes = model.classes_
@@ -66,15 +67,18 @@ def compare_classes_by_folds(
     if own is not None and np.array_equal(own.y, y):
         how = model.held_out_comparison().how
         return _of_scores(model, own, numbers, found, weights, how, level)
-    chosen = model.chosen_estimator() if hasattr(model, "chosen_estimator") else model
+    chosen = model
+    if hasattr(model, "chosen_estimator") and not model.uses_group_:
+        chosen = model.chosen_estimator()
     models = {PLAIN: model.plain_twin(), OURS: chosen}
     made = {name: _unanswered(len(y), len(classes), model) for name in models}
     losses = {name: np.full(len(y), np.nan) for name in models}
     for name, fitted, X_test, test in fits_by_fold(
         models, X, y, groups, weights, folds=folds, random_state=random_state, classes=numbers
     ):
-        said = answers(fitted, X_test, classes)
-        losses[name][test] = row_losses(fitted, X_test, y[test])
+        own_groups = found.take(test).given
+        said = answers(fitted, X_test, classes, own_groups)
+        losses[name][test] = row_losses(fitted, X_test, y[test], own_groups)
         made[name].codes[test] = said.codes
         if said.proba is not None:
             whole = made[name].proba

@@ -275,6 +275,37 @@ class FitRecord:
         return f"{self.words.shown_title} on {rows}{of}; {self.plain_name} -> this fit."
 
     @property
+    def if_known(self) -> str:
+        """What the group as a feature would do, if that is better than this fit; else empty.
+
+        It begins with the group's column: "town is known when you predict, use it: ...".
+        """
+        beside, found = self.beside, self.comparison
+        if beside is None or found is None or getattr(self.neuron, "uses_group_", None):
+            return ""
+        if self.classes is not None:
+            ours = self._class_scores()[1]
+            own = ours.accuracies.worst.value, 1.0 - ours.average_error
+            better = beside.worst >= own[0] and beside.average > own[1]
+            figures = f"{percent(beside.worst)} on its worst group, {percent(beside.average)} over"
+            kind = "an accuracy"
+        else:
+            say = self.words
+            worse = beside.worst > 1.02 * found.ours.worst.value
+            better = not worse and beside.average < found.ours_average
+            figures = (
+                f"{say.figure(beside.worst)} on its worst group, {say.figure(beside.average)} over"
+            )
+            kind = f"{'an' if say.rate[:1] in 'aeiou' else 'a'} {say.rate}"
+        if not better:
+            return ""
+        column = " and ".join(self.data.group) or "the group"
+        return (
+            f"{column} is known when you predict, use it: {self.plain_name} with {column} as a "
+            f"feature has {kind} of {figures} all rows"
+        )
+
+    @property
     def most_get_worse(self) -> bool:
         """Whether more than half of the groups have a higher error than with the plain average."""
         found = self.comparison

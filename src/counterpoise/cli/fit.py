@@ -296,7 +296,7 @@ def next_step(record: FitRecord) -> str:
     if len(neuron.groups_) < 2:
         return "name the groups with --group; with one group, this is the plain average."
     uses = getattr(neuron, "uses_group_", "")
-    known = "" if uses else _if_known(record)
+    known = f"if {record.if_known}. Add --group-known." if record.if_known else ""
     if hasattr(neuron, "verdict_"):
         if known:
             return known
@@ -316,33 +316,6 @@ def next_step(record: FitRecord) -> str:
     if known:
         return known
     return "choose the strength on held-out rows with --cv."
-
-
-def _if_known(record: FitRecord) -> str:
-    """Advice to use the group, if the plain average with it as a feature is better than the fit."""
-    from counterpoise.common.text import percent
-
-    beside, found = record.beside, record.comparison
-    if beside is None or found is None:
-        return ""
-    column = " and ".join(record.data.group) or "the group"
-    if record.classes is not None:
-        ours = list(record.classes.scores.values())[-1]
-        right = ours.accuracies.worst.value, 1.0 - ours.average_error
-        if not (beside.worst >= right[0] and beside.average > right[1]):
-            return ""
-        figures = f"an accuracy of {percent(beside.worst)} (all rows: {percent(beside.average)})"
-    else:
-        say = record.words
-        if not (
-            beside.worst <= 1.02 * found.ours.worst.value and beside.average < found.ours_average
-        ):
-            return ""
-        figures = f"{say.figure(beside.worst)} (all rows: {say.figure(beside.average)})"
-    return (
-        f"if {column} is known when you predict, add --group-known: {record.plain_name} with "
-        f"{column} as a feature already has {figures}."
-    )
 
 
 def _the(plain: str) -> str:

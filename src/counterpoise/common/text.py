@@ -85,7 +85,7 @@ def amount(value: float) -> str:
     """A number with four significant digits and thousands separators, for a table.
 
     >>> [amount(x) for x in (1234567.0, 1234.5, 0.012345, float("nan"), float("inf"))]
-    ['1,234,567', '1,234', '0.01234', '-', 'inf']
+    ['1,234,567', '1,234', '0.01235', '-', 'inf']
     """
     if math.isnan(value):
         return "-"

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
 import numpy as np
-
-from counterpoise.rows.groups import label_list
 
 Array = np.ndarray
 
@@ -54,9 +52,9 @@ def moment(made: str | None) -> str:
     return f"{found.day} {MONTHS[found.month - 1]} {found:%Y, %H:%M}{zone}"
 
 
-def names_of(labels: Array) -> list[str]:
+def names_of(labels: Iterable[Any]) -> list[str]:
     """Group labels as text; an empty label becomes "(empty)"."""
-    return [str(label) or "(empty)" for label in label_list(np.asarray(labels))]
+    return [str(label) or "(empty)" for label in labels]
 
 
 def setting(value: Any) -> str:

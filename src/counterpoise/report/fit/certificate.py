@@ -12,7 +12,7 @@ from counterpoise.report.blocks import Block
 from counterpoise.report.curves import curve
 from counterpoise.report.fit.view import FitView
 from counterpoise.report.words import with_thousands
-from counterpoise.solver.certificate import without
+from counterpoise.solver.proved import gap_share, proved_sentence
 
 if TYPE_CHECKING:
     from counterpoise.solver.certificate import Region, RegionProof
@@ -28,7 +28,7 @@ def certificate_section(fit: FitView) -> Block | None:
     if found is None:
         return None
     proof = _region_proof(fit)
-    first = b.text(with_thousands(_summary(found, proof)))
+    first = b.text(with_thousands(proved_sentence(found, proof)))
     # Only the theorem on neurons has a slack; another convex loss has the gap alone.
     if not hasattr(found, "running_slack"):
         whole = [b.text(with_thousands(str(found))), b.facts(_of_loss(found))]
@@ -43,7 +43,7 @@ def certified_gain(fit: FitView) -> tuple[str, str]:
     """How much better other coefficients could be, at most, and a remark, for a key figure."""
     found, proof = getattr(fit.model, "certificate_", None), _region_proof(fit)
     assert found is not None
-    share = _gap_share(found)
+    share = gap_share(found)
     if share is not None:
         return f"≤ {percent_at_most(share)}", "of the fit's objective, by any other coefficients"
     region = None if proof is None else proof.widest()
@@ -53,31 +53,6 @@ def certified_gain(fit: FitView) -> tuple[str, str]:
         )  # fmt: skip
         return f"≤ {percent_at_most(proof.share(region))}", f"of the fit's objective, by {reach}"
     return "no bound", "other coefficients may be better: see Certificate"
-
-
-def _gap_share(found: Any) -> float | None:
-    """The duality gap as a share of the risk; None if there is none, or it says nothing."""
-    gap = found.duality_gap
-    if gap is None or not math.isfinite(gap):
-        return None
-    share = gap / abs(found.risk) if found.risk else 0.0
-    return share if share <= 1.0 else None
-
-
-def _summary(found: Any, proof: RegionProof | None) -> str:
-    """The certificate in a sentence."""
-    share = _gap_share(found)
-    if share is not None:
-        kept = without(found.dropped) if found.dropped else ""
-        return (
-            f"Proved: no other coefficients{kept} lower the objective of this fit by more than "
-            f"{percent_at_most(share)}."
-        )
-    if found.duality_gap is not None:
-        return "The problem is convex, but how much is left to gain could not be bounded usefully."
-    if proof is not None:
-        return str(proof)
-    return "Not proved: the activation makes the problem nonconvex, so better fits may exist."
 
 
 def _region_proof(fit: FitView) -> RegionProof | None:

@@ -120,6 +120,10 @@ def _lead(fit: FitView) -> list[str]:
             "no improvement for it. Check the intervals, and the advice below."
         )
     out.append(_setting(fit))
+    known = fit.record.if_known
+    if known:
+        out.append(f"If {known}.")
+        return out
     found = fit.record.diagnosis
     # Without the evidence, which the section on assumptions has.
     advice = found.advice[0].split(" (")[0] if found is not None and found.advice else ""

@@ -132,7 +132,8 @@ class FitView:
     @classmethod
     def of(cls, model: FittedModel, record: FitRecord) -> FitView:
         """Take risks of held-out rows where the record has them, else of the training rows."""
-        labels, names = label_list(model.groups_), names_of(model.groups_)
+        labels = label_list(model.groups_)
+        names = names_of([record.data.group_name(label) for label in labels])
         known: dict[str, Any] = {
             "model": model,
             "record": record,
