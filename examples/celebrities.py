@@ -127,10 +127,12 @@ def show(labels, found, sizes):
         for name, own in found.items() if name != OURS
     }  # fmt: skip
     best = min(gaps, key=lambda name: gaps[name].mean())
-    error = gaps[best].std(ddof=1) / splits**0.5 if splits > 1 else float("nan")
+    error = "one split"
+    if splits > 1:
+        error = f"+- {gaps[best].std(ddof=1) / splits**0.5:.1f}, {splits} splits"
     print(
-        f"\nGroup DRO's worst group is {gaps[best].mean():.1f} points (+- {error:.1f}, {splits} "
-        f"splits) above the best of the others, {best.strip()}."
+        f"\nGroup DRO's worst group is {gaps[best].mean():.1f} points ({error}) above the best of "
+        f"the others, {best.strip()}."
     )
 
 

@@ -68,7 +68,7 @@ def compare_classes_by_folds(
         how = model.held_out_comparison().how
         return _of_scores(model, own, numbers, found, weights, how, level)
     chosen = model
-    if hasattr(model, "chosen_estimator") and not model.uses_group_:
+    if hasattr(model, "chosen_estimator") and not getattr(model, "uses_group_", None):
         chosen = model.chosen_estimator()
     models = {PLAIN: model.plain_twin(), OURS: chosen}
     made = {name: _unanswered(len(y), len(classes), model) for name in models}

@@ -240,9 +240,11 @@ class FitRecord:
         with np.errstate(invalid="ignore", divide="ignore"):
             rises = shown[1] / shown[0] - 1.0
         mean, own = found.plain_average, found.ours_average
+        chance = self.most_get_worse and found.ours.worst.high >= found.plain.worst.value
+        beware = ", for a gain that may be chance" if chance else ""
         return (
             f"Price: {say.rate} over all rows {say.figure(mean)} -> {say.figure(own)} "
-            f"({say.change(mean, own)}); {self._losers(rises, found.ours.labels, 0.0005)}."
+            f"({say.change(mean, own)}); {self._losers(rises, found.ours.labels, 0.0005)}{beware}."
         )
 
     def _losers(self, rises: Array, labels: Array, least: float, *, points: bool = False) -> str:

@@ -256,12 +256,13 @@ class Chosen:
 
         Fits of single groups saw none together, which is an error.
         """
-        if self.uses_group_ == OWN:
+        uses = getattr(self, "uses_group_", "")  # models of earlier versions do not have it
+        if uses == OWN:
             raise ValueError(
                 "the chosen fit is one per group, about which nothing is proved; fit with "
                 "group_known=False for a certificate"
             )
-        if not self.uses_group_:
+        if not uses:
             return X
         X = given(X, "X")
         X = validate_data(self, X, accept_sparse="csr", dtype=FLOATS, reset=False)
@@ -306,7 +307,7 @@ class Chosen:
 
     def diagnosis(self, feature_names: Sequence[str] | None = None) -> Any:
         """Diagnose the chosen fit; None for a stored model, and for one that uses the group."""
-        if self.uses_group_:  # its rows have further features
+        if getattr(self, "uses_group_", None):  # its rows have further features
             return None
         return self.best_estimator_.diagnosis(feature_names)
 
@@ -324,13 +325,19 @@ class Chosen:
         how = f"rows held out in {folds} folds"
         if self.frontier_.chosen != self.frontier_.plain:
             how += ", each by the fit that the other folds chose"
+        average = self.cv_results_["average_risk"]
+        known = {  # of models of earlier versions
+            "plain": float(average[self.frontier_.plain]),
+            "ours": float(average[self.frontier_.chosen]),
+        }
+        averages = getattr(self, "held_out_averages_", known)
         return RiskComparison(
             how=how,
             held_out=True,
             plain=self.plain_intervals_,
             ours=self.intervals_,
-            plain_average=self.held_out_averages_["plain"],
-            ours_average=self.held_out_averages_["ours"],
+            plain_average=averages["plain"],
+            ours_average=averages["ours"],
             absolute=getattr(self, "held_out_absolute_", None),
         )
 
