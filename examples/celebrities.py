@@ -1,4 +1,4 @@
-"""Blond hair of 202,599 celebrities from other attributes: who is never recognised?
+"""Blond hair in 202,599 pictures of celebrities: who is never recognised?
 
 Groups are hair colour x sex. Blond men are 0.9 % of the pictures, and a model of the average finds
 next to none of them. What one would try first stands in the same table: weights that balance the

@@ -71,8 +71,8 @@ def assess(
 
     The model is compared with the plain average over rows (least squares for a linear model,
     logistic regression for a classifier) on rows held out: both are fitted again without each fold
-    in turn. A cross-validated neuron brings the risks of its own folds; a cross-validated
-    classifier is fitted again with the options that it has chosen. Rows in chunks are not fitted
+    in turn. A cross-validated model brings the figures of its own folds; a stored classifier is
+    fitted again with the options that it has chosen. Rows in chunks are not fitted
     again; both models are compared on the rows of the fit.
 
     Parameters

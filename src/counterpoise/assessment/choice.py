@@ -138,7 +138,8 @@ def choices_by_fold(
 ) -> list[int]:
     """Choose for every fold of the first partition without its rows.
 
-    The losses of these choices are fair: no row has a say in the choice that it judges.
+    The losses of these choices are fair: if folds are disjoint, no row has a say in the choice that
+    it judges.
     """
     folds = range(heldout.per_partition)
     return [

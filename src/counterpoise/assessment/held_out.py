@@ -94,6 +94,8 @@ class HeldOut:
         Whether a loss is at most one, as errors are, so that no row can dominate a fold.
     rooted : bool
         Whether the root of a risk is what people are shown.
+    reuse : float, optional
+        How often a row is held out, on average over the rows that are; ``repeats`` if None.
     rows, row_totals : arrays of shape (F, C) and (F,), optional
         Sums of the weighted losses of the rows that each fold held out, and of their weights, if
         groups overlap.
@@ -107,6 +109,7 @@ class HeldOut:
     floor: float = 0.0
     bounded: bool = False
     rooted: bool = False
+    reuse: float | None = None
     rows: Array | None = None
     row_totals: Array | None = None
 
@@ -164,7 +167,8 @@ class HeldOut:
         squares = (self.totals if self.squares is None else self.squares)[chosen].sum(axis=0)
         means = self.risks(folds)
         used = self.n_folds if folds is None else len(folds)
-        repeats = max(1, round(used / self.per_partition))
+        reuse = self.repeats if self.reuse is None else self.reuse
+        repeats = max(1.0, reuse * used / self.n_folds)
         rng = np.random.default_rng(0)
         out = np.full((DRAWS, len(means)), self._least)
         for k in np.flatnonzero(totals > 0):

@@ -223,7 +223,7 @@ class FitRecord:
     def price(self) -> str:
         """What the fit costs on one line, by the average and the groups that get worse.
 
-        Empty for a single group, or if nothing was held out.
+        Empty for a single group, or if nothing was compared.
         """
         found = self.comparison
         if len(self.risks) < 2 or found is None:
@@ -240,11 +240,17 @@ class FitRecord:
         with np.errstate(invalid="ignore", divide="ignore"):
             rises = shown[1] / shown[0] - 1.0
         mean, own = found.plain_average, found.ours_average
-        chance = self.most_get_worse and found.ours.worst.high >= found.plain.worst.value
+        # The choice of a cross-validated fit has its own, paired test.
+        chance = (
+            self.most_get_worse
+            and self.helps_worst_group
+            and not hasattr(self.neuron, "verdict_")
+            and found.ours.worst.high >= found.plain.worst.value
+        )
         beware = ", for a gain that may be chance" if chance else ""
         return (
             f"Price: {say.rate} over all rows {say.figure(mean)} -> {say.figure(own)} "
-            f"({say.change(mean, own)}); {self._losers(rises, found.ours.labels, 0.0005)}{beware}."
+            f"({say.change(mean, own)}); {self._losers(rises, found.ours.labels, 0.005)}{beware}."
         )
 
     def _losers(self, rises: Array, labels: Array, least: float, *, points: bool = False) -> str:
@@ -302,9 +308,12 @@ class FitRecord:
         if not better:
             return ""
         column = " and ".join(self.data.group) or "the group"
+        several = len(self.data.group) > 1
+        known = f"{column} {'are' if several else 'is'} known when you predict, use "
+        known += "them" if several else "it"
         return (
-            f"{column} is known when you predict, use it: {self.plain_name} with {column} as a "
-            f"feature has {kind} of {figures} all rows"
+            f"{known}: {self.plain_name} with {column} as {'features' if several else 'a feature'} "
+            f"has {kind} of {figures} all rows"
         )
 
     @property

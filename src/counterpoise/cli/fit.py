@@ -282,10 +282,10 @@ def _chosen(record: FitRecord) -> str:
         return f"Fitted with nu = {number(record.neuron.nu_)}."
     if not record.neuron.robust_ and not record.neuron.uses_group_:
         return str(verdict)
-    first, *others = str(verdict).split(". ")
-    beware = [one for one in others if one.startswith(("On ", "Groups with", "A fit with"))]
-    beware = [one for one in beware if not one.startswith("On held-out rows")]
-    return ". ".join([first, *beware]).rstrip(".") + "."
+    first, _, others = str(verdict).partition(". On held-out rows, ")
+    # After the two sentences with figures, which stand above: what to beware of.
+    *_, beware = [*others.split("). ", 2), ""][:3]
+    return f"{first}. {beware}".strip()
 
 
 def next_step(record: FitRecord) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,8 @@ PREDICTION = "prediction"
               help="Add the probability of every class, in columns such as P(yes).")  # fmt: skip
 @click.option("--unseen", type=click.Choice(["refuse", "base"]), default="refuse",
               show_default=True, help="Categories that the fit never saw: report an error, or "
-              "count them as the most frequent level.")  # fmt: skip
+              "count them as the most frequent level; a new group gets mean "
+              "coefficients.")  # fmt: skip
 @click.option("--score", is_flag=True,
               help="Print risks by group instead; the data must have the target.")  # fmt: skip
 @click.option("--spreadsheet-safe", is_flag=True, help="Put an apostrophe before text that a "
@@ -128,6 +130,7 @@ def _writer(out: str | None) -> Iterator[Callable[[Any], None]]:
 def _score(fitted: Any, table: Any, unseen: str, as_json: bool) -> None:
     from counterpoise.tabular import DataError, read_rows
     from counterpoise.tabular.errors import check_names
+    from counterpoise.tabular.predict import known_groups
 
     layout, model = fitted.steps[0][1].layout_, fitted.steps[-1][1]
     check_names((layout.target,), table.names, table.where, "target")
@@ -145,6 +148,9 @@ def _score(fitted: Any, table: Any, unseen: str, as_json: bool) -> None:
     groups = np.zeros(len(used), int) if rows.groups is None else rows.groups[used]
     weights = None if rows.sample_weight is None else rows.sample_weight[used]
     left_out = table.n_rows - len(used)
+    if getattr(model, "uses_group_", ""):
+        check_names(layout.group, table.names, table.where, "group")
+        model = _OfGroups(model, known_groups(groups, model, unseen))
     judged = _score_classes if layout.classes else _score_numbers
     found, text = judged(model, rows.X[used], y[used], groups, weights, layout.target)
     if as_json:
@@ -155,17 +161,31 @@ def _score(fitted: Any, table: Any, unseen: str, as_json: bool) -> None:
         say(f"{left_out:,} of {table.n_rows:,} rows have a missing value and were left out")
 
 
+class _OfGroups:
+    """A model that uses the group, with the groups of the rows to predict."""
+
+    uses_group_ = ""
+
+    def __init__(self, model: Any, groups: Any) -> None:
+        self._model, self._groups = model, groups
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._model, name)
+        asks = name in ("predict", "predict_proba", "decision_function")
+        return partial(found, groups=self._groups) if asks else found
+
+
 def _score_numbers(
     model: Any, X: Any, y: Any, groups: Any, weights: Any, target: str
 ) -> tuple[dict[str, Any], str]:
     """Risks by group, as JSON and as text."""
     from counterpoise.assessment.intervals import group_intervals
-    from counterpoise.assessment.row_losses import group_argument, prediction_losses
+    from counterpoise.assessment.row_losses import prediction_losses
     from counterpoise.common.task_words import words_of
     from counterpoise.common.text import amount, text_table
     from counterpoise.rows.memberships import RowGroups
 
-    predicted = model.predict(X, **group_argument(model, groups))
+    predicted = model.predict(X)
     words, losses = words_of(model), prediction_losses(model, y, predicted)
     risks = group_intervals(losses, RowGroups.of(groups, len(y)), weights)
     average = float(np.average(losses, weights=weights))

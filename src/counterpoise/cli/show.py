@@ -73,6 +73,8 @@ def show(model: str, proof: bool, as_json: bool) -> None:
     lines += ["", text_table(["feature", *_scores(fitted)], [base, *rows])]
     if len(names) > SHOWN:
         lines.append(f"... and {len(names) - SHOWN} smaller coefficients")
+    if getattr(fitted, "uses_group_", ""):
+        lines.append("These are means over the groups; predictions use those of a row's group.")
     heavy = np.argsort(-fitted.group_weights_)[:SHOWN]
     words = words_of(fitted)
     name = str if record is None else record.data.group_name

@@ -38,12 +38,12 @@ from counterpoise.estimators.search import (
     sorted_numbers,
     sorted_rows,
 )
-from counterpoise.estimators.verdict import sentences
+from counterpoise.estimators.verdict import name_of, sentences
 from counterpoise.rows.backends import backend_of
 from counterpoise.rows.classes import decides_class
 from counterpoise.rows.frames import given
 from counterpoise.rows.group_indicators import with_indicators
-from counterpoise.rows.groups import GroupedData, label_list
+from counterpoise.rows.groups import GroupedData, as_labels, label_list, missing_labels
 from counterpoise.rows.memberships import RowGroups
 from counterpoise.rows.sample import RowSample
 from counterpoise.solver.options import FitOptions, named_prior, per_group
@@ -229,7 +229,8 @@ class Chosen:
         self.group_risks_ = base.groups.sums(amounts, base.weights) / mass
         self.group_weights_ = mass / mass.sum()
         self.risk_ = float(self.group_weights_ @ self.group_risks_)
-        self.status_ = f"Fitted every group on its own ({candidate.family})."
+        self.status_ = f"Every group has its own coefficients: {name_of(candidate, math.inf)}."
+        self.converged_ = True
         self.__dict__.pop("certificate_", None)  # nothing is proved about such fits
 
     def _keep_held_out(
@@ -267,6 +268,8 @@ class Chosen:
         X = given(X, "X")
         X = validate_data(self, X, accept_sparse="csr", dtype=FLOATS, reset=False)
         codes = known_codes(given(groups, "groups"), self.groups_, X.shape[0])
+        if (codes == len(self.groups_)).any():
+            raise ValueError("groups must name a group of the fit for every row; got None")
         return with_indicators(X, codes, len(self.groups_), self.group_base_)
 
     @property
@@ -399,8 +402,8 @@ class Chosen:
         found = RowGroups.of(groups, len(y))
         if found.overlap is not None:
             raise ValueError(
-                "group_known=True needs one group per row; got groups that overlap. Add the "
-                "memberships to X as features, and leave group_known at False"
+                "group_known=True needs one group per row; got groups that overlap. Leave it out, "
+                "and add the memberships to the features"
             )
         if design.groups.n_groups < 2:
             return []
@@ -502,14 +505,17 @@ def check_cost(name: str, cost: Any) -> float | None:
 def known_codes(groups: Any, labels: Array, n: int) -> Array:
     """Number the groups of rows to predict; raise ValueError for one that the fit did not see.
 
-    None stands for no known group, which has the number K.
+    None, or another missing value, stands for no known group, which has the number K.
     """
-    values = np.asarray(groups, dtype=object).reshape(-1)
-    if len(values) != n:
-        raise ValueError(f"groups must have one label per row: {n}; got {len(values)}")
+    values = as_labels(groups)
+    if values.ndim == 2 and 1 in values.shape:
+        values = values.ravel()
+    if values.shape != (n,):
+        raise ValueError(f"groups must have one label per row: {n}; got shape {values.shape}")
     number = {label: k for k, label in enumerate(label_list(labels))}
     number[None] = len(number)
-    plain = [value.item() if isinstance(value, np.generic) else value for value in values]
+    gone = missing_labels(values)
+    plain = [None if no else v for v, no in zip(label_list(values), gone, strict=True)]
     strange = [value for value in plain if value not in number]
     if strange:
         raise ValueError(

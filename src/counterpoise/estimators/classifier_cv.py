@@ -83,7 +83,8 @@ class GroupDROClassifierCV(Chosen, GroupDROClassifier):
     best_params_ : dict
         "nu", "alpha", "prior" and "reference" (by group) of the chosen fit.
     robust_ : bool
-        Whether a robust fit was chosen; False means the plain average over rows.
+        Whether a robust fit was chosen; False means the plain average over rows, or one that uses
+        the group (``uses_group_``).
     verdict_ : str
         What was chosen and why, in words.
     intervals_, plain_intervals_ : RiskIntervals

@@ -80,7 +80,8 @@ class GroupDRONeuronCV(Chosen, Neuron):
         "nu", "prior", "truncate" and "reference" (by group) of the chosen fit. Options of this
         estimator, such as ``activation``, are not included.
     robust_ : bool
-        Whether a robust fit was chosen; False means the plain average over rows.
+        Whether a robust fit was chosen; False means the plain average over rows, or one that uses
+        the group (``uses_group_``).
     verdict_ : str
         What was chosen and why, in words.
     intervals_ : RiskIntervals

@@ -52,10 +52,11 @@ def diagnose(
 ) -> Diagnosis:
     """Say whether a worst-group fit pays on these rows, and whether the theory covers them.
 
-    The answer (``found.worth``) comes from cross-validation on at most 20,000 rows: robust fits
-    against the plain average on held-out rows of the worst group, with the group as a feature
-    beside them. The assumptions of the theory are checked group by group on a sample, along some
-    directions; they often fail where a worst-group fit pays.
+    The answer (``found.worth``) comes from cross-validation on a sample, of at most 20,000 rows in
+    memory: robust fits against the plain average on held-out rows of the worst group, with the
+    group as a feature beside them. Groups that overlap get no answer. The assumptions of the theory
+    are checked group by group on a sample, along some directions; they often fail where a
+    worst-group fit pays.
 
     Parameters
     ----------
@@ -156,9 +157,9 @@ def diagnose_classes(
 
 
 def _worth(kind: Any, sample: RowSample, y: Array, options: dict[str, Any]) -> Worth | None:
-    """Judge a sample; None if no group has rows to hold out."""
+    """Judge a sample; None if no group has rows to hold out, or if groups overlap."""
     drawn = np.bincount(sample.codes, minlength=len(sample.labels))
-    if drawn.max() < 2:
+    if drawn.max() < 2 or sample.rows is not None:  # copies of rows, one for each of their groups
         return None
     # Large groups are capped in the sample; their rows stand for more.
     weights = (sample.counts / np.maximum(drawn, 1))[sample.codes]

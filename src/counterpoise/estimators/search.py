@@ -104,9 +104,11 @@ class Search:
         overlaps = self.groups.overlap is not None
         weighed = np.array([self.weights[test].sum() for _, test in self.splits])
         measure = self.measure
+        tests = np.concatenate([test for _, test in self.splits])
+        reuse = len(tests) / len(np.unique(tests))
         return HeldOut(
             sums, totals, squares, moments.spread(), self.repeats, measure.floor, measure.bounded,
-            measure.rooted, *((whole, weighed) if overlaps else ()),
+            measure.rooted, reuse, *((whole, weighed) if overlaps else ()),
         )  # fmt: skip
 
     def scores(self, choices: Sequence[int]) -> Array:

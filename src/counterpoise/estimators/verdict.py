@@ -61,7 +61,7 @@ def _chosen(
     candidate, measure = search.candidates[choice.chosen], search.measure
     words, what = measure.shown_words, name_of(candidate, results["nu"][choice.chosen])
     begin = f"Chose {what}"
-    if candidate.group and candidate.pooled:
+    if candidate.group:
         begin = f"Use the group: {what} holds up best"
     before, after = (measure.shown(side.worst.value) for side in (found.plain, found.ours))
     averages = measure.shown(found.plain_average), measure.shown(found.ours_average)
@@ -80,8 +80,8 @@ def _plain(search: Search, choice: Choice, results: dict[str, Any], plain: int) 
     worst = [measure.shown(results["worst_group_risk"][i]) for i in (plain, best)]
     if best == plain or worst[1] >= worst[0]:
         return [
-            f"Chose the plain average over rows: no robust fit has a lower held-out {words} on the "
-            f"worst group than its {figure(worst[0])}."
+            f"Chose the plain average over rows: the best other fit has no lower held-out {words} "
+            f"on the worst group than its {figure(worst[0])}."
         ]
     what = name_of(search.candidates[best], results["nu"][best])
     sure = results["beats_average"][best]
@@ -91,7 +91,7 @@ def _plain(search: Search, choice: Choice, results: dict[str, Any], plain: int) 
             f"by less than {NEEDED_GAIN:.0%}" if not choice.dearer else "at a cost above your limit"
         )
     return [
-        f"Chose the plain average over rows: the best robust fit, {what}, has a held-out "
+        f"Chose the plain average over rows: the best other fit, {what}, has a held-out "
         f"worst-group {words} of {figure(worst[1])}, compared with {figure(worst[0])}, but beats "
         f"it only {why}."
     ]

@@ -191,7 +191,7 @@ def encode_groups(groups: Any, n: int) -> tuple[Array, Array]:
         raise ValueError(
             f"groups must hold one label for each of the {n} rows; got shape {values.shape}"
         )
-    missing = _missing(values)
+    missing = missing_labels(values)
     if missing.any():
         where = int(np.flatnonzero(missing)[0])
         raise ValueError(
@@ -265,18 +265,19 @@ def as_labels(groups: Any) -> Array:
     return values
 
 
-def _missing(values: Array) -> Array:
+def missing_labels(values: Array) -> Array:
+    """Mark missing labels: None, NaN and the like."""
     if values.dtype.kind in "fc":
         return np.isnan(values)
     if values.dtype.kind in "mM":
         return np.isnat(values)
     if values.dtype.kind == "O":
         # None, NaN, pandas.NA and NaT.
-        return np.array([_is_missing(v) for v in values.tolist()], dtype=bool)
+        return np.array([_ismissing_labels(v) for v in values.tolist()], dtype=bool)
     return np.zeros(values.shape, dtype=bool)
 
 
-def _is_missing(value: Any) -> bool:
+def _ismissing_labels(value: Any) -> bool:
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
     return isinstance(value, (float, np.datetime64, np.timedelta64)) and bool(value != value)

@@ -69,7 +69,7 @@ def fit_table(
     if chunked and getattr(model, "group_known", False):
         raise ValueError(
             "group_known=True needs rows in memory, and this table is read in chunks; read it at "
-            "once, or leave group_known at False and add the group to the features"
+            "once, or leave out group_known=True and add the group to the features"
         )
     fitted = (_fit_chunks if chunked else _fit_rows)(model, table, learned)
     pipeline = Pipeline([("table", TableEncoder.from_layout(layout)), ("neuron", fitted.neuron)])
