@@ -11,6 +11,7 @@ from counterpoise.assessment.choice import (
     CostLimits,
     choices_by_fold,
     choose,
+    confirmed,
 )
 from counterpoise.assessment.held_out import HeldOut
 
@@ -298,3 +299,15 @@ def test_limits_hold_in_every_fold():
     found = held([[0.2, 2.0], [0.5, 1.0]], SIZES)
     assert choices_by_fold(found, 0, [], CostLimits()) == [1] * 5
     assert choices_by_fold(found, 0, [], CostLimits(average=0.1)) == [0] * 5
+
+
+def test_a_choice_that_does_not_hold_up_by_fold_is_dropped():
+    """Two candidates, two folds, one group of ten rows a fold."""
+    sums = np.array([[[10.0], [4.0]], [[10.0], [4.0]]])
+    heldout = HeldOut(sums, np.full((2, 1), 10.0))
+    found = choose(heldout, 0)
+    assert found.chosen == 1
+    assert confirmed(heldout, found, 0, [1, 1]) == found
+    assert confirmed(heldout, found, 0, [0, 1]) == found  # still lower together
+    dropped = confirmed(heldout, found, 0, [0, 0])
+    assert (dropped.chosen, dropped.spoken, dropped.overruled) == (0, 1, True)

@@ -11,7 +11,13 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from counterpoise.assessment.choice import Choice, CostLimits, choices_by_fold, choose
+from counterpoise.assessment.choice import (
+    Choice,
+    CostLimits,
+    choices_by_fold,
+    choose,
+    confirmed,
+)
 from counterpoise.assessment.comparison import absolute_errors
 from counterpoise.assessment.held_out import HeldOut
 from counterpoise.assessment.intervals import RiskIntervals, check_level
@@ -160,8 +166,9 @@ class Chosen:
         heldout = search.run()
         plain = search.plain(heldout)
         choice = choose(heldout, plain, search.pooled, limits)
-        self._fit_chosen(search, choice.chosen, X, y, groups, sample_weight)
         fair = choices_by_fold(heldout, plain, search.pooled, limits)
+        choice = confirmed(heldout, choice, plain, fair)
+        self._fit_chosen(search, choice.chosen, X, y, groups, sample_weight)
         if choice.chosen == plain:  # which needs no luck to be chosen
             fair = [plain] * len(fair)
         self._keep_held_out(search, plain, fair, order, y)

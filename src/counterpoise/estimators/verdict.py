@@ -84,6 +84,12 @@ def _plain(search: Search, choice: Choice, results: dict[str, Any], plain: int) 
             f"on the worst group than its {figure(worst[0])}."
         ]
     what = name_of(search.candidates[best], results["nu"][best])
+    if choice.overruled:
+        return [
+            f"Chose the plain average over rows: the best other fit, {what}, has a held-out "
+            f"worst-group {words} of {figure(worst[1])}, compared with {figure(worst[0])}, but "
+            "fits that were chosen without a fold do not help the worst group on it."
+        ]
     sure = results["beats_average"][best]
     why = f"in {sure:.0%} of resamples, and {SURE:.0%} are needed to rule out chance"
     if sure >= SURE:
