@@ -290,6 +290,8 @@ def _chosen(record: FitRecord) -> str:
 
 def next_step(record: FitRecord) -> str:
     """What to do next, in a sentence."""
+    from counterpoise.assessment.diagnosis.worth import the
+
     neuron = record.neuron
     if not neuron.converged_:
         return f"{neuron.status_[:1].lower()}{neuron.status_[1:]}"
@@ -302,7 +304,7 @@ def next_step(record: FitRecord) -> str:
             return known
         if not (neuron.robust_ or uses):
             return (
-                f"keep {_the(record.plain_name)}; `counterpoise diagnose` says why robustness does "
+                f"keep {the(record.plain_name)}; `counterpoise diagnose` says why robustness does "
                 "not pay here."
             )
         if record.most_get_worse:
@@ -316,7 +318,3 @@ def next_step(record: FitRecord) -> str:
     if known:
         return known
     return "choose the strength on held-out rows with --cv."
-
-
-def _the(plain: str) -> str:
-    return f"the {plain}" if plain == "plain average" else plain
