@@ -21,9 +21,10 @@ from problems import neuron_data
 from counterpoise import GroupDRONeuron
 from counterpoise.activations import Activation, identity, relu
 from counterpoise.losses import NeuronLoss
-from counterpoise.rows.engines.dask import FAN_IN, DaskEngine, Tally, _tree, load_block, predict
+from counterpoise.rows.engines.dask import FAN_IN, DaskEngine, _tree, load_block, predict
 from counterpoise.rows.engines.memory import make_engine
 from counterpoise.rows.engines.questions import Evaluate, Gram, Labels, Moments, Separation, Squares
+from counterpoise.rows.engines.tally import Tally
 from counterpoise.rows.groups import GroupedData
 from counterpoise.solver.solve import solve
 
