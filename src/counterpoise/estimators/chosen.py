@@ -52,6 +52,7 @@ from counterpoise.rows.group_indicators import with_indicators
 from counterpoise.rows.groups import GroupedData, as_labels, label_list, missing_labels
 from counterpoise.rows.memberships import RowGroups
 from counterpoise.rows.sample import RowSample
+from counterpoise.rows.threads import single_threaded_blas
 from counterpoise.solver.options import FitOptions, named_prior, per_group
 from counterpoise.solver.solve import PATH
 from counterpoise.storage.packing import check_storable
@@ -163,11 +164,12 @@ class Chosen:
         candidates = self._candidates()
         X, y, sample_weight = self._checked(X, y, sample_weight)
         search, order = self._search(candidates, X, y, groups, sample_weight)
-        heldout = search.run()
-        plain = search.plain(heldout)
-        choice = choose(heldout, plain, search.pooled, limits)
-        fair = choices_by_fold(heldout, plain, search.pooled, limits)
-        choice = confirmed(heldout, choice, plain, fair)
+        with single_threaded_blas():  # matrices are small, and sums have a fixed order
+            heldout = search.run()
+            plain = search.plain(heldout)
+            choice = choose(heldout, plain, search.pooled, limits)
+            fair = choices_by_fold(heldout, plain, search.pooled, limits)
+            choice = confirmed(heldout, choice, plain, fair)
         self._fit_chosen(search, choice.chosen, X, y, groups, sample_weight)
         if choice.chosen == plain:  # which needs no luck to be chosen
             fair = [plain] * len(fair)

@@ -27,6 +27,8 @@ from counterpoise.solver.solver import Solver
 
 Array = np.ndarray
 
+# Candidates are fitted to this relative accuracy: the noise of held-out rows exceeds it by far.
+CANDIDATE_TOL = 1e-5
 # How a group that is known at prediction enters a fit.
 UNUSED, FEATURE, OWN = "", "group as a feature", "one fit per group"
 
@@ -199,7 +201,7 @@ class Design:
         for candidate in candidates:
             families.setdefault(candidate.family, []).append(candidate)
         found: dict[Candidate, Array] = {}
-        measured = self.average(solver)
+        measured, tol = self.average(solver), max(solver.options.tol, CANDIDATE_TOL)
         for members in families.values():
             first = members[0]
             if first.pooled:
@@ -209,9 +211,9 @@ class Design:
             if first.reference:
                 floors = references(own, measured.average)
                 own = own if floors is None else own.variant(reference=floors)
-            ends = own.points([member.strength(measured.unit) for member in members])
-            for member in members:
-                found[member] = ends[member.strength(measured.unit)].coef
+            strengths = [member.strength(measured.unit) for member in members]
+            ends = own.points(strengths, measured.average, tol=tol)
+            found |= {member: ends[nu] for member, nu in zip(members, strengths, strict=True)}
         return found
 
     def scores(self, rows: Array, coefs: Array) -> Array:
@@ -320,4 +322,4 @@ def references(solver: Solver, average: Array) -> Array | None:
     if solver.options.truncate is not None:
         engine = engine.variant(truncate=solver.options.truncate)
     losses = engine.evaluate(average, surrogate=False).loss_K
-    return filled(noise_floors(solver), losses)
+    return filled(noise_floors(solver, average), losses)

@@ -76,6 +76,7 @@ def polish(
     max_iter: int = 100,
     hess: Array | None = None,
     fixed: bool = False,
+    nearby: bool = False,
     ev: GroupEval | None = None,
     rounding: tuple[float, ...] = ROUNDING,
 ) -> PolishResult:
@@ -83,7 +84,7 @@ def polish(
 
     ``weights`` are the first group weights. ``ev`` holds the losses and true gradients at ``u``,
     if known. ``hess`` is a first guess of the groups' curvatures, or their exact values if
-    ``fixed`` (identity activation).
+    ``fixed`` (identity activation), or was measured ``nearby``.
     """
     ev = ev or problem.evaluate(u, surrogate=False)
     risk = problem.risk(ev.loss_K)
@@ -100,7 +101,7 @@ def polish(
                             floor=floor, max_iter=ROUNDED_STEPS, hess=hess,
                             fixed=False)  # fmt: skip
             first, point, hess = rough.u, rough.point, rough.hess
-    if not fixed and hess is guess:  # convergence must not rest on a guess
+    if not (fixed or nearby) and hess is guess:  # convergence must not rest on a guess
         hess = None
     start = None if first is not u else ev
     result = descend(problem, first, start, point, tol=tol, floor=floor, max_iter=max_iter,

@@ -68,6 +68,24 @@ class Problem:
             out = out + share * self.ridge.matrix()
         return out
 
+    def evaluate_each(self, U_KD: Array) -> GroupEval:
+        """Compute losses and true gradients at coordinates of every group's own, in one pass."""
+        assert isinstance(self.engine, SumEngine)
+        loss, grad = self.engine.evaluate_each(self.coordinates.to_user(U_KD))
+        grad = self.coordinates.pull(grad)
+        if self.ridge is not None:
+            loss = loss + np.array([self.ridge.value(u) for u in U_KD])
+            grad = grad + np.array([self.ridge.pull(u) for u in U_KD])
+        return GroupEval(loss, grad)
+
+    def curvature_each(self, U_KD: Array) -> Array:
+        """Compute second derivatives at coordinates of every group's own, in one pass."""
+        assert isinstance(self.engine, SumEngine)
+        out = self.coordinates.pull_curvature(
+            self.engine.curvature_each(self.coordinates.to_user(U_KD))
+        )
+        return out if self.ridge is None else out + self.ridge.matrix()
+
     def separation(self, points: Array, u: Array) -> Array:
         to_user = self.coordinates.to_user
         return self.engine.separation(to_user(points), to_user(u))

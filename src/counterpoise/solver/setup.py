@@ -67,6 +67,14 @@ class Setup:
         """Risks below this count as zero."""
         return RISK_FLOOR * self.scale.label_scale
 
+    def working_at(self, nu: float, divergence: Divergence) -> Problem:
+        """Return the working problem with another ``nu``; it reads the same rows, or none."""
+        objective = self.working.objective
+        divergence, strength = _strength(nu, divergence, self.scale.label_scale)
+        return replace(
+            self.working, objective=replace(objective, divergence=divergence, nu=strength)
+        )
+
 
 def set_up(
     engine: SumEngine,
@@ -139,9 +147,8 @@ def _set_up_neuron(
         if prior @ model.evaluate(near).loss_K < 0.1 * (prior @ model.loss_K):
             model = quadratics(engine, frame, near)
     nu = float(nu)
-    size, strength = label_scale(engine, prior), nu
-    if nu == math.inf:
-        divergence, strength = Fixed(), STRONG * size
+    size = label_scale(engine, prior)
+    divergence, strength = _strength(nu, divergence, size)
     objective = Objective(divergence, strength, prior, reference)
     working = problem = Problem(engine, frame.coordinates, objective, frame.ridge)
     if model is not None:
@@ -187,9 +194,7 @@ def _set_up_convex(
         if nu == "auto":
             nu = AUTO * (found.risk - (frame.ridge.value(average) if frame.ridge else 0.0))
     nu = float(nu)
-    strength = nu
-    if nu == math.inf:
-        divergence, strength = Fixed(), STRONG * size
+    divergence, strength = _strength(nu, divergence, size)
     bend = engine.loss.bend_bound
     if not math.isfinite(bend):
         assert average is not None
@@ -208,6 +213,11 @@ def _set_up_convex(
     )
     problem = replace(problem, objective=Objective(divergence, strength, prior, reference))
     return Setup(problem, problem, scale, nu, None, average)
+
+
+def _strength(nu: float, divergence: Divergence, size: float) -> tuple[Divergence, float]:
+    """Return the divergence and its strength; weights are fixed if ``nu`` is infinite."""
+    return (Fixed(), STRONG * size) if nu == math.inf else (divergence, nu)
 
 
 def _evaluator(

@@ -19,6 +19,7 @@ import numpy as np
 
 from counterpoise.common.text import count
 from counterpoise.dual.divergences import Divergence, SimplexPoint
+from counterpoise.losses import NeuronLoss
 from counterpoise.rows.engines.base import GroupEval, SumEngine
 from counterpoise.rows.engines.scores import Mistakes
 from counterpoise.solver.algorithm import PATIENCE, PrimalDualResult, Progress, primal_dual
@@ -182,14 +183,54 @@ class Solver:
             start = solution.start
         return found
 
-    def points(self, nus: Iterable[float]) -> dict[float, Start]:
-        """Fit like `path`, without certificates; return the end points."""
-        found: dict[float, Start] = {}
-        start: Start | None = None
-        for nu in sorted({float(nu) for nu in nus}, reverse=True):
-            start, _ = self.end(nu, start)
-            found[nu] = start
+    def points(
+        self, nus: Iterable[float], start: Array | None = None, *, tol: float | None = None
+    ) -> dict[float, Array]:
+        """Fit like `path`, without certificates; return the user's coefficients for every ``nu``.
+
+        Only the first fit runs Algorithm 1, unless ``start`` are the coefficients of a similar
+        fit. Every other one descends from the fit before it. A linear model reads no rows after
+        its moments are measured. ``tol`` is that of the options unless given.
+        """
+        if tol is not None and tol != self.options.tol:
+            return self.variant(tol=tol).points(nus, start)
+        order = sorted({float(nu) for nu in nus}, reverse=True)
+        setup = self.set_up(order[0])
+        to_user = self.frame.coordinates.to_user
+        found, end = {}, None
+        if start is None:
+            end = self.descend(setup, self.run(setup, order[0]))
+            found[order.pop(0)] = to_user(end.u)
+        u, point = self._point(start) if end is None else end.u, SimplexPoint.of(self.prior)
+        if setup.working is not setup.problem:
+            end = None  # whose losses are those of the rows, not of their quadratics
+        for nu in order:
+            assert u is not None
+            end = self._follow(setup, nu, u, point, end)
+            u, point = end.u, end.point
+            found[nu] = to_user(u)
         return found
+
+    def _follow(
+        self, setup: Setup, nu: float, u: Array, point: SimplexPoint, last: PolishResult | None
+    ) -> PolishResult:
+        """Descend from the ``last`` fit, which had another ``nu``, or from ``u``."""
+        problem, fixed = setup.working_at(nu, self.divergence), self.engine.loss.is_quadratic
+        hess = self.frame.matrices if fixed else None if last is None else last.hess
+        fixed = fixed and hess is not None
+        end = polish(
+            problem, u, point, tol=self.options.tol, floor=setup.floor, hess=hess, fixed=fixed,
+            nearby=hess is not None, ev=None if last is None else last.eval, rounding=(),
+        )  # fmt: skip
+        if fixed or not isinstance(setup.engine.loss, NeuronLoss):
+            return end
+        zero = setup.engine.label_squares()  # sigma(0) = 0
+        if problem.risk(zero) < end.risk:
+            u = np.zeros_like(end.u)
+            ev = problem.evaluate(u, surrogate=False)
+            end = PolishResult(u, ev, problem.objective.respond(ev.loss_K), problem.risk(zero),
+                               end.n_iter, end.converged)  # fmt: skip
+        return end
 
     # -- stages ----------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from counterpoise.losses import LogLoss, Loss, Multinomial, NeuronLoss, SquaredH
 from counterpoise.rows.engines.base import SumEngine
 from counterpoise.rows.engines.memory import MemoryEngine
 from counterpoise.rows.groups import GroupedData
+from counterpoise.solver.alone import fit_each_alone
 from counterpoise.solver.frame import quadratics
 from counterpoise.solver.schedules import AdaptiveSteps
 from counterpoise.solver.semidefinite import solve_semidefinite
@@ -27,7 +28,7 @@ FLOOR_TOL = 1e-3
 SEPARATED = 1e-3
 
 
-def noise_floors(solver: Solver) -> Array:
+def noise_floors(solver: Solver, average: Array | None = None) -> Array:
     """Estimate the loss of a model fitted to each group alone, corrected for optimism.
 
     With ``p`` coefficients and ``n`` rows, the estimate is ``loss n / (n - p)`` for a neuron, and
@@ -35,7 +36,8 @@ def noise_floors(solver: Solver) -> Array:
     groups that are too small. Labels are clipped as in the fit. For linear models with a squared
     error it is exact if group matrices fit in memory. Otherwise groups are fitted one by one, at
     most the largest ``MOST_FITS`` and only if their rows are in memory. A group of one class needs
-    no fit: a constant score has no loss there.
+    no fit: a constant score has no loss there. With the coefficients of an ``average`` fit, all
+    groups are fitted from there at once, whether or not the rows are in memory.
     """
     engine, frame = solver.engine, solver.frame
     if solver.options.truncate is not None:
@@ -51,6 +53,9 @@ def noise_floors(solver: Solver) -> Array:
             floors[k] = max(float(model.loss_K[k] - 0.5 * gain), 0.0)
     else:
         largest = known[np.argsort(-sizes[known], kind="stable")[:MOST_FITS]]
+        if average is not None and engine.loss.n_scores == 1 and frame.matrices is not None:
+            floors[known] = _floors_from(solver, average)[known]
+            largest = largest[:0]
         for k in largest:
             rows = engine.group_rows(int(k))
             if rows is not None:
@@ -58,6 +63,21 @@ def noise_floors(solver: Solver) -> Array:
     if is_neuron:
         return floors * sizes / np.maximum(sizes - count, 1.0)
     return np.where(floors > SEPARATED, floors + count / sizes, floors)
+
+
+def _floors_from(solver: Solver, average: Array) -> Array:
+    """Fit all groups alone, from the coefficients of an average fit; return their losses."""
+    setup = solver.set_up(np.inf)
+    problem = setup.problem
+    u = problem.project(problem.coordinates.from_user(average))
+    tol = max(solver.options.tol, FLOOR_TOL)
+    U, found = fit_each_alone(problem, u, tol=tol, floor=setup.floor)
+    losses = found.loss_K
+    if problem.ridge is not None:  # the loss without it
+        losses = np.maximum(losses - [problem.ridge.value(own) for own in U], 0.0)
+    if of_classes(setup.engine.loss):
+        losses = np.where(np.isin(setup.engine.label_means(), (0.0, 1.0)), 0.0, losses)
+    return losses
 
 
 def free_coefficients(engine: SumEngine) -> int:

@@ -15,7 +15,9 @@ from counterpoise.losses import Loss, NeuronLoss, as_loss
 from counterpoise.rows.census import Census
 from counterpoise.rows.engines.questions import (
     Evaluate,
+    EvaluateEach,
     Gram,
+    GramEach,
     Labels,
     Moments,
     Question,
@@ -212,6 +214,22 @@ class SumEngine:
             sums = self.ask(EvaluateScores(w, self.loss, self.census.intercept))
         else:
             sums = self.ask(Evaluate(w, self.loss, surrogate, self.truncate))
+        return self._means(sums, unit)
+
+    def evaluate_each(self, W_KD: Array) -> GroupEval:
+        """Compute losses and true gradients at coefficients of every group's own, in one pass."""
+        assert self.loss.n_scores == 1
+        sums = self.ask(EvaluateEach(self._floats(W_KD), self.loss, self.truncate))
+        return self._means(sums, self.loss.gradient_unit(surrogate=False))
+
+    def curvature_each(self, W_KD: Array) -> Array:
+        """Compute second derivatives at coefficients of every group's own, in one pass."""
+        assert self.loss.n_scores == 1
+        sums = self.ask(GramEach(self._floats(W_KD), self.loss, self.shift))
+        return self.loss.unit * sums / self.census.totals[:, None, None]
+
+    def _means(self, sums: Array, unit: float) -> GroupEval:
+        """Return losses and gradients from sums of coefficients and losses."""
         loss = sums[:, -1] / self.census.totals
         grad = (sums if sums.flags.writeable else sums.copy())[:, : self.n_coef]
         grad *= (unit / self.census.totals)[:, None]  # in place, since it may be large

@@ -127,3 +127,42 @@ class Gram(Question):
     @property
     def pooled(self) -> bool:
         return self.share_K is not None
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluateEach(Question):
+    """The sums of `Evaluate`, with true slopes, at every group's own coefficients: (K, d + 2)."""
+
+    W_KD: Array
+    loss: Loss
+    truncate: float | None
+
+    def of_rows(self, X: Any, y: Array, weights: Array, group: int) -> Array:
+        w, d = self.W_KD[group], X.shape[1]
+        y = y if self.truncate is None else np.clip(y, -self.truncate, self.truncate)
+        z = np.asarray(X @ w[:d], dtype=float) + (w[d] if len(w) > d else 0.0)
+        value, pull = self.loss.value_and_pull(z, y, surrogate=False)
+        c = weights * pull
+        return np.concatenate([X.T @ c, [c.sum(), weights @ value]])
+
+
+@dataclass(frozen=True, eq=False)
+class GramEach(Question):
+    """The sums of `Gram`, without a basis, at every group's own coefficients: (K, D, D)."""
+
+    W_KD: Array
+    loss: Loss
+    shift: Array
+
+    def of_group(self, group: int) -> Gram:
+        """Return the question for one group."""
+        return Gram(self.W_KD[group], self.loss, None, self.shift, None)
+
+    def of_rows(self, X: Any, y: Array, weights: Array, group: int) -> Array:
+        w, d = self.W_KD[group], X.shape[1]
+        dense = np.asarray(X.toarray() if hasattr(X, "toarray") else X, dtype=float)
+        rows = np.ones((len(y), len(w)))
+        np.subtract(dense, self.shift, out=rows[:, :d])
+        z = dense @ w[:d] + (w[d] if len(w) > d else 0.0)
+        rows *= (self.loss.stretch(z, y) * np.sqrt(weights))[:, None]
+        return rows.T @ rows

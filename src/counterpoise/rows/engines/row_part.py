@@ -11,7 +11,9 @@ from counterpoise.activations import Activation
 from counterpoise.rows.compilation import VALUES, RowKernel, evaluation_kernel, frozen
 from counterpoise.rows.engines.questions import (
     Evaluate,
+    EvaluateEach,
     Gram,
+    GramEach,
     Labels,
     Moments,
     Question,
@@ -97,6 +99,12 @@ class RowPart:
                 return self._matrices(question)
             case Moments():
                 return self._moments(question)
+            case EvaluateEach():
+                return self._evaluate_each(question)
+            case GramEach():
+                size = self.data.n_coef
+                asked = [question.of_group(int(code)) for code in self.codes]
+                return self._group_sums(lambda a, b, g: self._gram(a, b, 1.0, asked[g]), size, size)
             case Separation():
                 return self._separation(question)
             case Squares():
@@ -171,12 +179,22 @@ class RowPart:
             coef[None, :], np.array([bias]), zeros, self.labels_of(q.truncate), kernel
         )
 
+    def _evaluate_each(self, q: EvaluateEach) -> Array:
+        kernel = evaluation_kernel(q.loss, surrogate=False)
+        if kernel is None:
+            return self._by_rows(q)
+        return self._per_group(q.W_KD, self.labels_of(q.truncate), kernel)
+
     def _moments(self, q: Moments) -> Array:
-        d, mine = self.data.n_features, q.directions[self.codes]
+        return self._per_group(q.directions, np.empty(0), LINEAR)
+
+    def _per_group(self, W_KD: Array, y: Array, kernel: RowKernel) -> Array:
+        """Compute the sums of every group with coefficients of its own."""
+        d, mine = self.data.n_features, W_KD[self.codes]
         bias = mine[:, -1] if self.data.intercept else np.zeros(len(mine))
         return self._kernel(
             np.ascontiguousarray(mine[:, :d]), np.ascontiguousarray(bias), self.segments.groups,
-            np.empty(0), LINEAR,
+            y, kernel,
         )  # fmt: skip
 
     def _separation(self, q: Separation) -> Array:
