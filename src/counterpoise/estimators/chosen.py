@@ -214,7 +214,7 @@ class Chosen:
         design = search.design(index)
         if isinstance(design, OwnDesign):
             rows = np.arange(len(base.data.y))
-            coefs = replace(design, candidates=[candidate]).fits(rows)[0]
+            coefs = replace(design, candidates=[candidate]).fits([(rows, rows[:0])])[0][0]
             self._describe_own(search, candidate, coefs)
         else:
             slopes = np.atleast_2d(self.coef_)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,19 +17,25 @@ import numpy as np
 from counterpoise.assessment.diagnosis.floors import filled, large_enough, noise_floors
 from counterpoise.assessment.measures import Measure
 from counterpoise.estimators.by_group import by_group, group_scores, own_fits
+from counterpoise.estimators.folds import MOST_PARTS, CutRows, fitted_together
+from counterpoise.rows.engines.base import SumEngine
+from counterpoise.rows.engines.cells import CellsEngine
+from counterpoise.rows.engines.lockstep import in_lockstep
 from counterpoise.rows.group_indicators import with_indicators
 from counterpoise.rows.groups import GroupedData, label_list
 from counterpoise.rows.memberships import RowGroups
 from counterpoise.rows.sorting import take_rows
 from counterpoise.rows.threads import single_threaded_blas
 from counterpoise.solver.options import FitOptions
-from counterpoise.solver.solve import open_solver, running
+from counterpoise.solver.solve import open_solver, running, solver_for
 from counterpoise.solver.solver import Solver
 
 Array = np.ndarray
 
 # Candidates are fitted to this relative accuracy: the noise of held-out rows exceeds it by far.
 CANDIDATE_TOL = 1e-5
+# Splits are fitted one by one if a matrix for every cell would take more numbers than this.
+MOST_NUMBERS = 1 << 26
 # How a group that is known at prediction enters a fit.
 UNUSED, FEATURE, OWN = "", "group as a feature", "one fit per group"
 
@@ -165,56 +172,108 @@ class Design:
     def solver(self, rows: Array) -> Solver:
         """Open a solver for some rows, which may lack some groups."""
         own = self.groups.take(rows)
-        present = np.flatnonzero(own.sizes)
         X = self.data.X[rows] if self.data.is_sparse else take_rows(self.data.X, rows)
         weights = self.weights[rows] if self.data.row_weights.size else None
-        prior = self.prior[present] / self.prior[present].sum()
-        options = replace(self.options, prior=prior)
         groups = own.strata if own.overlap is None else own.overlap
+        options = self._options_for(np.flatnonzero(own.sizes))
         return open_solver(
             X, self.data.y[rows], groups, weights, options=options, check_input=False
         )
 
-    def fits(self, rows: Array) -> Array:
-        """Return the coefficients of every candidate: (C, scores, d + 1), intercepts last."""
+    def _solver_of(self, engine: SumEngine) -> Solver:
+        """Return a solver for an engine, which may lack some groups."""
+        present = np.searchsorted(self.groups.labels, engine.census.labels)
+        return solver_for(engine, self._options_for(present))
+
+    def _options_for(self, present: Array) -> FitOptions:
+        """Return the options for rows of these groups."""
+        return replace(self.options, prior=self.prior[present] / self.prior[present].sum())
+
+    def fits(self, splits: Sequence[tuple[Array, Array]]) -> list[Array]:
+        """Fit every candidate to the training rows of every split.
+
+        The result of a split has shape (C, scores, d + 1), with intercepts last. Fits of different
+        splits and families run in lockstep, so that one read of the rows serves them all.
+        """
+        D, K = self.data.n_coef * self.measure.loss.n_scores, self.groups.n_groups
+        if self.groups.overlap is not None or K * MOST_PARTS * D**2 > MOST_NUMBERS:
+            return [self._fitted(train) for train, _ in splits]
+        out: list[Array] = []
+        for run, parts, kept in fitted_together(splits, len(self.data.y)):
+            loss, centred = self.options.row_loss(), self.options.precondition is not None
+            rows = CutRows.of(self.data, parts, kept, loss, centred=centred)
+            with single_threaded_blas():
+                out += self._fit_together(rows, [splits[s][0] for s in run])
+        return out
+
+    def _fitted(self, rows: Array) -> Array:
+        """Fit every candidate to some rows."""
         whole = self.solver(rows)
         found: dict[Candidate, Array] = {}
         with running(whole):
             whole.frame  # noqa: B018  measured once, for all variants
-            for alpha in dict.fromkeys(candidate.alpha for candidate in self.candidates):
-                solver = _with_ridge(whole, alpha)
-                members = [other for other in self.candidates if other.alpha == alpha]
-                found |= self._families(solver, members, self.data.y[rows])
-        coefs = np.array([found[candidate] for candidate in self.candidates])
-        return self.padded(coefs)
+            for family in self._families():
+                solver = _with_ridge(whole, family[0].alpha)
+                measured = self.average(solver)
+                found |= self._follow(solver, family, measured, self.data.y[rows])
+        return self._stacked(found)
+
+    def _fit_together(self, rows: CutRows, trains: Sequence[Array]) -> list[Array]:
+        """Fit every candidate to all training sets in lockstep."""
+        alphas = dict.fromkeys(candidate.alpha for candidate in self.candidates)
+
+        def averages(s: int, seat: SumEngine) -> dict[float | None, tuple[Solver, Measured]]:
+            solver = self._solver_of(rows.training(s, seat))
+            solvers = {alpha: _with_ridge(solver, alpha) for alpha in alphas}
+            return {alpha: (own, self.average(own)) for alpha, own in solvers.items()}
+
+        solved = in_lockstep(rows.engine, [partial(averages, s) for s in range(len(trains))])
+
+        def paths(s: int, family: list[Candidate], seat: SumEngine) -> dict[Candidate, Array]:
+            solver, measured = solved[s][family[0].alpha]
+            engine = solver.engine
+            assert isinstance(engine, CellsEngine)
+            return self._follow(
+                solver.reading(engine.over(seat)), family, measured, self.data.y[trains[s]]
+            )
+
+        jobs = [(s, family) for s in range(len(trains)) for family in self._families()]
+        ended = in_lockstep(rows.engine, [partial(paths, s, family) for s, family in jobs])
+        found: list[dict[Candidate, Array]] = [{} for _ in trains]
+        for (s, _), coefs in zip(jobs, ended, strict=True):
+            found[s] |= coefs
+        return [self._stacked(coefs) for coefs in found]
+
+    def _stacked(self, found: dict[Candidate, Array]) -> Array:
+        return self.padded(np.array([found[candidate] for candidate in self.candidates]))
 
     def padded(self, coefs: Array) -> Array:
         """Return coefficients with the scores as an axis, and intercepts of 0 where none is fit."""
         coefs = coefs.reshape(len(coefs), self.measure.loss.n_scores, -1)
         return coefs if self.data.intercept else np.pad(coefs, ((0, 0), (0, 0), (0, 1)))
 
-    def _families(
-        self, solver: Solver, candidates: Sequence[Candidate], y: Array
+    def _families(self) -> list[list[Candidate]]:
+        """Return the candidates that differ in ``nu`` alone, together."""
+        families: dict[Any, list[Candidate]] = {}
+        for candidate in self.candidates:
+            families.setdefault((candidate.alpha, candidate.family), []).append(candidate)
+        return list(families.values())
+
+    def _follow(
+        self, solver: Solver, members: Sequence[Candidate], measured: Measured, y: Array
     ) -> dict[Candidate, Array]:
-        """Fit candidates; those that differ in ``nu`` alone start from one another."""
-        families: dict[str, list[Candidate]] = {}
-        for candidate in candidates:
-            families.setdefault(candidate.family, []).append(candidate)
-        found: dict[Candidate, Array] = {}
-        measured, tol = self.average(solver), max(solver.options.tol, CANDIDATE_TOL)
-        for members in families.values():
-            first = members[0]
-            if first.pooled:
-                found[first] = measured.average
-                continue
-            own = solver.variant(truncate=first.truncation(y))
-            if first.reference:
-                floors = references(own, measured.average)
-                own = own if floors is None else own.variant(reference=floors)
-            strengths = [member.strength(measured.unit) for member in members]
-            ends = own.points(strengths, measured.average, tol=tol)
-            found |= {member: ends[nu] for member, nu in zip(members, strengths, strict=True)}
-        return found
+        """Fit the candidates of a family, each from the one before and all from the average."""
+        first = members[0]
+        if first.pooled:
+            return {first: measured.average}
+        own = solver.variant(truncate=first.truncation(y))
+        if first.reference:
+            floors = references(own, measured.average)
+            own = own if floors is None else own.variant(reference=floors)
+        strengths = [member.strength(measured.unit) for member in members]
+        tol = max(solver.options.tol, CANDIDATE_TOL)
+        ends = own.points(strengths, measured.average, tol=tol)
+        return {member: ends[nu] for member, nu in zip(members, strengths, strict=True)}
 
     def scores(self, rows: Array, coefs: Array) -> Array:
         """Return the scores of some rows under every fit: (rows, C, S)."""
@@ -241,8 +300,11 @@ class OwnDesign(Design):
     def strength(self, candidate: Candidate) -> float:
         return candidate.nu
 
-    def fits(self, rows: Array) -> Array:
-        """Return the coefficients of every candidate by group: (C, K, scores, d + 1)."""
+    def fits(self, splits: Sequence[tuple[Array, Array]]) -> list[Array]:
+        """Fit every candidate: an array of shape (C, K, scores, d + 1) for every split."""
+        return [self._fitted(train) for train, _ in splits]
+
+    def _fitted(self, rows: Array) -> Array:
         pooled = self.pooled(rows)
         X = self.data.X[rows] if self.data.is_sparse else take_rows(self.data.X, rows)
         y, codes, weights = self.data.y[rows], self.groups.strata[rows], self.weights[rows]

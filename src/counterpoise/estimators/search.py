@@ -86,9 +86,12 @@ class Search:
         sums, whole = np.zeros((F, C, K)), np.zeros((F, C))
         totals, squares = np.zeros((F, K)), np.zeros((F, K))
         moments = Moments(C, K)
-        for fold, (train, test) in enumerate(self.splits):
-            stage(f"cross-validation, fold {fold + 1} of {F}", fold / F)
-            self.coefs.append([design.fits(train) for design in self.designs])
+        fitted = []
+        for i, design in enumerate(self.designs):
+            stage("cross-validation", i / len(self.designs))
+            fitted.append(design.fits(self.splits))
+        self.coefs = [list(of_fold) for of_fold in zip(*fitted, strict=True)]
+        for fold, (_, test) in enumerate(self.splits):
             for part, amounts in self._amounts(test, fold):
                 places, rows = self.groups.places(part)
                 codes, weights = self.groups.codes[places], self.judged[places]

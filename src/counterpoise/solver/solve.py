@@ -14,6 +14,7 @@ import numpy as np
 
 from counterpoise.common.arguments import check_reference
 from counterpoise.dual.divergences import check_prior, get_divergence
+from counterpoise.losses import Loss
 from counterpoise.rows.backends import backend_of, open_engine
 from counterpoise.rows.engines.base import SumEngine
 from counterpoise.rows.engines.journal import Journal, JournaledEngine
@@ -135,18 +136,23 @@ def open_solver(
     ``progress`` is called with (pass, rows read, rows in all) as chunks of a source are read.
     ``check_input=False`` skips the check that ``X`` and ``y`` are arrays of finite numbers.
     """
-    loss, schedule = options.row_loss(), get_schedule(options.schedule)
-    divergence = get_divergence(options.divergence)
-    options.check()
-    options = options.resolved(schedule)
-    if options.radius is not None:
-        schedule.check(math.sqrt(0.5 * loss.bend_bound), options.radius)
+    loss = options.row_loss()
+    options = _taking_effect(options, loss)
     if check_input and backend_of(X).is_memory:
         X, y = check_rows(X, y)
     engine: SumEngine = open_engine(
         X, y, groups, sample_weight, loss, intercept=options.fit_intercept,
         centred=options.precondition is not None, progress=progress,
     )  # fmt: skip
+    return solver_for(engine, options, checkpoint=checkpoint)
+
+
+def solver_for(
+    engine: SumEngine, options: FitOptions, *, checkpoint: str | os.PathLike[str] | None = None
+) -> Solver:
+    """Check the options for the groups of an engine; ``checkpoint`` as in :func:`open_solver`."""
+    options = _taking_effect(options, engine.loss)
+    schedule, divergence = get_schedule(options.schedule), get_divergence(options.divergence)
     labels, prior = engine.census.labels, options.prior
     if isinstance(prior, str):
         prior = named_prior(prior, engine.census.totals)
@@ -157,6 +163,16 @@ def open_solver(
     if checkpoint is not None:
         engine = JournaledEngine(engine, Journal(checkpoint, engine))
     return Solver(engine, divergence, prior_K, reference_K, schedule, options)
+
+
+def _taking_effect(options: FitOptions, loss: Loss) -> FitOptions:
+    """Check options and return them as they take effect under their schedule."""
+    schedule, _ = get_schedule(options.schedule), get_divergence(options.divergence)
+    options.check()
+    options = options.resolved(schedule)
+    if options.radius is not None:
+        schedule.check(math.sqrt(0.5 * loss.bend_bound), options.radius)
+    return options
 
 
 @contextmanager

@@ -12,7 +12,6 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -75,13 +74,17 @@ class Solver:
     schedule: Schedule
     options: FitOptions
 
-    @cached_property
+    @property
     def frame(self) -> Frame:
         """Coordinates and second moments, measured once."""
-        options = self.options
-        return Frame.measure(
-            self.engine, self.prior, options.precondition, options.radius, alpha=options.ridge
-        )
+        # cached_property would hold a lock, before Python 3.12, that solvers in lockstep share.
+        if "_frame" not in self.__dict__:
+            options = self.options
+            self.__dict__["_frame"] = Frame.measure(
+                self.engine, self.prior, options.precondition, options.radius, alpha=options.ridge
+            )
+        found: Frame = self.__dict__["_frame"]
+        return found
 
     def variant(self, **changes: Any) -> Solver:
         """Return a solver for the same rows with some attributes or options changed.
@@ -94,8 +97,16 @@ class Solver:
         if "prior" in given:
             asked["prior"] = given["prior"]
         other = replace(self, options=replace(self.options, **asked), **given)
-        if "frame" in self.__dict__ and not FRAMED & changes.keys():
-            other.__dict__["frame"] = self.frame
+        return other if FRAMED & changes.keys() else self._sharing_frame(other)
+
+    def reading(self, engine: SumEngine) -> Solver:
+        """Return the solver with another engine for the same rows; coordinates are kept."""
+        return self._sharing_frame(replace(self, engine=engine))
+
+    def _sharing_frame(self, other: Solver) -> Solver:
+        """Return another solver with the coordinates of this one, if they are known."""
+        if "_frame" in self.__dict__:
+            other.__dict__["_frame"] = self.frame
         return other
 
     # -- fits ------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, Self
 
@@ -120,6 +120,10 @@ class SumEngine:
     def ask(self, question: Question) -> Array:
         """Return the answer, summed over all rows."""
         raise NotImplementedError(type(self).__name__)
+
+    def ask_all(self, questions: Sequence[Question]) -> Sequence[Array]:
+        """Return the answers to several questions, in as few passes as the engine can."""
+        return [self.ask(question) for question in questions]
 
     def fingerprint(self) -> str:
         """Return text that changes with any bit of the rows; passes for it are not counted.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,6 +15,8 @@ from counterpoise.rows.engines.base import SumEngine
 from counterpoise.rows.engines.memory import make_part
 from counterpoise.rows.engines.questions import Question
 from counterpoise.rows.engines.row_part import RowPart
+from counterpoise.rows.engines.tally import answer_part, plus
+from counterpoise.rows.engines.together import Together
 from counterpoise.rows.groups import GroupedData
 from counterpoise.rows.sample import RowSample
 from counterpoise.rows.scan import Rows, Scan, check_chunk
@@ -60,6 +62,15 @@ class ChunkedEngine(SumEngine):
         assert total is not None
         self.counter.count += 1
         return total
+
+    def ask_all(self, questions: Sequence[Question]) -> Sequence[Array]:
+        total, asked = None, Together(tuple(questions))
+        for part in read_ahead(self._parts()):
+            total = plus(total, answer_part(part, asked, self.n_groups))
+        assert total is not None
+        self.counter.count += 1
+        answers: Sequence[Array] = total
+        return answers
 
     def fingerprint(self) -> str:
         return self.scan.fingerprint

@@ -32,6 +32,7 @@ from counterpoise.rows.engines.dask_blocks import Columns, blocks, features, pla
 from counterpoise.rows.engines.questions import Question
 from counterpoise.rows.engines.row_part import RowPart
 from counterpoise.rows.engines.tally import Tally, answer_parts, merge_scans, place_part
+from counterpoise.rows.engines.together import Together
 from counterpoise.rows.groups import GroupedData
 from counterpoise.rows.sample import RowSample
 from counterpoise.rows.scan import Scan, check_chunk
@@ -85,6 +86,13 @@ class DaskEngine(SumEngine):
         return self.scan.sample
 
     def ask(self, question: Question) -> Array:
+        return np.require(self._sum(question), requirements="W")
+
+    def ask_all(self, questions: Sequence[Question]) -> Sequence[Array]:
+        answers: Sequence[Array] = self._sum(Together(tuple(questions)))
+        return [np.require(answer, requirements="W") for answer in answers]
+
+    def _sum(self, question: Question) -> Any:
         graph: dict[str, Any] = {}
         answer = partial(
             answer_parts, question=question, n_groups=self.n_groups, count=len(self._parts)
@@ -105,7 +113,7 @@ class DaskEngine(SumEngine):
         with _large_graphs():
             tally = Delayed(root, graph).compute()
         self.counter.count += 1
-        return np.require(tally.total, requirements="W")
+        return tally.total
 
 
 def predict(

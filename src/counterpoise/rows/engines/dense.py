@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -10,12 +11,13 @@ from counterpoise.activations import Activation
 from counterpoise.rows.compilation import (
     VALUES,
     RowKernel,
+    evaluation_kernel,
     frozen,
     kernel_address,
     ready,
     stretch_kernel,
 )
-from counterpoise.rows.engines.questions import Gram
+from counterpoise.rows.engines.questions import Evaluate, Gram
 from counterpoise.rows.engines.row_part import RowPart
 
 Array = np.ndarray
@@ -43,6 +45,8 @@ def _scratch(n_coef: int) -> Array:
 class DensePart(RowPart):
     """Dense rows, read in one fused pass: everything is computed while a block is in cache."""
 
+    batched = True
+
     def _kernel(self, W: Array, bias: Array, row_of_W: Array, y: Array, kernel: RowKernel) -> Array:
         from counterpoise.rows import kernels
 
@@ -60,6 +64,32 @@ class DensePart(RowPart):
         self._share_out(work, len(seg.chunks) - 1)
         kernels.merge_parts(parts, seg.parts, sums)
         return sums
+
+    def _evaluate_many(self, asked: list[Evaluate]) -> Iterable[Array]:
+        from counterpoise.rows import many_kernels
+
+        found = [evaluation_kernel(q.loss, surrogate=q.surrogate) for q in asked]
+        kernels = [kernel for kernel in found if kernel is not None]
+        W, bias = (
+            np.array(values) for values in zip(*[self._split(q.w) for q in asked], strict=True)
+        )
+        parameters = np.array([kernel.parameters for kernel in kernels])
+        X, y, seg = (
+            frozen(self.data.X.reshape(-1)),
+            self.labels_of(asked[0].truncate),
+            self.segments,
+        )
+        sums = np.empty((len(seg.starts), len(asked), self.data.n_features + 2))
+
+        def work(first: int, last: int) -> None:
+            many_kernels.evaluate_many(
+                X, frozen(y), self._weights, W, bias, seg.starts, seg.stops, first, last,
+                kernels[0].address, parameters, kernels[0].kind, sums,
+            )  # fmt: skip
+
+        ready(("evaluate_many", X.dtype), work)
+        self._share_out(work, len(seg.starts), len(asked))
+        return np.moveaxis(np.add.reduceat(sums, self._first, axis=0), 1, 0)
 
     def _rows(self, lo: int, hi: int) -> Array:
         return self.data.X[lo:hi].astype(float, copy=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from counterpoise.activations import Activation
@@ -70,6 +72,11 @@ class MemoryEngine(SumEngine):
     def ask(self, question: Question) -> Array:
         self.counter.count += not isinstance(question, Labels)
         return self.part.answer(question)
+
+    def ask_all(self, questions: Sequence[Question]) -> Sequence[Array]:
+        answers, reads = self.part.answer_all(questions)
+        self.counter.count += reads
+        return answers
 
 
 def make_engine(data: GroupedData, loss: Loss | Activation, *, centred: bool = True) -> SumEngine:

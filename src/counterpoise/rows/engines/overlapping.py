@@ -52,6 +52,26 @@ def is_few(patterns: int, n_features: int) -> bool:
     return patterns <= MOST_PATTERNS and patterns * (n_features + 1) ** 2 <= MOST_NUMBERS
 
 
+def sum_patterns(
+    inner: SumEngine, question: Question, shares_AK: Any, codes_A: Array | None = None
+) -> Array:
+    """Ask an engine whose groups are patterns, and add its answer up to groups.
+
+    ``shares_AK`` are the patterns' shares in the groups. ``codes_A`` are the groups of patterns
+    that belong to one group at most.
+    """
+    asked = question.on_patterns(shares_AK)
+    if asked is None and codes_A is not None:
+        asked = question.refined(codes_A)
+    if asked is None:
+        return inner.ask(PerMembership(question, shares_AK))
+    answer = inner.ask(asked)
+    if question.pooled:
+        return answer
+    flat = shares_AK.T @ answer.reshape(len(answer), -1)
+    return np.asarray(flat.reshape(shares_AK.shape[1], *answer.shape[1:]))
+
+
 class OverlappingEngine(SumEngine):
     """Sums over groups that overlap, from an engine whose groups are patterns of membership.
 
@@ -91,14 +111,7 @@ class OverlappingEngine(SumEngine):
 
     def ask(self, question: Question) -> Array:
         before = self.inner.passes
-        asked = question.on_patterns(self.shares_AK)
-        if asked is None:
-            answer = self.inner.ask(PerMembership(question, self.shares_AK))
-        else:
-            answer = self.inner.ask(asked)
-            if not question.pooled:
-                flat = self.shares_AK.T @ answer.reshape(len(answer), -1)
-                answer = flat.reshape(self.n_groups, *answer.shape[1:])
+        answer = sum_patterns(self.inner, question, self.shares_AK)
         self.counter.count += self.inner.passes - before
         return answer
 

@@ -41,6 +41,13 @@ class Question:
         known: Any = self
         return known if share_K is None else replace(known, share_K=shares_AK @ share_K)
 
+    def refined(self, codes_A: Array) -> Question | None:
+        """Return the question for finer groups, each a part of the group ``codes_A`` of this one.
+
+        Codes of parts that do not matter are -1. None means that there is no such question.
+        """
+        return None
+
     def of_rows(self, X: Any, y: Array, weights: Array, group: int) -> Array:
         """Return the sum over some rows of one group, for engines without a faster way.
 
@@ -80,6 +87,9 @@ class Moments(Question):
     """Sums of ``x (x . u_i)`` with a direction ``u_i`` for every group: (K, d + 2)."""
 
     directions: Array
+
+    def refined(self, codes_A: Array) -> Moments:
+        return Moments(self.directions[codes_A])
 
     def of_rows(self, X: Any, y: Array, weights: Array, group: int) -> Array:
         u, d = self.directions[group], X.shape[1]
@@ -137,6 +147,9 @@ class EvaluateEach(Question):
     loss: Loss
     truncate: float | None
 
+    def refined(self, codes_A: Array) -> EvaluateEach:
+        return replace(self, W_KD=self.W_KD[codes_A])
+
     def of_rows(self, X: Any, y: Array, weights: Array, group: int) -> Array:
         w, d = self.W_KD[group], X.shape[1]
         y = y if self.truncate is None else np.clip(y, -self.truncate, self.truncate)
@@ -153,6 +166,9 @@ class GramEach(Question):
     W_KD: Array
     loss: Loss
     shift: Array
+
+    def refined(self, codes_A: Array) -> GramEach:
+        return replace(self, W_KD=self.W_KD[codes_A])
 
     def of_group(self, group: int) -> Gram:
         """Return the question for one group."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -90,6 +90,42 @@ class RowPart:
         """
         with np.errstate(over="ignore", invalid="ignore"):
             return self._answer(question)
+
+    def answer_all(self, questions: Sequence[Question]) -> tuple[list[Array], int]:
+        """Answer several questions; also return how often the features were read.
+
+        Losses and gradients at several coefficient vectors take one read, as long as they have the
+        same kind of loss and the same labels.
+        """
+        answers: list[Any] = [None] * len(questions)
+        batches: dict[Any, list[int]] = {}
+        for i, question in enumerate(questions):
+            batches.setdefault(self._batch(question) or i, []).append(i)
+        reads = 0
+        for members in batches.values():
+            asked: list[Any] = [questions[i] for i in members]
+            reads += not isinstance(asked[0], Labels)
+            if len(asked) == 1:
+                answers[members[0]] = self.answer(asked[0])
+                continue
+            with np.errstate(over="ignore", invalid="ignore"):
+                for i, sums in zip(members, self._evaluate_many(asked), strict=True):
+                    answers[i] = sums
+        return answers, reads
+
+    def _batch(self, question: Question) -> tuple[Any, ...] | None:
+        """Return a key of questions that one read can answer; None for a read of its own."""
+        if not (self.batched and isinstance(question, Evaluate)):
+            return None
+        kernel = evaluation_kernel(question.loss, surrogate=question.surrogate)
+        return None if kernel is None else (kernel.address, kernel.kind, question.truncate)
+
+    # Whether subclasses evaluate several coefficient vectors in one read.
+    batched = False
+
+    def _evaluate_many(self, asked: list[Evaluate]) -> Iterable[Array]:
+        """Answer evaluations with the same kernel and labels, in one read."""
+        raise NotImplementedError(type(self).__name__)
 
     def _answer(self, question: Question) -> Array:
         match question:

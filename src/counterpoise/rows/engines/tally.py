@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import copy
 from functools import reduce
+from typing import Any
 
 import numpy as np
 
 from counterpoise.rows.engines.questions import Question
 from counterpoise.rows.engines.row_part import RowPart
+from counterpoise.rows.engines.together import Together
 from counterpoise.rows.scan import Scan
 from counterpoise.rows.threads import single_threaded_blas
 
@@ -41,10 +43,20 @@ def answer_parts(
     return tally
 
 
-def answer_part(part: RowPart, question: Question, n_groups: int) -> Array:
+def answer_part(part: RowPart, question: Question, n_groups: int) -> Any:
     """Return the sums of a part, with zeros for groups that it does not have."""
     with single_threaded_blas():
-        sums = part.answer(question)
+        if isinstance(question, Together):
+            asked = question.questions
+            answers, _ = part.answer_all(asked)
+            return tuple(
+                _widened(part, q, sums, n_groups) for q, sums in zip(asked, answers, strict=True)
+            )
+        return _widened(part, question, part.answer(question), n_groups)
+
+
+def _widened(part: RowPart, question: Question, sums: Array, n_groups: int) -> Array:
+    """Return sums of a part's own groups with zeros for all others."""
     if question.pooled or len(part.codes) == n_groups:
         return sums
     wide = np.zeros((n_groups, *sums.shape[1:]))
@@ -61,9 +73,9 @@ class Tally:
 
     def __init__(self, count: int) -> None:
         self.count = count
-        self.nodes: dict[tuple[int, int], Array | None] = {}
+        self.nodes: dict[tuple[int, int], Any] = {}
 
-    def add(self, level: int, index: int, sums: Array | None) -> None:
+    def add(self, level: int, index: int, sums: Any) -> None:
         """Add a node, and merge it with its neighbours as far up as they are present."""
         width = -(-self.count // (1 << level))
         while width > 1:
@@ -71,7 +83,7 @@ class Tally:
             if neighbour < width:
                 if (level, neighbour) not in self.nodes:
                     break
-                sums = _plus(sums, self.nodes.pop((level, neighbour)))
+                sums = plus(sums, self.nodes.pop((level, neighbour)))
             index, level, width = index // 2, level + 1, -(-width // 2)
         self.nodes[level, index] = sums
 
@@ -84,13 +96,15 @@ class Tally:
         return merged
 
     @property
-    def total(self) -> Array:
+    def total(self) -> Any:
         """The root, once all parts are added."""
         (total,) = self.nodes.values()
         assert total is not None  # some part has rows
         return total
 
 
-def _plus(a: Array | None, b: Array | None) -> Array | None:
-    """Add two answers; None is the answer of no rows."""
-    return b if a is None else a if b is None else a + b
+def plus(a: Any, b: Any) -> Any:
+    """Add two answers, or two tuples of answers; None is the answer of no rows."""
+    if a is None or b is None:
+        return b if a is None else a
+    return tuple(map(plus, a, b)) if isinstance(a, tuple) else a + b
