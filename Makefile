@@ -26,7 +26,7 @@ FAST := not slow and not browser and not distributed and not docs
 # Names of a browser that is here already, for the tests of reports.
 BROWSERS := chromium chromium-browser google-chrome
 
-.PHONY: demo demo-lm docs test test-fast check package constraints newest bench bench-quick theory torture clean
+.PHONY: demo demo-lm docs test test-fast check package constraints newest bench bench-quick bench-record theory torture clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/celebrities.py --out out --splits 1
@@ -86,7 +86,7 @@ newest:
 	@$(NEWEST) requirements/freeze.py --compare
 	$(NEWEST) -m pytest $(SHARES) -r fE --tb line
 
-# Everything measured in docs but theory.md; four hours on two cores. `bench-quick`: minutes.
+# Everything measured in docs but theory.md; four hours on two cores.
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/one_pass.py
 	$(BIN)/python benchmarks/passes.py
@@ -100,10 +100,13 @@ bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/regions.py
 	$(BIN)/python benchmarks/mixing.py
 
+# What got slower since benchmarks/record.json, as ratios; about 4 minutes. Fails if anything did.
+# `bench-record` measures twice and writes a new record: for a quiet machine.
 bench-quick: $(VENV)/.bench
-	$(BIN)/python benchmarks/one_pass.py
-	$(BIN)/python benchmarks/run.py --quick
-	$(BIN)/python benchmarks/scaling.py --quick
+	$(BIN)/python benchmarks/guard.py
+
+bench-record: $(VENV)/.bench
+	$(BIN)/python benchmarks/guard.py --record
 
 # Everything in docs/theory.md; about 20 minutes on two slow cores.
 theory: $(VENV)/.experiments

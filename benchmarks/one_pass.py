@@ -62,43 +62,49 @@ def blocked(engine, w, rows):
     return loss, grad
 
 
-def best(*works, repeats=9):
+def take_turns(*works, repeats=9):
+    """The seconds of every run, by work."""
     times = [[] for _ in works]
     for _ in range(repeats):
         for f, kept in zip(works, times, strict=True):
             start = time.perf_counter()
             f()
             kept.append(time.perf_counter() - start)
-    return [min(t) for t in times]
+    return times
+
+
+def works(n, d, K, dtype):
+    """One pass, one read of X, and the pass by BLAS, for random rows; compiled already."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, d)).astype(dtype)
+    y, w = rng.normal(size=n), rng.normal(size=d + 1)
+    engine = make_engine(GroupedData.build(X, y, np.sort(rng.integers(0, K, n))), relu())
+
+    def one_pass():
+        engine.evaluate(w, surrogate=True)
+
+    def read():
+        over_ranges(lambda lo, hi: total(X, lo * n // 64, hi * n // 64), 64)
+
+    def by_blas():
+        blocked(engine, w, max(16, (1 << 18) // (d * X.itemsize)))
+
+    one_pass()
+    read()
+    return one_pass, read, by_blas
 
 
 def main() -> None:
-    rng = np.random.default_rng(0)
     print(f"{n_threads()} threads")
     print(
         f"{'rows':>10}{'features':>10}{'groups':>8}{'type':>9}"
         f"{'read ms':>10}{'pass ms':>10}{'ratio':>7}{'blocked BLAS ms':>17}{'ratio':>7}"
     )
     for n, d, K, dtype in CASES:
-        X = rng.normal(size=(n, d)).astype(dtype)
-        y, w = rng.normal(size=n), rng.normal(size=d + 1)
-        engine = make_engine(GroupedData.build(X, y, np.sort(rng.integers(0, K, n))), relu())
-
-        def one_pass(engine=engine, w=w):
-            engine.evaluate(w, surrogate=True)
-
-        def read(X=X, n=n):
-            over_ranges(lambda lo, hi: total(X, lo * n // 64, hi * n // 64), 64)
-
-        def by_blas(engine=engine, w=w, row_bytes=d * X.itemsize):
-            blocked(engine, w, max(16, (1 << 18) // row_bytes))
-
-        one_pass()
-        read()
         with single_threaded_blas():
-            ours, floor, blas = best(one_pass, read, by_blas)
+            ours, floor, blas = map(min, take_turns(*works(n, d, K, dtype)))
         print(
-            f"{n:>10,}{d:>10,}{K:>8,}{X.dtype.name:>9}{floor * 1e3:>10.2f}"
+            f"{n:>10,}{d:>10,}{K:>8,}{np.dtype(dtype).name:>9}{floor * 1e3:>10.2f}"
             f"{ours * 1e3:>10.2f}{ours / floor:>7.2f}{blas * 1e3:>17.2f}{blas / floor:>7.2f}"
         )
 

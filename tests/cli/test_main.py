@@ -15,7 +15,7 @@ import pytest
 
 from counterpoise.cli import predict as predict_module
 from counterpoise.cli.main import described, main
-from counterpoise.tabular import predict
+from counterpoise.tabular import requests
 
 EVIL = "\x1b]0;owned\x07\x9b2J\u202e"
 
@@ -152,7 +152,7 @@ def test_columns_that_csv_cannot_hold_are_told(folder, capsys):
         said = run(capsys, "predict", "m", "deep.parquet", "--with", "deep", *out, code=3).err
         assert "cannot be written (Unsupported Type:list" in said
     assert not (folder / "o.csv").exists()
-    assert predict.SUFFIXES == (".csv", ".parquet", ".arrow")
+    assert requests.WRITTEN == (".csv", ".parquet", ".arrow")
 
 
 def test_notes_on_the_data_are_part_of_every_command(tmp_path, monkeypatch, capsys):

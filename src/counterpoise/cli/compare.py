@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import numpy as np
 
 from counterpoise.cli.judged import headlines, judge, needs_group, table
 from counterpoise.cli.models import ModelRequest, model_options
@@ -42,7 +42,7 @@ def _for_numbers(activation: str, divergence: str) -> dict[str, Callable[[], Any
     from counterpoise.estimators.neuron import GroupDRONeuron
 
     def average(activation: str) -> Any:
-        return GroupDRONeuron(activation, nu=np.inf, prior="rows")
+        return GroupDRONeuron(activation, nu=math.inf, prior="rows")
 
     def chosen(**options: Any) -> Any:
         return GroupDRONeuronCV(activation, divergence=divergence, **options)
@@ -53,7 +53,7 @@ def _for_numbers(activation: str, divergence: str) -> dict[str, Callable[[], Any
     return {
         "least-squares": lambda: average("identity"),
         "average": lambda: average(activation),
-        "equal-weights": lambda: GroupDRONeuron(activation, nu=np.inf),
+        "equal-weights": lambda: GroupDRONeuron(activation, nu=math.inf),
         "boosting": boosting,
         "ours": lambda: GroupDRONeuron(activation, divergence=divergence),
         "ours-cv": chosen,
@@ -84,16 +84,18 @@ def _for_classes(
         return made(**wanted.baseline_options(), random_state=0)
 
     def logistic() -> Any:
-        return classifier(nu=np.inf, prior="rows")
+        return classifier(nu=math.inf, prior="rows")
 
     def boosting() -> Any:
+        import numpy as np
+
         rarest = np.unique(np.asarray(rows.y), return_counts=True)[1].min()
         early = "auto" if rarest >= RARE else False
         return HistGradientBoostingClassifier(random_state=0, early_stopping=early)
 
     return {
         "logistic": logistic,
-        "balanced": lambda: classifier(nu=np.inf),
+        "balanced": lambda: classifier(nu=math.inf),
         "subsampled": lambda: baseline(baselines.SubsampledClassifier),
         "boosting": boosting,
         "boosting-balanced": lambda: baselines.Balanced(boosting()),
@@ -112,6 +114,7 @@ def _for_classes(
 
 def _obstacle(name: str, layout: TableLayout, rows: EncodedRows) -> str:
     """Say why a method cannot be compared on these rows, and what to do; empty if it can."""
+    import numpy as np
     from scipy import sparse
 
     from counterpoise.rows.classes import decides_class
@@ -146,7 +149,7 @@ def _methods(
         made = _for_numbers(wanted.activation, wanted.divergence)
     else:
         made = {
-            "average": lambda: wanted.estimator(layout, nu=np.inf, prior="rows"),
+            "average": lambda: wanted.estimator(layout, nu=math.inf, prior="rows"),
             "ours": lambda: wanted.estimator(layout),
         }
     strange = [name for name in names if name not in made]
@@ -232,14 +235,14 @@ def compare(
     counterpoise compare diamonds.csv -y price -g clarity -m boosting -m ours-cv --json
     counterpoise compare adult.csv -y income -g sex --with-label --missing drop
     """
-    from counterpoise.assessment.folds import usable_folds
-    from counterpoise.rows.memberships import RowGroups
-    from counterpoise.storage.files import write_text
-
     if out is not None:
         check_parent("--out", out)
     wanted = ModelRequest.of(options)
     rows, learned = TableRequest.of(options).rows_in_memory()
+    from counterpoise.assessment.folds import usable_folds
+    from counterpoise.rows.memberships import RowGroups
+    from counterpoise.storage.files import write_text
+
     notes, layout = learned.remarks, learned.layout
     models, left_out = _methods(names, wanted, layout, rows)
     ours = wanted.estimator(layout)

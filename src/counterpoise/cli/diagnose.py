@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from counterpoise.activations import NAMED as ACTIVATIONS
+from counterpoise.cli.models import ACTIVATIONS
 from counterpoise.cli.options import TableRequest, as_json, table_options
 from counterpoise.cli.printing import say, say_notes, show_json, wrapped
 from counterpoise.cli.wording import in_options
-from counterpoise.common.jsonable import plain
 
 if TYPE_CHECKING:
     from counterpoise.tabular.layout import TableLayout
@@ -47,6 +46,8 @@ def diagnose(as_json: bool, activation: str, details: bool, **options: Any) -> N
         result = _of_numbers(table, learned, activation)
     stage(None)
     if as_json:
+        from counterpoise.common.jsonable import plain
+
         show_json({**plain(result), "notes": learned.remarks})
         return
     for line in result.summary().splitlines():

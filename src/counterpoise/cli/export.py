@@ -19,6 +19,9 @@ def export(model: str, out: str, single: bool) -> None:
     \b
     counterpoise export fit model.onnx
     """
+    from counterpoise.storage.folders import check_stored
+
+    check_stored(model)
     from counterpoise.storage.models import load
     from counterpoise.storage.onnx import to_onnx
 

@@ -93,10 +93,11 @@ def fit(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
     request = TableRequest.of(options)
     settings = _settings(options, folds)
 
-    from counterpoise.tabular.fit import fit_table
-
+    request.check()
     replaced = out is not None and (Path(out) / "model.json").exists()
     with _removed_if_empty(out):
+        from counterpoise.tabular.fit import fit_table
+
         table, learned = request.read()
         record = fit_table(
             wanted.estimator(learned.layout, proves="run" if bare else "region", **settings), table,
@@ -125,12 +126,16 @@ def fit(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
 @contextmanager
 def _removed_if_empty(out: str | None) -> Iterator[None]:
     """Create a folder before the work begins; remove it if nothing was written to it."""
-    from counterpoise.storage.models import ready_folder
+    from counterpoise.storage.folders import writable_folder
 
     fresh = out is not None and not Path(out).exists()
     if out is not None:
-        ready_folder(out)
+        writable_folder(out)
     try:
+        if out is not None:
+            from counterpoise.storage.models import ready_folder
+
+            ready_folder(out)  # also checks what is stored there
         yield
     finally:
         if fresh and out is not None:

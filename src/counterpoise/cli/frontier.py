@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import io
+import math
 from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 
 from counterpoise.cli.models import ModelRequest, model_options, scoring_option
 from counterpoise.cli.options import (
@@ -46,14 +46,14 @@ def frontier(
     \b
     counterpoise frontier diamonds.csv -y price -g clarity --plot frontier.png
     """
-    from counterpoise.assessment.convergence import collecting_convergence
-
     if plot is not None:
         if Path(plot).suffix.lower() not in PLOTS:
             raise click.UsageError(f"--plot: {plot!r} must end with one of {', '.join(PLOTS)}")
         check_parent("--plot", plot)
     wanted = ModelRequest.of(options)
     rows, learned = TableRequest.of(options).rows_in_memory()
+    from counterpoise.assessment.convergence import collecting_convergence
+
     notes = learned.remarks
     model = wanted.estimator(learned.layout, cv=True, folds=folds, repeats=repeats, scoring=scoring)
     with collecting_convergence() as missed:
@@ -72,7 +72,7 @@ def frontier(
                 "candidates": [
                     {
                         "family": found.family[i],
-                        "nu": "inf" if np.isinf(found.nu[i]) else found.nu[i],
+                        "nu": "inf" if math.isinf(found.nu[i]) else found.nu[i],
                         "average": found.average[i],
                         "worst": found.worst[i],
                         "standard_error": found.error[i],

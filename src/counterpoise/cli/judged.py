@@ -9,8 +9,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from counterpoise.cli.printing import scores_json
 from counterpoise.common.task_words import TaskWords, words_of
 from counterpoise.common.text import amount, clipped, number, percent, text_table
@@ -92,7 +90,7 @@ class JudgedNumbers(Judged):
 
     @property
     def worst_group(self) -> Any:
-        return self.risks.labels.tolist()[int(np.nanargmax(self.risks.values))]
+        return self.risks.labels.tolist()[_largest(self.risks.values)]
 
     @property
     def headline(self) -> str:
@@ -150,7 +148,7 @@ class JudgedClasses(Judged):
 
     @property
     def worst_group(self) -> Any:
-        return self.scores.labels.tolist()[int(np.nanargmax(self.scores.errors.values))]
+        return self.scores.labels.tolist()[_largest(self.scores.errors.values)]
 
     @property
     def headline(self) -> str:
@@ -179,6 +177,12 @@ class JudgedClasses(Judged):
             "method": self.method, "worst_group": self.worst_group, **self.run,
             **scores_json(self.scores),
         }  # fmt: skip
+
+
+def _largest(values: Any) -> int:
+    import numpy as np
+
+    return int(np.nanargmax(values))
 
 
 def needs_group(method: str) -> bool:
@@ -249,6 +253,8 @@ def _judge_numbers(
 
 
 def _judge_classes(name: str, model: Any, rows: EncodedRows, folds: int) -> JudgedClasses:
+    import numpy as np
+
     from counterpoise.assessment.classes import compare_classifiers
 
     groups = np.zeros(len(rows), dtype=int) if rows.groups is None else rows.groups

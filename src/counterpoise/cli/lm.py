@@ -49,11 +49,10 @@ def lm() -> None:
 @click.pass_obj
 def prepare(obj: dict[str, Any], config: str, changes: tuple[str, ...], overwrite: bool) -> None:
     """Turn the documents of every domain into token files."""
+    settings = _settings(config, changes)
     from counterpoise.lm.training.corpora import prepare_corpus
 
-    corpus = prepare_corpus(
-        _settings(config, changes), overwrite=overwrite, progress=obj["progress"]
-    )
+    corpus = prepare_corpus(settings, overwrite=overwrite, progress=obj["progress"])
     say(repr(corpus))
 
 
@@ -118,11 +117,12 @@ def references(obj: dict[str, Any], config: str, changes: tuple[str, ...]) -> No
     It is given, measured on a model, or predicted by a scaling law fitted to small runs; see
     [references] in the configuration.
     """
+    settings = _settings(config, changes)
     from counterpoise.lm.training.ranks import is_first, nothing_follows
     from counterpoise.lm.training.references import find_references
 
     with nothing_follows():
-        found = find_references(_settings(config, changes), progress=obj["progress"])
+        found = find_references(settings, progress=obj["progress"])
     if is_first():
         show_json(found)
 
@@ -150,6 +150,8 @@ def compare(
     Finished runs are not repeated, so the same command resumes a comparison that was stopped.
     Numbers, tables, figures and a report go to the folder results/ of the comparison.
     """
+    chosen = None if seeds is None else _numbers(seeds)
+    settings = _settings(config, changes)
     from counterpoise.lm.compare.findings import findings
     from counterpoise.lm.compare.launch import RunsFailed, measure_all, run_all
     from counterpoise.lm.compare.plan import plan
@@ -159,8 +161,6 @@ def compare(
     from counterpoise.lm.training.measure import available_tasks
     from counterpoise.storage.files import locked
 
-    chosen = None if seeds is None else _numbers(seeds)
-    settings = _settings(config, changes)
     folder = Path(settings.out, "results") if results is None else Path(results)
     if settings.evaluate.tasks:
         available_tasks(settings)
@@ -266,6 +266,7 @@ def evaluate(
     counterpoise lm evaluate out/one-run --set evaluate.tasks='["paper"]'
     counterpoise lm evaluate out/one-run --all --set evaluate.task_data=data/tasks
     """
+    settings = None if config is None else _settings(config, changes)
     from counterpoise.lm.tasks.scores import TasksFailed
     from counterpoise.lm.training.measure import (
         available_tasks,
@@ -275,7 +276,7 @@ def evaluate(
     )
     from counterpoise.lm.training.run_folder import CONFIG, RunFolder
 
-    if config is None:
+    if settings is None:
         folder = RunFolder(Path(target))
         if not (folder.path / CONFIG).is_file():
             raise click.UsageError(
@@ -288,7 +289,6 @@ def evaluate(
             show_json(error.scores)
             raise
         return
-    settings = _settings(config, changes)
     asked = settings.evaluate
     losses = losses_of(settings, target, asked.report, asked.final or asked.sequences)
     found: dict[str, Any] = {"losses": losses}

@@ -170,7 +170,7 @@ def clipped_lines(text: str, most: int = 4000) -> str:
 
 def exit_code(error: Exception) -> int:
     """The exit code for an error that users can fix."""
-    from counterpoise.storage.models import ModelFileError
+    from counterpoise.storage.folders import ModelFileError
     from counterpoise.tabular.errors import DataError
 
     if isinstance(error, DataError):

@@ -109,6 +109,9 @@ file_options.add(
     help="Columns of CSV files whose leading zeros mean nothing; otherwise 00123 is a code.",
 )  # fmt: skip
 
+# Those that can be checked before the table is read.
+CHECKED = ("format", "delimiter", "decimal", "encoding")
+
 # Arguments of learn_layout.
 layout_options = OptionGroup()
 layout_options.add("--target", "-y", required=True, metavar="COLUMN", help="Column to predict.")
@@ -173,14 +176,20 @@ class TableRequest:
         layout["features"] = layout["features"] or None
         return cls(options.pop("data"), file_options.taken(options), layout)
 
+    def check(self) -> None:
+        """Check what can be known without reading the table, before numpy is imported."""
+        from counterpoise.tabular.requests import check_file, check_roles
+
+        check_roles(self.layout["target"], self.layout["group"], self.layout["weight"])
+        check_file(self.path, **{name: self.file[name] for name in CHECKED})
+
     def read(self) -> tuple[Table, LearnedLayout]:
         """Open the table and learn its columns."""
+        self.check()
         from counterpoise.common.progress import stage
         from counterpoise.tabular import learn_layout, open_table
-        from counterpoise.tabular.roles import check_roles
 
         layout, reading = self.layout, f"reading {self.path}"
-        check_roles(layout["target"], layout["group"], layout["weight"])
         stage(reading)
         amounts = (None if layout["task"] == "classify" else layout["target"], layout["weight"])
         table = open_table(
@@ -200,10 +209,10 @@ class TableRequest:
 
         The rows are a sample if they do not fit in memory.
         """
+        table, learned = self.read()
         from counterpoise.tabular import fits_in_memory, read_rows, sample_rows
         from counterpoise.tabular.fit import CHOOSING_ROWS
 
-        table, learned = self.read()
         if fits_in_memory(table, learned.layout):
             return read_rows(table, learned.layout), learned
         say(

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 
-from counterpoise.cli.options import as_json, file_options, names
+from counterpoise.cli.options import CHECKED, as_json, file_options, names
 from counterpoise.cli.printing import say, scores_json, show_json
 
 PREDICTION = "prediction"
@@ -53,6 +52,13 @@ def predict(
     counterpoise predict fit new.csv --proba
     counterpoise predict fit labelled.csv --score
     """
+    if score and (out is not None or extra or proba):
+        raise click.UsageError("--score prints only risks; leave out --out, --with and --proba")
+    if as_json and not score:
+        raise click.UsageError("--json needs --score; predictions are CSV, Parquet or Arrow")
+    if spreadsheet_safe and out is not None and Path(out).suffix.lower() != ".csv":
+        raise click.UsageError("--spreadsheet-safe is for CSV; leave it out, or write a .csv file")
+    _check(model, data, out, options)
     from counterpoise.storage.models import load
     from counterpoise.tabular import open_table
 
@@ -61,14 +67,8 @@ def predict(
     options["numbers"] = [*options["numbers"], *layout.numbers]
     table = open_table(data, **options, text=layout.text, words=layout.words)
     if score:
-        if out is not None or extra or proba:
-            raise click.UsageError("--score prints only risks; leave out --out, --with and --proba")
         _score(fitted, table, unseen, as_json)
         return
-    if as_json:
-        raise click.UsageError("--json needs --score; predictions are CSV, Parquet or Arrow")
-    if spreadsheet_safe and out is not None and Path(out).suffix.lower() != ".csv":
-        raise click.UsageError("--spreadsheet-safe is for CSV; leave it out, or write a .csv file")
     from counterpoise.tabular.predict import predictions
     from counterpoise.tabular.safe_text import protected
 
@@ -84,6 +84,17 @@ def predict(
                    err=True)  # fmt: skip
     if out is not None:
         say(f"Wrote {count:,} predictions to {out}")
+
+
+def _check(model: str, data: str, out: str | None, options: dict[str, Any]) -> None:
+    """Check what can be known without reading a file, before numpy is imported."""
+    from counterpoise.storage.folders import check_stored
+    from counterpoise.tabular.requests import check_file, check_written
+
+    check_stored(model)
+    check_file(data, **{name: options[name] for name in CHECKED})
+    if out is not None:
+        check_written(Path(out))
 
 
 def _layout(fitted: Any, folder: str) -> Any:
@@ -128,6 +139,8 @@ def _writer(out: str | None) -> Iterator[Callable[[Any], None]]:
 
 
 def _score(fitted: Any, table: Any, unseen: str, as_json: bool) -> None:
+    import numpy as np
+
     from counterpoise.tabular import DataError, read_rows
     from counterpoise.tabular.errors import check_names
     from counterpoise.tabular.predict import known_groups
@@ -179,6 +192,8 @@ def _score_numbers(
     model: Any, X: Any, y: Any, groups: Any, weights: Any, target: str
 ) -> tuple[dict[str, Any], str]:
     """Risks by group, as JSON and as text."""
+    import numpy as np
+
     from counterpoise.assessment.intervals import group_intervals
     from counterpoise.assessment.row_losses import prediction_losses
     from counterpoise.common.task_words import words_of

@@ -24,7 +24,7 @@ def report(folder: str, out: str | None) -> None:
     counterpoise report fit
     counterpoise report out/one-run --out run.html
     """
-    from counterpoise.storage.models import ModelFileError
+    from counterpoise.storage.folders import ModelFileError
 
     path = Path(folder)
     if not path.is_dir():

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import click
-import numpy as np
 
 from counterpoise.cli.fit import fit
 from counterpoise.cli.options import as_json
@@ -30,6 +29,11 @@ def show(model: str, proof: bool, as_json: bool) -> None:
     counterpoise show fit --proof
     counterpoise show fit --json
     """
+    from counterpoise.storage.folders import check_stored
+
+    check_stored(model)
+    import numpy as np
+
     from counterpoise.solver.proved import proved_sentence
     from counterpoise.storage.models import load, load_record
 
@@ -118,7 +122,7 @@ def _scores(fitted: Any) -> list[str]:
 
 def _numbers(fitted: Any, names: list[str]) -> dict[str, Any]:
     """Intercept and coefficients by feature; by class and feature for several classes."""
-    if np.ndim(fitted.coef_) == 1:
+    if fitted.coef_.ndim == 1:
         coefficients = dict(zip(names, fitted.coef_, strict=True))
         return {"intercept": fitted.intercept_, "coefficients": coefficients}
     if len(fitted.coef_) == 1:

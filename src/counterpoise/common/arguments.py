@@ -1,17 +1,24 @@
-"""Checks of arguments that need numpy alone; those of rows are in `counterpoise.solver.options`."""
+"""Checks of arguments other than rows, which are checked in `counterpoise.solver.options`.
+
+Numpy is imported where it is used: the command line checks its own arguments without it.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
-Array = np.ndarray
+    Array = np.ndarray
 
 
 def by_name(values: Any, names: list[Any], name: str, kind: str, where: str = "known") -> Array:
     """Numbers in the order of ``names``, from an array or a mapping; ``kind`` is what is named."""
+    import numpy as np
+
     if hasattr(values, "detach"):
         values = _detached(values)
     if hasattr(values, "keys") and hasattr(values, "items"):  # a mapping or a pandas Series
@@ -54,6 +61,8 @@ def one_each(values: Any, names: Sequence[Any], argument: str) -> Array:
 
 def check_counts(counts: Any, names: Sequence[Any]) -> Array:
     """Numbers of tokens or examples."""
+    import numpy as np
+
     found = one_each(counts, names, "counts")
     if not (np.isfinite(found) & (found >= 0)).all():
         raise ValueError(f"counts must be finite numbers >= 0; got {counts!r}")
@@ -66,7 +75,7 @@ def check_weights(
     """A probability vector, with or without zeros."""
     found = one_each(weights, names, argument)
     for name, weight in zip(names, found.tolist(), strict=True):
-        if not (0 < weight < np.inf or (zeros and weight == 0)):
+        if not (0 < weight < math.inf or (zeros and weight == 0)):
             remedy = "" if zeros else ". Give it a small one, or leave the domain out"
             allowed = ">= 0" if zeros else "positive"
             raise ValueError(
@@ -84,6 +93,8 @@ def _detached(value: Any) -> Any:
 
 
 def check_reference(reference: Array | None, n_groups: int) -> Array:
+    import numpy as np
+
     if reference is None:
         return np.zeros(n_groups)
     r = np.asarray(reference, dtype=float)
@@ -114,7 +125,11 @@ def chosen(
 
 
 def is_number(value: Any) -> bool:
-    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    if isinstance(value, (int, float)):
+        return not isinstance(value, bool)
+    import numpy as np
+
+    return isinstance(value, (np.integer, np.floating))
 
 
 def check_choice(name: str, value: Any, allowed: Sequence[str]) -> None:
@@ -125,7 +140,6 @@ def check_choice(name: str, value: Any, allowed: Sequence[str]) -> None:
 
 def check_whole(name: str, value: Any, least: int = 0) -> int:
     """A whole number that is large enough."""
-    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    if not whole or value < least:
+    if not (is_number(value) and hasattr(value, "__index__")) or value < least:
         raise ValueError(f"{name} must be a whole number >= {least}; got {value!r}")
     return int(value)

@@ -23,8 +23,11 @@ def sorted_order(codes: Array, n_codes: int) -> tuple[Array | None, Array]:
     from counterpoise.rows import kernels
 
     codes = np.ascontiguousarray(codes, dtype=np.int64)
-    ready("counting_sort", lambda lo, hi: kernels.counting_sort(codes[lo:hi], n_codes))
-    return kernels.counting_sort(codes, n_codes)
+    offsets, free = np.zeros((2, n_codes + 1), dtype=np.int64)
+    order = np.empty(codes.size, dtype=np.int64)
+    ready("counting_sort", lambda lo, hi: kernels.counting_sort(codes[:0], offsets, free, order))
+    kernels.counting_sort(codes, offsets, free, order)
+    return order, offsets
 
 
 def take_rows(X: Array, rows: Array) -> Array:

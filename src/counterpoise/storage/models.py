@@ -12,7 +12,6 @@ import dataclasses
 import hashlib
 import json
 import logging
-import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -26,6 +25,7 @@ from counterpoise.common.machine import memory
 from counterpoise.common.text import one_line
 from counterpoise.storage.arrays import from_bytes, to_bytes
 from counterpoise.storage.files import locked, read_regular, replacing, sweep, write_bytes
+from counterpoise.storage.folders import FILE, ModelFileError, PathLike, writable_folder
 from counterpoise.storage.migration import migrate
 from counterpoise.storage.packing import Packer, unpack
 
@@ -37,18 +37,12 @@ logger = logging.getLogger(__name__)
 FORMAT, VERSION, OLDEST = "counterpoise model", 4, 1
 # Since this version arrays are not compressed.
 STORED = 3
-FILE = "model.json"
 JSON_BYTES = 1 << 29
 ARRAYS = re.compile(r"model-[0-9a-f]{12}\.npz")
 # A report of the model, and what its head contains.
 REPORT, REPORT_MARK = "report.html", " · Counterpoise</title>"
 # Seconds to wait for another process that stores a model in the same folder.
 WAIT = 60.0
-PathLike = str | os.PathLike[str]
-
-
-class ModelFileError(ValueError):
-    """A stored model that cannot be used: absent, damaged, or from a newer version."""
 
 
 def save(model: Any, folder: PathLike, record: FitRecord | None = None) -> Path:
@@ -87,17 +81,7 @@ def save(model: Any, folder: PathLike, record: FitRecord | None = None) -> Path:
 
 def ready_folder(folder: PathLike) -> Path:
     """Create a folder that a model can be stored in."""
-    path = Path(folder)
-    if path.exists() and not path.is_dir():
-        raise NotADirectoryError(f"{str(path)!r} is a file; give a folder to store the model in")
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise type(error)(
-            f"the folder {str(path)!r} cannot be created ({error.strerror}); choose another"
-        ) from None
-    if not os.access(path, os.W_OK):
-        raise PermissionError(f"the folder {str(path)!r} cannot be written to; choose another")
+    path = writable_folder(folder)
     if (path / FILE).exists():
         _previous(path)
     return path

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -155,19 +154,6 @@ def sniffed(head: str) -> str:
         elif not quoted and letter in counts:
             counts[letter] += 1
     return max(counts, key=lambda delimiter: counts[delimiter])
-
-
-def known_encoding(encoding: str) -> str:
-    """Arrow's name of an encoding."""
-    try:
-        found = codecs.lookup(encoding)
-        "".encode(found.name)  # some codecs map bytes to bytes
-    except (LookupError, ValueError):
-        raise ValueError(
-            f"encoding must be one that Python knows, such as utf-8, utf-16 or cp1252; "
-            f"got {encoding!r}"
-        ) from None
-    return "utf8" if found.name in ("utf-8", "utf-8-sig") else found.name
 
 
 def _head(file: Path, encoding: str) -> str:

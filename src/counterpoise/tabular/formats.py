@@ -10,29 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from counterpoise.common.arguments import check_choice
 from counterpoise.common.text import one_line
 from counterpoise.tabular.bounded import budget
-from counterpoise.tabular.csv import known_encoding, read_csv
+from counterpoise.tabular.csv import read_csv
 from counterpoise.tabular.errors import DataError, no_memory
-from counterpoise.tabular.foreign import check_regular, check_suffix
 from counterpoise.tabular.parquet_folders import parquet_in
+from counterpoise.tabular.requests import check_file
 from counterpoise.tabular.table import HeldTable, ParquetTable, Table
-
-SUFFIXES = {
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".txt": "csv",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".arrow": "arrow",
-    ".feather": "arrow",
-    ".ipc": "arrow",
-    ".npz": "npz",
-}
-FORMATS = ("csv", "parquet", "arrow", "npz")
-# Only for CSV; the other formats compress internally.
-COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
 
 
 def open_table(
@@ -79,23 +63,11 @@ def open_table(
     Table
         Parquet is read in batches when the rows are needed; other formats are read at once.
     """
-    for name, mark in (("delimiter", delimiter), ("decimal", decimal)):
-        if mark is not None and len(mark) != 1:
-            raise ValueError(f"{name} must be one character; got {mark!r}")
-    known = known_encoding(encoding)
-    file = Path(path)
-    if not file.exists():
-        raise FileNotFoundError(f"there is no file or folder {str(file)!r}; check the path")
-    check_regular(file)
-    kind = _format(file, format)
+    file, kind, known = check_file(
+        path, format=format, delimiter=delimiter, decimal=decimal, encoding=encoding
+    )
     if kind == "parquet":
         return ParquetTable.of(file, parquet_in(file) if file.is_dir() else [file])
-    if file.is_dir():
-        raise DataError(
-            f"{str(file)!r} is a folder, and only Parquet is read from folders; give a file"
-        )
-    if not file.stat().st_size:
-        raise DataError(f"{str(file)!r} is empty; write it again, or give another file")
     with reading(file, kind):
         if kind == "csv":
             data = read_csv(file, text, words, numbers, delimiter, decimal, known)
@@ -105,27 +77,6 @@ def open_table(
 
             return HeldTable.of(read_npz(file), file, kind)
         return HeldTable.of(_read_arrow(file), file, kind)
-
-
-def _format(file: Path, format: str | None) -> str:
-    if format is not None:
-        check_choice("format", format, FORMATS)
-        return format
-    if file.is_dir():
-        return "parquet"
-    suffixes = [suffix.lower() for suffix in file.suffixes]
-    if suffixes and suffixes[-1] in COMPRESSED and SUFFIXES.get("".join(suffixes[-2:-1])) == "csv":
-        return "csv"
-    found = SUFFIXES.get("".join(suffixes[-1:]))
-    if found is None:
-        check_suffix(file)
-        raise DataError(
-            f"{str(file)!r} has an unknown suffix; known are {', '.join(SUFFIXES)} and CSV "
-            f"compressed as {', '.join(COMPRESSED)}. Rename the file, or give its format, such as "
-            "format='csv'",
-            argument="format",
-        )
-    return found
 
 
 @contextmanager

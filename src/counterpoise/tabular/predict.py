@@ -16,12 +16,11 @@ from counterpoise.common.text import one_line
 from counterpoise.storage.files import replacing, unwritten
 from counterpoise.tabular.errors import DataError, check_names
 from counterpoise.tabular.indicators import encode, missing_masks
+from counterpoise.tabular.requests import check_written
 from counterpoise.tabular.row_batches import batch_groups
 from counterpoise.tabular.table import as_table
 
 Array = np.ndarray
-
-SUFFIXES = (".csv", ".parquet", ".arrow")
 
 
 def predictions(
@@ -135,13 +134,7 @@ def _column(values: Array, known: Array) -> Any:
 @contextmanager
 def file_writer(path: Path) -> Iterator[Callable[[Any], None]]:
     """Give a function that writes batches to a file, which appears when all are written."""
-    if path.suffix.lower() not in SUFFIXES:
-        raise ValueError(
-            f"predictions are written as {', '.join(SUFFIXES)}; got {str(path)!r}. Use one of "
-            "these suffixes"
-        )
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {str(path.parent)!r}; make it first")
+    check_written(path)
     writers: list[Any] = []
     with replacing(path) as file:
 

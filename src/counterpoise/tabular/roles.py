@@ -20,6 +20,7 @@ from counterpoise.tabular.errors import (
     listed,
 )
 from counterpoise.tabular.labels import check_group_type
+from counterpoise.tabular.requests import check_roles
 from counterpoise.tabular.table import Table
 from counterpoise.tabular.targets import check_target, check_weight_type
 
@@ -71,15 +72,6 @@ class Roles:
         own = (self.target, *self.group, self.weight)
         fit = (name for name in own if name is not None and name not in self.problems)
         return tuple(dict.fromkeys((*self.features, *fit)))
-
-
-def check_roles(target: str | None, group: Sequence[str], weight: str | None) -> None:
-    """Check that no column has two roles; no file needs to be read for this."""
-    for name, role in ((target, "target"), (weight, "weight")):
-        if name is not None and name in group:
-            raise DataError(f"column {name!r} cannot be {role} and group at once; give another")
-    if target is not None and target == weight:
-        raise DataError(f"column {target!r} cannot be target and weight at once; give another")
 
 
 def find_roles(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 import numpy as np
 
 from counterpoise.activations import Activation
+from counterpoise.losses import Loss, NeuronLoss
 from counterpoise.rows.compilation import (
     VALUES,
     RowKernel,
@@ -22,6 +24,8 @@ from counterpoise.rows.engines.row_part import RowPart
 
 Array = np.ndarray
 
+# With fewer numbers than this, numpy scales rows in less time than it takes to load a kernel.
+SMALL = 1 << 17
 # Number of rows to scale at a time before computing their Gram matrix.
 GRAM_ROWS = 2048
 # Scores as they are, with slopes of one.
@@ -40,6 +44,11 @@ def _scratch(n_coef: int) -> Array:
     if getattr(_kept, "n_coef", None) != n_coef:
         _kept.n_coef, _kept.rows = n_coef, np.zeros((GRAM_ROWS, columns))
     return _kept.rows
+
+
+def _is_linear(loss: Loss) -> bool:
+    """Whether the second derivatives of a loss are the same everywhere."""
+    return isinstance(loss, NeuronLoss) and loss.activation.is_identity
 
 
 class DensePart(RowPart):
@@ -62,7 +71,8 @@ class DensePart(RowPart):
 
         ready(("evaluate_dense", X.dtype), work)
         self._share_out(work, len(seg.chunks) - 1)
-        kernels.merge_parts(parts, seg.parts, sums)
+        if len(parts):
+            kernels.merge_parts(parts, seg.parts, sums)
         return sums
 
     def _evaluate_many(self, asked: list[Evaluate]) -> Iterable[Array]:
@@ -95,27 +105,20 @@ class DensePart(RowPart):
         return self.data.X[lo:hi].astype(float, copy=False)
 
     def _gram(self, lo: int, hi: int, share: float, q: Gram) -> Array:
-        from counterpoise.rows import kernels
-
         size = self.data.n_coef if q.basis is None else q.basis.shape[1]
         out = np.zeros((size, size))
-        kernel = PLAIN if q.w is None else stretch_kernel(q.loss)
+        linear = _is_linear(q.loss)
+        kernel = PLAIN if q.w is None or linear else stretch_kernel(q.loss)
         if kernel is None:
             for a, b in self._blocks(lo, hi):
                 rows = self._slope_rows(a, b, share, q)
                 out += rows.T @ rows
             return out
-        coef, bias = (np.empty(0), 0.0) if q.w is None else self._split(q.w)
-        X, y = frozen(self.data.X.reshape(-1)), frozen(self.data.y)
         rows = _scratch(self.data.n_coef)
-
-        def fill(first: int, last: int, filled: int) -> int:
-            return kernels.scaled_rows(
-                X, y, self._weights, q.shift, self.data.intercept, coef, bias, first, last,
-                kernel, share, filled, rows,
-            )  # fmt: skip
-
-        ready(("scaled_rows", X.dtype), lambda a, b: fill(a, b, 0))
+        if kernel is PLAIN and self.numbers < SMALL:
+            fill: Callable[[int, int, int], int] = partial(self._shift_rows, share, q.shift, rows)
+        else:
+            fill = self._filler(share, q, kernel, rows, linear=linear)
         filled = 0
         while lo < hi:
             stop = min(hi, lo + GRAM_ROWS - filled)
@@ -128,10 +131,51 @@ class DensePart(RowPart):
                 filled = 0
         return out
 
+    def _filler(
+        self, share: float, q: Gram, kernel: RowKernel, rows: Array, *, linear: bool
+    ) -> Callable[[int, int, int], int]:
+        """Return a function that scales rows ``first:last`` into ``rows[filled:]``, compiled."""
+        from counterpoise.rows import kernels
+
+        X, y = frozen(self.data.X.reshape(-1)), frozen(self.data.y)
+        coef, bias = (np.empty(0), 0.0) if q.w is None else self._split(q.w)
+
+        def shifted(first: int, last: int, filled: int) -> int:
+            return kernels.shifted_rows(
+                X, self._weights, q.shift, self.data.intercept, first, last, share, filled, rows
+            )
+
+        def scaled(first: int, last: int, filled: int) -> int:
+            return kernels.scaled_rows(
+                X, y, self._weights, q.shift, self.data.intercept, coef, bias, first, last,
+                kernel, share, filled, rows,
+            )  # fmt: skip
+
+        # Other models need the second kernel in any case, and can do without the first.
+        name, fill = ("shifted_rows", shifted) if linear else ("scaled_rows", scaled)
+        ready((name, X.dtype), lambda a, b: fill(a, b, 0))
+        return fill
+
+    def _shift_rows(
+        self, share: float, shift: Array, rows: Array, first: int, last: int, filled: int
+    ) -> int:
+        """Do what the kernel `shifted_rows` does, to the bit."""
+        d, X = self.data.n_features, self.data.X[first:last]
+        factors = np.sqrt(share * self.data.weights_of(first, last))
+        used = factors != 0.0
+        if not used.all():
+            X, factors = X[used], factors[used]
+        stop = filled + len(factors)
+        np.subtract(X, shift, out=rows[filled:stop, :d])
+        rows[filled:stop, :d] *= factors[:, None]
+        if self.data.intercept:
+            rows[filled:stop, d] = factors
+        return stop
+
     def _apart(self, lo: int, hi: int, coef: Array, biases: Array, sigma: Activation) -> Array:
         from counterpoise.rows import kernels
 
-        address = kernel_address(sigma)
+        address = None if self.numbers < SMALL else kernel_address(sigma)
         if address is None:
             return super()._apart(lo, hi, coef, biases, sigma)
         X, out = frozen(self.data.X.reshape(-1)), np.empty(len(coef) - 1)

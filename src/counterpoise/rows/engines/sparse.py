@@ -31,7 +31,8 @@ class SparsePart(RowPart):
 
         ready(("evaluate_csr", X.dtype, X.indices.dtype), work)
         self._share_out(work, len(seg.chunks) - 1)
-        kernels.merge_parts(parts, seg.parts, sums)
+        if len(parts):
+            kernels.merge_parts(parts, seg.parts, sums)
         return sums
 
     def _rows(self, lo: int, hi: int) -> Array:
