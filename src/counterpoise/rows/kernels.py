@@ -1,13 +1,12 @@
 """Compiled kernels: losses and gradients of every group in one pass over the rows.
 
-A *segment* is a run of rows of one group. Rows are processed in blocks that stay in the first-level
-cache between their two uses: the product with ``w``, and the sum into the gradient. Both uses
-prefetch the next block in small, even portions, so that memory never waits for arithmetic. Rows are
-read in their own precision; all sums are double.
+A *segment* is a run of rows of one group. Rows are processed in blocks that stay in cache between
+their two uses: the product with ``w``, and the sum into the gradient. Each use prefetches half of
+the rows to come, in even portions, so that memory never waits for arithmetic. Rows are read in
+their own precision; all sums are double.
 
 Indices are unsigned. A signed index might count from the end, and checking for that prevents
-vectorisation. For the same reason, and to avoid divisions, loops are ``while`` loops over flat
-positions.
+vectorisation.
 """
 
 # Numba finds the types itself, and passes the first argument of an intrinsic (call-arg).
@@ -20,29 +19,24 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
 from counterpoise.common.compiling import compiled
 from counterpoise.rows.compilation import LOSSES, VALUES
+from counterpoise.rows.lines import LANES, LINE_BYTES, add_four, prefetch, project_four
 
-# The fast-math flags that each loop needs. Sums may be reordered; elementwise updates may not,
-# which keeps the dependency chain through ``out`` one addition long.
+# The fast-math flags of loops whose sums may be reordered.
 SUMS = {"reassoc", "contract", "nsz"}
-UPDATES = {"contract", "nsz"}
 
 U = np.uintp
 ZERO, ONE, TWO, THREE, FOUR = U(0), U(1), U(2), U(3), U(4)
-LINE_BYTES = 64
-# Bytes of a row between two portions of prefetching. Four rows of this length are 32 cache lines;
-# a core keeps about half of that in flight.
-STRIP_BYTES = 512
-# Target size of a block: this block and the next must fit the first-level cache.
+# Target size of a block. It stays in the first-level cache; blocks of long rows stay in the second.
 BLOCK_BYTES = 1 << 13
-MIN_BLOCK, MAX_BLOCK = 16, 256
-# Four rows longer than this leave the first-level cache before their second use. They are added
-# while the next four are projected; the processor prefetches such long streams itself.
-LONG_ROW_BYTES = 6 << 10
+MIN_BLOCK, MAX_BLOCK = 8, 256
+# Blocks of rows longer than this have four rows.
+LONG_ROW_BYTES = 1 << 14
+# Rows to prefetch are at least this far ahead.
+REACH_BYTES = 1 << 15
 
 
 def inner(*, from_python=False, **options):
@@ -54,22 +48,6 @@ def inner(*, from_python=False, **options):
     """
     wrappers: dict[str, Any] = {"no_cpython_wrapper": not from_python, "no_cfunc_wrapper": True}
     return njit(nogil=True, forceinline=True, **wrappers, **options)
-
-
-@intrinsic
-def prefetch(typing_context, array, index):
-    """Prefetch the cache line of ``array[index]``; an index past the end does no harm."""
-
-    def emit(context, builder, signature, args):
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        byte_pointer, i32 = ir.IntType(8).as_pointer(), ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [byte_pointer, i32, i32, i32])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        address = builder.bitcast(builder.gep(data, [args[1]]), byte_pointer)
-        builder.call(function, [address, i32(0), i32(3), i32(1)])  # to read, into all caches
-        return context.get_dummy_value()
-
-    return types.void(array, index), emit
 
 
 @intrinsic
@@ -165,84 +143,72 @@ def to_coefficients(z, slope, y, weights, first, count, kernel):
     return loss, total
 
 
-@inner(fastmath=SUMS)
-def project(X, d, first, count, w, bias, z, ahead, portion):
+@inner()
+def place(order, d, row):
+    """Return where a row starts in the flat vector: in ``order``, or as they are if it is empty."""
+    return U(order[row]) * d if order.size else row * d
+
+
+@inner()
+def four_places(order, d, first, last):
+    """Return where four rows start; the last row stands in for rows beyond it."""
+    return (
+        place(order, d, min(first, last)),
+        place(order, d, min(first + ONE, last)),
+        place(order, d, min(first + TWO, last)),
+        place(order, d, min(first + THREE, last)),
+    )
+
+
+@inner()
+def project(X, d, order, first, count, w, bias, z, ahead, last):
     """Compute ``z[i] = X[first + i] . w + bias``, four rows at a time.
 
-    The last row stands in for rows beyond it. Every strip prefetches ``portion`` strips of
-    ``X[ahead:]``.
+    Meanwhile, prefetch half of the ``count`` rows from ``ahead``, up to the last row of all.
     """
-    strip, line = U(STRIP_BYTES // X.itemsize), U(LINE_BYTES // X.itemsize)
-    end = (first + count - ONE) * d
-    i, p0 = ZERO, first * d
+    i = ZERO
     while i < count:
-        p1 = min(p0 + d, end)
-        p2 = min(p1 + d, end)
-        p3 = min(p2 + d, end)
-        a0 = a1 = a2 = a3 = 0.0
-        lo = ZERO
-        while lo < d:
-            hi = min(lo + strip, d)
-            upto = ahead + portion * (hi - lo)
-            while ahead < upto:
-                prefetch(X, ahead)
-                ahead += line
-            ahead = upto
-            for k in range(lo, hi):
-                a0 += X[p0 + k] * w[k]
-                a1 += X[p1 + k] * w[k]
-                a2 += X[p2 + k] * w[k]
-                a3 += X[p3 + k] * w[k]
-            lo = hi
-        z[i], z[i + ONE], z[i + TWO], z[i + THREE] = a0 + bias, a1 + bias, a2 + bias, a3 + bias
+        at = four_places(order, d, first + i, first + count - ONE)
+        coming = place(order, d, min(ahead + i, last)), place(order, d, min(ahead + i + ONE, last))
+        project_four(X, d, at, w, bias, z, i, coming)
         i += FOUR
-        p0 = p3 + d
 
 
-@inner(fastmath=UPDATES)
-def add_rows(X, d, first, count, c, out, ahead, portion):
-    """Compute ``out[:d] += sum_i c[i] X[first + i]``; zeros pad ``c`` to a multiple of four."""
-    strip, line = U(STRIP_BYTES // X.itemsize), U(LINE_BYTES // X.itemsize)
-    end = (first + count - ONE) * d
-    i, p0 = ZERO, first * d
+@inner()
+def project_again(X, d, order, first, count, w, bias, z):
+    """Compute products as :func:`project` does, of rows that are in cache."""
+    i = ZERO
     while i < count:
-        p1 = min(p0 + d, end)
-        p2 = min(p1 + d, end)
-        p3 = min(p2 + d, end)
-        c0, c1, c2, c3 = c[i], c[i + ONE], c[i + TWO], c[i + THREE]
-        lo = ZERO
-        while lo < d:
-            hi = min(lo + strip, d)
-            upto = ahead + portion * (hi - lo)
-            while ahead < upto:
-                prefetch(X, ahead)
-                ahead += line
-            ahead = upto
-            for k in range(lo, hi):
-                out[k] += ((c0 * X[p0 + k] + c1 * X[p1 + k]) + c2 * X[p2 + k]) + c3 * X[p3 + k]
-            lo = hi
+        at = four_places(order, d, first + i, first + count - ONE)
+        project_four(X, d, at, w, bias, z, i, ())
         i += FOUR
-        p0 = p3 + d
 
 
-@inner(fastmath=SUMS)
-def add_and_project(X, d, first, w, bias, z, out):
-    """Add the four rows before ``first`` with coefficients ``z``, and project the next four.
+@inner()
+def add_rows(X, d, order, first, count, c, out, ahead, last):
+    """Compute ``out[:d] += sum_i c[i] X[first + i]``; zeros pad ``c`` to a multiple of four.
 
-    The projections replace the coefficients in ``z``.
+    ``out`` is padded to whole vectors. Prefetch the rows that :func:`project` has left out.
     """
-    q0, p0 = first * d - FOUR * d, first * d
-    q1, q2, q3 = q0 + d, q0 + TWO * d, q0 + THREE * d
-    p1, p2, p3 = p0 + d, p0 + TWO * d, p0 + THREE * d
-    c0, c1, c2, c3 = z[0], z[1], z[2], z[3]
-    a0 = a1 = a2 = a3 = 0.0
-    for k in range(d):
-        out[k] += ((c0 * X[q0 + k] + c1 * X[q1 + k]) + c2 * X[q2 + k]) + c3 * X[q3 + k]
-        a0 += X[p0 + k] * w[k]
-        a1 += X[p1 + k] * w[k]
-        a2 += X[p2 + k] * w[k]
-        a3 += X[p3 + k] * w[k]
-    z[0], z[1], z[2], z[3] = a0 + bias, a1 + bias, a2 + bias, a3 + bias
+    i = ZERO
+    while i < count:
+        at = four_places(order, d, first + i, first + count - ONE)
+        coming = (
+            place(order, d, min(ahead + i + TWO, last)),
+            place(order, d, min(ahead + i + THREE, last)),
+        )
+        add_four(X, d, at, c, i, out, coming)
+        i += FOUR
+
+
+@inner()
+def add_rows_again(X, d, order, first, count, c, out):
+    """Add rows as :func:`add_rows` does, of rows that are in cache."""
+    i = ZERO
+    while i < count:
+        at = four_places(order, d, first + i, first + count - ONE)
+        add_four(X, d, at, c, i, out, ())
+        i += FOUR
 
 
 @inner()
@@ -253,43 +219,47 @@ def rows_per_block(row_bytes):
     return U(max(MIN_BLOCK, min(MAX_BLOCK, BLOCK_BYTES // max(1, row_bytes))) & ~7)
 
 
+@inner()
+def rows_ahead(row_bytes):
+    """Return how many rows ahead to prefetch, at least a block."""
+    return max(rows_per_block(row_bytes), U(REACH_BYTES // max(1, row_bytes)))
+
+
 @compiled()
 def evaluate_dense(
-    X, y, weights, W, bias, row_of_W, starts, stops, groups, slots, lo, hi, kernel, sums, parts,
+    X, order, y, weights, W, bias, row_of_W, starts, stops, groups, slots, lo, hi, kernel, sums,
+    parts,
 ):  # fmt: skip
     """Sum gradients, coefficients and losses over segments ``lo .. hi``.
 
     Sums of a whole group go to ``sums[g]``, and those of a part of one to ``parts[slots[s]]``.
-    ``X`` is a flat vector of rows, each as long as a row of ``W``.
+    ``X`` is a flat vector of rows, each as long as a row of ``W``. Rows are in the order of the
+    segments, unless ``order`` says where they are.
     """
     d = U(W.shape[1])
-    block = rows_per_block(X.itemsize * W.shape[1])
-    long_rows = block == FOUR
-    portion = ZERO if long_rows else TWO
+    block, reach = rows_per_block(X.itemsize * W.shape[1]), rows_ahead(X.itemsize * W.shape[1])
     z, slope = np.empty(MAX_BLOCK), np.empty(MAX_BLOCK)
+    gradient = np.empty((W.shape[1] + LANES - 1) // LANES * LANES)
+    last = U(stops[-1] - 1)
     for i in range(MAX_BLOCK):
         slope[i] = 1.0
     for s in range(lo, hi):
         w, b = W[row_of_W[s]], bias[row_of_W[s]]
-        out = sums[groups[s]] if slots[s] < 0 else parts[slots[s]]
-        for k in range(out.size):
-            out[k] = 0.0
+        gradient[:] = 0.0
+        losses = totals = 0.0
         first, stop = U(starts[s]), U(stops[s])
-        pending = False
         while first < stop:
             count = min(block, stop - first)
-            ahead = (first + block) * d
-            if pending:
-                add_and_project(X, d, first, w, b, z, out)
-            else:
-                project(X, d, first, count, w, b, z, ahead, portion)
+            project(X, d, order, first, count, w, b, z, first + reach, last)
             loss, total = to_coefficients(z, slope, y, weights, first, count, kernel)
-            out[d] += total
-            out[d + ONE] += loss
-            pending = long_rows and first + block + block <= stop
-            if not pending:
-                add_rows(X, d, first, count, z, out, ahead + count * d // TWO, portion)
+            totals += total
+            losses += loss
+            add_rows(X, d, order, first, count, z, gradient, first + reach, last)
             first += count
+        out = sums[groups[s]] if slots[s] < 0 else parts[slots[s]]
+        for k in range(d):
+            out[k] = gradient[k]
+        out[d], out[d + ONE] = totals, losses
 
 
 @compiled()
@@ -337,7 +307,7 @@ def merge_parts(parts, group_of_part, sums):
 
 
 @compiled()
-def scaled_rows(X, y, weights, shift, intercept, w, bias, lo, hi, kernel, scale, start, out):
+def scaled_rows(X, order, y, weights, shift, intercept, w, bias, lo, hi, kernel, scale, start, out):
     """Write ``sqrt(scale weight) stretch (x - shift, 1)`` of rows ``lo .. hi`` to ``out[start:]``.
 
     Rows with zero stretch are skipped. With an empty ``w`` it is one. Columns of ``out`` beyond
@@ -345,7 +315,7 @@ def scaled_rows(X, y, weights, shift, intercept, w, bias, lo, hi, kernel, scale,
     these rows is the matrix of second derivatives.
     """
     d = U(shift.size)
-    block = rows_per_block(X.itemsize * shift.size)
+    block, reach = rows_per_block(X.itemsize * shift.size), rows_ahead(X.itemsize * shift.size)
     z, slope = np.empty(MAX_BLOCK), np.empty(MAX_BLOCK)
     for i in range(MAX_BLOCK):
         slope[i] = 1.0
@@ -353,7 +323,7 @@ def scaled_rows(X, y, weights, shift, intercept, w, bias, lo, hi, kernel, scale,
     while first < stop:
         count = min(block, stop - first)
         if w.size:
-            project(X, d, first, count, w, bias, z, (first + block) * d, FOUR)
+            project(X, d, order, first, count, w, bias, z, first + reach, stop - ONE)
             if kernel[2] == LOSSES:
                 call_loss(kernel, z, y, first, count, slope)
             else:
@@ -361,7 +331,7 @@ def scaled_rows(X, y, weights, shift, intercept, w, bias, lo, hi, kernel, scale,
         for i in range(count):
             c = slope[i] * math.sqrt(scale * (weights[first + i] if weights.size else 1.0))
             if c != 0.0:
-                p = (first + i) * d
+                p = place(order, d, first + i)
                 for k in range(d):
                     out[m, k] = (X[p + k] - shift[k]) * c
                 if intercept:
@@ -389,23 +359,23 @@ def shifted_rows(X, weights, shift, intercept, lo, hi, scale, start, out):
 
 
 @compiled(fastmath=SUMS)
-def separations(X, weights, W, bias, lo, hi, kernel, out):
+def separations(X, order, weights, W, bias, lo, hi, kernel, out):
     """Sum squared differences between the outputs of each neuron and of the last one.
 
     ``out[p] = sum_j weight_j (sigma(W[p].x_j + bias[p]) - sigma(W[-1].x_j + bias[-1]))^2`` over
     rows ``lo .. hi``, for every ``p`` but the last.
     """
     d, last = U(W.shape[1]), W.shape[0] - 1
-    block = rows_per_block(X.itemsize * W.shape[1])
+    block, reach = rows_per_block(X.itemsize * W.shape[1]), rows_ahead(X.itemsize * W.shape[1])
     z, base, slope = np.empty(MAX_BLOCK), np.empty(MAX_BLOCK), np.empty(MAX_BLOCK)
     out[:] = 0.0
     first, stop = U(lo), U(hi)
     while first < stop:
         count = min(block, stop - first)
-        project(X, d, first, count, W[last], bias[last], base, (first + block) * d, FOUR)
+        project(X, d, order, first, count, W[last], bias[last], base, first + reach, stop - ONE)
         activate(kernel, base, slope, count)
         for p in range(last):
-            project(X, d, first, count, W[p], bias[p], z, ZERO, ZERO)
+            project_again(X, d, order, first, count, W[p], bias[p], z)
             activate(kernel, z, slope, count)
             total = 0.0
             if weights.size:

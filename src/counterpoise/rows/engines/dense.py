@@ -29,6 +29,8 @@ SMALL = 1 << 17
 # Number of rows to scale at a time before computing their Gram matrix.
 GRAM_ROWS = 2048
 # Scores as they are, with slopes of one.
+# Rows are in the order of their groups.
+ORDERED = np.empty(0, dtype=np.int64)
 PLAIN = RowKernel(0, (0.0, 0.0, 0.0), VALUES)
 
 
@@ -65,8 +67,8 @@ class DensePart(RowPart):
 
         def work(first: int, last: int) -> None:
             kernels.evaluate_dense(
-                X, y, self._weights, W, bias, row_of_W, seg.starts, seg.stops, seg.groups,
-                seg.slots, seg.chunks[first], seg.chunks[last], kernel, sums, parts,
+                X, ORDERED, y, self._weights, W, bias, row_of_W, seg.starts, seg.stops,
+                seg.groups, seg.slots, seg.chunks[first], seg.chunks[last], kernel, sums, parts,
             )  # fmt: skip
 
         ready(("evaluate_dense", X.dtype), work)
@@ -93,7 +95,7 @@ class DensePart(RowPart):
 
         def work(first: int, last: int) -> None:
             many_kernels.evaluate_many(
-                X, frozen(y), self._weights, W, bias, seg.starts, seg.stops, first, last,
+                X, ORDERED, frozen(y), self._weights, W, bias, seg.starts, seg.stops, first, last,
                 kernels[0].address, parameters, kernels[0].kind, sums,
             )  # fmt: skip
 
@@ -147,8 +149,8 @@ class DensePart(RowPart):
 
         def scaled(first: int, last: int, filled: int) -> int:
             return kernels.scaled_rows(
-                X, y, self._weights, q.shift, self.data.intercept, coef, bias, first, last,
-                kernel, share, filled, rows,
+                X, ORDERED, y, self._weights, q.shift, self.data.intercept, coef, bias, first,
+                last, kernel, share, filled, rows,
             )  # fmt: skip
 
         # Other models need the second kernel in any case, and can do without the first.
@@ -182,7 +184,7 @@ class DensePart(RowPart):
         kernel = RowKernel(address, sigma.parameters, VALUES)
 
         def work(first: int, last: int) -> None:
-            kernels.separations(X, self._weights, coef, biases, first, last, kernel, out)
+            kernels.separations(X, ORDERED, self._weights, coef, biases, first, last, kernel, out)
 
         ready(("separations", X.dtype), work)
         work(lo, hi)
