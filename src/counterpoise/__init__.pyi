@@ -52,6 +52,7 @@ from .estimators.regressor import GroupDRORegressor as GroupDRORegressor
 from .losses import Loss as Loss
 from .reweight.reweighter import Reweighter as Reweighter
 from .reweight.reweighter import ReweightWarning as ReweightWarning
+from .rows.collective import Collective as Collective
 from .rows.memberships import Memberships as Memberships
 from .rows.memberships import side_by_side as side_by_side
 from .rows.sources import Chunks as Chunks

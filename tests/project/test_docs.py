@@ -116,6 +116,7 @@ def test_only_what_cannot_run_here_is_left_out():
     peers = {"fairlearn", "dro", "group_DRO", "deep_feature_reweighting", "XGBoost", "LLM-Shearing"}
     assert left == {("coming-from.md", peer) for peer in peers} | {
         ("cluster.md", "fetches a model from the hub"),
+        ("large-data.md", "needs two processes"),  # tests/rows/engines/test_collective_ranks.py
         ("pretraining.md", "wants a corpus and time"),
     }
 

@@ -25,6 +25,7 @@ import numpy as np
 from counterpoise.activations import Activation
 from counterpoise.losses import Loss
 from counterpoise.rows.classes import ClassNumbers, encode_classes
+from counterpoise.rows.collective import RankRows
 from counterpoise.rows.engines.base import SumEngine
 from counterpoise.rows.engines.memory import MemoryEngine
 from counterpoise.rows.groups import GroupedData, OverlappingGroups
@@ -151,12 +152,8 @@ class SourceBackend(Backend):
     ) -> SumEngine:  # fmt: skip
         from counterpoise.rows.engines.chunked import ChunkedEngine
 
-        for name, value in (("y", y), ("groups", groups), ("sample_weight", sample_weight)):
-            if value is not None:
-                raise ValueError(
-                    f"{name} was given beside a {type(X).__name__}, whose chunks include it; "
-                    f"leave {name} out"
-                )
+        what = f"a {type(X).__name__}, whose chunks include it"
+        _check_alone(what, y=y, groups=groups, sample_weight=sample_weight)
         return ChunkedEngine(X, loss, intercept=intercept, centred=centred, progress=progress)
 
     def open_overlapping(
@@ -270,8 +267,53 @@ class TorchBackend(Backend):
         return host(values)
 
 
+class CollectiveBackend(Backend):
+    """The rows of one rank of several, of any other kind."""
+
+    name = "collective"
+
+    def matches(self, X: object) -> bool:
+        return isinstance(X, RankRows)
+
+    def open(
+        self, X: Any, y: Any, groups: Any, sample_weight: Any, loss: Loss | Activation,
+        *, intercept: bool, centred: bool, progress: PassProgress | None = None,
+    ) -> SumEngine:  # fmt: skip
+        from counterpoise.rows.engines.rank_rows import open_collective
+
+        _check_alone(
+            "rows of a rank, which include it", y=y, groups=groups, sample_weight=sample_weight
+        )
+        return open_collective(X, backend_of(X.X), to_host, loss,
+                               intercept=intercept, centred=centred, progress=progress)  # fmt: skip
+
+    def open_overlapping(
+        self, X: Any, y: Any, groups: Any, sample_weight: Any, loss: Loss | Activation,
+        **options: Any,
+    ) -> SumEngine:  # fmt: skip
+        return self.open(X, y, groups, sample_weight, loss, **options)
+
+    def predict(self, X: Any, model: Fitted, kind: str = "predict") -> Any:
+        """Predict the rows of this rank; no other rank takes part."""
+        if X.X is None:
+            return model.empty_output(kind)
+        own = backend_of(X.X)
+        rows = np.asarray(X.X) if own.is_memory and not hasattr(X.X, "tocsr") else X.X
+        return own.predict(rows, model, kind)
+
+    def number_classes(self, X: Any, y: Any) -> tuple[Any, Any, Array]:
+        from counterpoise.rows.engines.rank_rows import number_classes
+
+        _check_alone("rows of a rank, which include it", y=y)
+        return number_classes(X, to_host)
+
+    def feature_names(self, X: Any, roles: Sequence[object]) -> Sequence[str] | None:
+        names: Sequence[str] | None = X.shared_names
+        return names
+
+
 MEMORY = MemoryBackend()
-_backends: list[Backend] = [SourceBackend(), DaskBackend(), TorchBackend()]
+_backends: list[Backend] = [SourceBackend(), DaskBackend(), TorchBackend(), CollectiveBackend()]
 
 
 def register(backend: Backend) -> Backend:
@@ -334,6 +376,13 @@ def has_memberships(groups: Any, X: Any) -> bool:
         return as_memberships(groups, rows) is not None
     shape: Any = getattr(groups, "shape", ())
     return len(shape) == 2 and shape[1] != 1
+
+
+def _check_alone(what: str, **others: Any) -> None:
+    """Raise ValueError if a column is given beside rows that include it."""
+    for name, value in others.items():
+        if value is not None:
+            raise ValueError(f"{name} was given beside {what}; leave {name} out")
 
 
 def _roots(X: object) -> set[str]:

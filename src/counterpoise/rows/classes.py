@@ -9,6 +9,7 @@ import numpy as np
 
 from counterpoise.rows.frames import given
 from counterpoise.rows.groups import as_labels, encode_groups
+from counterpoise.rows.scan import NoRows
 from counterpoise.rows.sources import Chunk, Source
 
 Array = np.ndarray
@@ -52,7 +53,7 @@ class ClassNumbers(Source):
             classes = encode_classes(np.asarray(given(chunk[1], "y")))[0]
             found = classes if found is None else np.union1d(found, classes)
         if found is None:
-            raise ValueError("the source gave no chunks; it must give at least one")
+            raise NoRows("the source gave no chunks; it must give at least one")
         return cls(source, found)
 
     def __iter__(self) -> Iterator[Chunk]:

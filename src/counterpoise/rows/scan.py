@@ -25,6 +25,10 @@ Array = np.ndarray
 LARGEST_WEIGHT = 1e100
 
 
+class NoRows(ValueError):
+    """There are no rows, or none of positive weight."""
+
+
 @dataclass(frozen=True)
 class Rows:
     """Checked rows of one chunk; ``codes`` index the chunk's own sorted ``labels``.
@@ -152,7 +156,7 @@ class Scan:
                 f"chunks differ in their number of features: {self.n_features} and "
                 f"{other.n_features}"
             )
-        labels = _union(self.labels, other.labels)
+        labels = union_labels(self.labels, other.labels)
         totals = np.zeros(len(labels))
         for scan in (self, other):
             totals[np.searchsorted(labels, scan.labels)] += scan.totals
@@ -177,7 +181,7 @@ class Scan:
 
     def census(self, *, intercept: bool, centred: bool) -> Census:
         if not self.n_rows:
-            raise ValueError("there are no rows (with positive weight) to fit")
+            raise NoRows("there are no rows (with positive weight) to fit")
         shifted = centred and intercept and not self.is_sparse
         return Census(
             labels=self.labels,
@@ -234,7 +238,7 @@ def _sha(*parts: bytes) -> str:
     return sha.hexdigest()
 
 
-def _union(left: Array, right: Array) -> Array:
+def union_labels(left: Array, right: Array) -> Array:
     """Return the sorted labels of both; text and numbers do not mix."""
     text = [labels.dtype.kind in "US" for labels in (left, right)]
     try:

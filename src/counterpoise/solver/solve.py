@@ -17,7 +17,8 @@ from counterpoise.dual.divergences import check_prior, get_divergence
 from counterpoise.losses import Loss
 from counterpoise.rows.backends import backend_of, open_engine
 from counterpoise.rows.engines.base import SumEngine
-from counterpoise.rows.engines.journal import Journal, JournaledEngine
+from counterpoise.rows.engines.journal import JournaledEngine
+from counterpoise.rows.engines.shared_journal import open_journal
 from counterpoise.rows.threads import single_threaded_blas
 from counterpoise.solver.algorithm import Progress
 from counterpoise.solver.options import (
@@ -161,7 +162,7 @@ def solver_for(
     check_centre(engine.shift)
     check_label_sizes(engine.census, options.truncate)
     if checkpoint is not None:
-        engine = JournaledEngine(engine, Journal(checkpoint, engine))
+        engine = JournaledEngine(engine, open_journal(checkpoint, engine))
     return Solver(engine, divergence, prior_K, reference_K, schedule, options)
 
 

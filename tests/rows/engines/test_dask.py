@@ -22,6 +22,7 @@ from counterpoise import GroupDRONeuron
 from counterpoise.activations import Activation, identity, relu
 from counterpoise.losses import NeuronLoss
 from counterpoise.rows.engines.dask import FAN_IN, DaskEngine, _tree, load_block, predict
+from counterpoise.rows.engines.dask_homes import choose, near, sums_sent
 from counterpoise.rows.engines.memory import make_engine
 from counterpoise.rows.engines.questions import Evaluate, Gram, Labels, Moments, Separation, Squares
 from counterpoise.rows.engines.tally import Tally
@@ -145,6 +146,59 @@ def test_parts_are_spread_evenly_over_workers(rows, client):
     held = client.who_has(wait(engine._parts).done)
     counts = Counter(worker for workers in held.values() for worker in workers)
     assert counts == {crowded: 4, idle: 3}
+
+
+@pytest.mark.slow
+def test_blocks_are_loaded_in_runs_of_neighbours(rows, client):
+    columns = [*arrays(*rows, chunk=25)]  # 64 blocks
+    engine = engine_of(columns)
+    assert sums_sent(homes_of(engine, client)) == 2
+    # A task of neighbours sends few sums to the root, too.
+    assert sums_sent_by_tasks(engine) <= len(engine._bundles) + 2
+    # Few rows that the workers hold elsewhere are moved, which does not change the bits.
+    first, second = client.nthreads()
+    X, y, groups, weights = columns
+    parts = [X[i * 25 : i * 25 + 25].persist(workers=[(first, second)[i % 2]]) for i in range(64)]
+    scattered = da.concatenate(parts)
+    wait(scattered)
+    moved = engine_of([scattered, y, groups, weights])
+    assert sums_sent(homes_of(moved, client)) == 2
+    for question in questions(engine):
+        np.testing.assert_array_equal(moved.ask(question), engine.ask(question))
+
+
+def homes_of(engine, client):
+    held = client.who_has(wait(engine._parts).done)
+    return [held[part.key][0] for part in engine._parts]
+
+
+def sums_sent_by_tasks(engine):
+    total = 0
+    for bundle in engine._bundles:
+        tally = Tally(len(engine._parts))
+        for index in bundle:
+            tally.add(0, index, None)
+        total += len(tally.nodes)
+    return total
+
+
+def test_few_sums_of_256_blocks_reach_the_root():
+    rng = np.random.default_rng(0)
+    threads = dict.fromkeys("abcd", 1)
+    held = [[worker] for worker in rng.permutation(list("abcd") * 64)]
+    assert sums_sent(near(held, threads)) > 180
+    # Large sums move rows into runs, and large rows stay.
+    assert sums_sent(choose(held, threads, rows=100.0, sums=100.0)) == 4
+    assert choose(held, threads, rows=1e9, sums=100.0) == near(held, threads)
+    # Rows in runs stay without a move, in whatever order the workers have them.
+    runs = [[worker] for worker in "cadb" for _ in range(64)]
+    assert choose(runs, threads, rows=1.0, sums=1e9) == [worker for (worker,) in runs]
+
+
+def test_shares_are_by_threads_and_even():
+    homes = choose([()] * 12, {"a": 1, "b": 3}, rows=1.0, sums=1.0)
+    assert Counter(homes) == {"a": 3, "b": 9}
+    assert len(choose([()], {"a": 1, "b": 1}, rows=1.0, sums=1.0)) == 1
 
 
 @pytest.mark.slow
@@ -359,7 +413,21 @@ def test_dask_is_imported_only_when_it_is_used():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-# -- a worker is lost ----------------------------------------------------------------------------
+# -- a worker, or the process that fits, is lost -------------------------------------------------
+
+
+def test_a_fit_that_is_interrupted_goes_on_to_the_same_bits(rows, tmp_path):
+    def stop(progress):
+        if progress.iteration == 3:
+            raise KeyboardInterrupt
+
+    path = tmp_path / "fit.journal"
+    with pytest.raises(KeyboardInterrupt):
+        solve(*arrays(*rows), checkpoint=path, callback=stop)
+    assert path.exists()
+    found, whole = solve(*arrays(*rows), checkpoint=path), solve(*arrays(*rows))
+    assert found.coef.tobytes() == whole.coef.tobytes()
+    assert (found.risk, found.n_passes) == (whole.risk, whole.n_passes)
 
 
 @pytest.mark.slow

@@ -473,3 +473,20 @@ def test_predictions_need_the_features_of_the_fit():
         linear_scores(torch.zeros(4, 2), np.zeros(3), 0.0)
     with pytest.raises(ValueError, match="X has missing"):
         linear_scores(torch.full((4, 3), torch.nan), np.zeros(3), 0.0)
+
+
+def test_a_fit_that_is_interrupted_goes_on_to_the_same_bits(tmp_path):
+    X, y, groups = neuron_data(K=3, n=200, d=4)
+    given = torch.tensor(X), torch.tensor(y), groups
+
+    def stop(progress):
+        if progress.iteration == 3:
+            raise KeyboardInterrupt
+
+    path = tmp_path / "fit.journal"
+    with pytest.raises(KeyboardInterrupt):
+        solve(*given, checkpoint=path, callback=stop)
+    assert path.exists()
+    found, whole = solve(*given, checkpoint=path), solve(*given)
+    assert found.coef.tobytes() == whole.coef.tobytes()
+    assert (found.risk, found.n_passes) == (whole.risk, whole.n_passes)

@@ -13,6 +13,7 @@ import numpy as np
 from counterpoise.activations import Activation
 from counterpoise.losses import Loss, NeuronLoss, as_loss
 from counterpoise.rows.census import Census
+from counterpoise.rows.collective import Collective
 from counterpoise.rows.engines.questions import (
     Evaluate,
     EvaluateEach,
@@ -95,6 +96,9 @@ class PassCounter:
 
 class SumEngine:
     """An engine that answers with sums over rows; subclasses compute the sums."""
+
+    # The ranks that answer together; None if this process answers alone.
+    collective: Collective | None = None
 
     def __init__(self, census: Census, loss: Loss | Activation) -> None:
         self.census, self.loss = census, as_loss(loss)

@@ -19,7 +19,7 @@ from counterpoise.rows.engines.tally import answer_part, plus
 from counterpoise.rows.engines.together import Together
 from counterpoise.rows.groups import GroupedData
 from counterpoise.rows.sample import RowSample
-from counterpoise.rows.scan import Rows, Scan, check_chunk
+from counterpoise.rows.scan import NoRows, Rows, Scan, check_chunk
 from counterpoise.rows.sources import Source
 
 Array = np.ndarray
@@ -107,7 +107,7 @@ class ChunkedEngine(SumEngine):
             found = Scan.of(rows)
             scan = found if scan is None else scan.merge(found)
         if scan is None:
-            raise ValueError("the source gave no chunks; it must give at least one")
+            raise NoRows("the source gave no chunks; it must give at least one")
         return scan
 
     def _parts(self) -> Iterator[RowPart]:

@@ -13,12 +13,12 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import dask
 import dask.array as da
 import numpy as np
-from dask.base import annotate, get_annotations, persist
+from dask.base import annotate, persist
 from dask.delayed import Delayed, delayed
 from dask.sizeof import sizeof
 from dask.utils import is_dataframe_like
@@ -29,6 +29,7 @@ from counterpoise.rows.classes import class_numbers, encode_classes
 from counterpoise.rows.engines.base import SumEngine
 from counterpoise.rows.engines.chunked import to_part
 from counterpoise.rows.engines.dask_blocks import Columns, blocks, features, plain
+from counterpoise.rows.engines.dask_homes import Homes, load_in_runs
 from counterpoise.rows.engines.questions import Question
 from counterpoise.rows.engines.row_part import RowPart
 from counterpoise.rows.engines.tally import Tally, answer_parts, merge_scans, place_part
@@ -41,9 +42,6 @@ Array = np.ndarray
 
 # Number of partial sums that one task adds up.
 FAN_IN = 16
-# Number of parts per task. A task costs milliseconds; but if a worker is lost, all parts of a task
-# move to the same worker.
-BUNDLE = 4
 
 
 class DaskEngine(SumEngine):
@@ -60,13 +58,16 @@ class DaskEngine(SumEngine):
         X, columns = features(X, named)
         self.feature_names = None if columns is None else columns.names
         load = delayed(partial(load_block, columns=columns, intercept=intercept), nout=2)
-        loaded = [load(i, *block) for i, block in enumerate(blocks(X, named))]
-        scan = _tree([found for _, found in loaded], delayed(merge_scans))
+        lazy = [tuple(load(i, *block)) for i, block in enumerate(blocks(X, named))]
+        loaded = load_in_runs(lazy, [X, *named.values()])
+        lazy_scan = _tree([found for _, found in loaded], delayed(merge_scans))
         with _large_graphs():
-            scan, *parts = persist(scan, *[part for part, _ in loaded])
-        self.scan: Scan = scan.compute()
-        labels, place = delayed(getattr)(scan, "labels"), delayed(place_part)
-        placed, homes = [], _Homes.of(parts)
+            lazy_scan, *parts = persist(lazy_scan, *[part for part, _ in loaded])
+        self.scan: Scan = lazy_scan.compute()
+        labels, place = delayed(getattr)(lazy_scan, "labels"), delayed(place_part)
+        scan, size = self.scan, self.scan.n_features + 2
+        homes = Homes.of(parts, scan.n_rows * size / len(parts), len(scan.labels) * size)
+        placed = []
         for index, part in enumerate(parts):
             with annotate(**homes.annotation(index)):
                 placed.append(place(part, labels))
@@ -207,57 +208,6 @@ def _tree(items: list[Any], combine: Callable[..., Any]) -> Any:
         runs = [items[i : i + FAN_IN] for i in range(0, len(items), FAN_IN)]
         items = [combine(*run) if len(run) > 1 else run[0] for run in runs]
     return items[0]
-
-
-class _Homes(NamedTuple):
-    """The workers for the parts: their current ones, up to an even share of parts.
-
-    Parts stay for the whole fit, and a pass takes as long as the worker with the most parts.
-    Without a cluster, or with annotations of the user, there is no assignment.
-    """
-
-    workers: list[str]
-    threads: dict[str, int]
-
-    @classmethod
-    def of(cls, parts: list[Any]) -> _Homes:
-        if "distributed" not in sys.modules or get_annotations():
-            return cls([], {})
-        from distributed import futures_of, wait
-
-        futures = futures_of(parts)
-        if not futures:
-            return cls([], {})
-        wait(futures)
-        client, homes = futures[0].client, {}
-        threads, found = client.nthreads(), client.who_has(futures)
-        share = -(-len(parts) // sum(threads.values()))
-        room = {worker: share * count for worker, count in threads.items()}
-        for stay in (True, False):
-            for key in [part.key for part in parts if part.key not in homes]:
-                near = [worker for worker in found[key] if room.get(worker)] if stay else [*room]
-                if near:
-                    homes[key] = max(near, key=lambda worker: room[worker])
-                    room[homes[key]] -= 1
-        return cls([homes[part.key] for part in parts], threads)
-
-    def annotation(self, index: int) -> dict[str, Any]:
-        if not self.workers:
-            return {}
-        return {"workers": [self.workers[index]], "allow_other_workers": True}
-
-    def bundles(self, count: int) -> list[list[int]]:
-        """Group the parts of each worker into tasks for its threads."""
-        if not self.workers:
-            return [[index] for index in range(count)]
-        found = []
-        for worker, threads in self.threads.items():
-            mine = [index for index, home in enumerate(self.workers) if home == worker]
-            # The same number of tasks for every thread, as even as possible.
-            count = min(len(mine), threads * -(-len(mine) // (BUNDLE * threads)))
-            found += [mine[len(mine) * i // count : len(mine) * (i + 1) // count]
-                      for i in range(count)]  # fmt: skip
-        return sorted(found)  # neighbours meet early on the way up
 
 
 def _large_graphs() -> AbstractContextManager[Any]:

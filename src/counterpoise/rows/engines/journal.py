@@ -24,7 +24,7 @@ from contextlib import suppress
 from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -47,11 +47,37 @@ LINE = 4096
 PROBES = np.linspace(-3.0, 3.0, 13)
 
 
-class Journal:
-    """Answers on disk, replayed in order and then appended to."""
+class Answers(Protocol):
+    """A journal, on the disk of this process or of another."""
 
-    def __init__(self, path: str | os.PathLike[str], engine: SumEngine) -> None:
-        self.path = Path(path)
+    @property
+    def replaying(self) -> bool:
+        """Whether there are answers that were not replayed yet."""
+        ...
+
+    def next(self, digest: str) -> tuple[Array, int]:
+        """Return the next stored answer and its passes; the question must be the same."""
+        ...
+
+    def append(self, digest: str, answer: Array, passes: int) -> None:
+        """Store an answer."""
+        ...
+
+    def close(self, *, finished: bool) -> None:
+        """Close the file, and delete it if the fit is finished."""
+        ...
+
+
+class Journal:
+    """Answers on disk, replayed in order and then appended to.
+
+    ``first`` is whether journals of version 1 can be resumed.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], engine: SumEngine, *, first: bool = True
+    ) -> None:
+        self.path, self._first = Path(path), first
         if not self.path.parent.is_dir():
             raise FileNotFoundError(
                 f"checkpoint={str(path)!r}: there is no folder {str(self.path.parent)!r}; create "
@@ -94,7 +120,7 @@ class Journal:
 
     def _check_head(self, line: bytes) -> None:
         head = _parsed(line)
-        self._old = head.get("format") == MAGIC_1
+        self._old = self._first and head.get("format") == MAGIC_1
         if not self._old and head.get("format") != MAGIC:
             raise self._refused("is not a checkpoint of this version; choose another path")
         self._crc = 0 if self._old else _crc(head, b"", 0)
@@ -216,7 +242,7 @@ def _is_head(head: dict[str, Any]) -> bool:
 class JournaledEngine(SumEngine):
     """An engine that stores the answers of another one."""
 
-    def __init__(self, engine: SumEngine, journal: Journal) -> None:
+    def __init__(self, engine: SumEngine, journal: Answers) -> None:
         super().__init__(engine.census, engine.loss)
         self.engine, self.journal = engine, journal
         self.counter.count = engine.passes

@@ -62,7 +62,7 @@ def sum_patterns(
     """
     asked = question.on_patterns(shares_AK)
     if asked is None and codes_A is not None:
-        asked = question.refined(codes_A)
+        asked = question.for_groups(codes_A)
     if asked is None:
         return inner.ask(PerMembership(question, shares_AK))
     answer = inner.ask(asked)
@@ -94,6 +94,7 @@ class OverlappingEngine(SumEngine):
         if len(there) < len(labels):
             matrix, labels = canonical(matrix[:, there]), labels[there]
         self.inner, self.shares_AK, self._plain = inner, matrix, plain
+        self.collective = inner.collective
         self._overlap = overlap
         self._drawn: RowSample | None = None
         totals = np.asarray(matrix.T @ inner.census.totals)

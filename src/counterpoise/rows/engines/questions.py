@@ -41,12 +41,13 @@ class Question:
         known: Any = self
         return known if share_K is None else replace(known, share_K=shares_AK @ share_K)
 
-    def refined(self, codes_A: Array) -> Question | None:
-        """Return the question for finer groups, each a part of the group ``codes_A`` of this one.
-
-        Codes of parts that do not matter are -1. None means that there is no such question.
-        """
-        return None
+    def for_groups(self, codes: Array) -> Question:
+        """Return the question for an engine whose groups are these ones, in this order."""
+        if not self.alike:
+            return Renumbered(self, codes)
+        share_K = getattr(self, "share_K", None)
+        known: Any = self
+        return known if share_K is None else replace(known, share_K=share_K[codes])
 
     def of_rows(self, X: Any, y: Array, weights: Array, group: int) -> Array:
         """Return the sum over some rows of one group, for engines without a faster way.
@@ -55,6 +56,21 @@ class Question:
         index of the group.
         """
         raise TypeError(f"engines cannot answer {type(self).__name__}; define its method of_rows")
+
+
+@dataclass(frozen=True, eq=False)
+class Renumbered(Question):
+    """A question to an engine whose group ``i`` is the group ``codes[i]`` of the question."""
+
+    question: Question
+    codes: Array
+
+    @property
+    def pooled(self) -> bool:
+        return self.question.pooled
+
+    def of_rows(self, X: Any, y: Array, weights: Array, group: int) -> Array:
+        return self.question.of_rows(X, y, weights, int(self.codes[group]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,8 +104,8 @@ class Moments(Question):
 
     directions: Array
 
-    def refined(self, codes_A: Array) -> Moments:
-        return Moments(self.directions[codes_A])
+    def for_groups(self, codes: Array) -> Question:
+        return replace(self, directions=self.directions[codes])
 
     def of_rows(self, X: Any, y: Array, weights: Array, group: int) -> Array:
         u, d = self.directions[group], X.shape[1]
@@ -147,8 +163,8 @@ class EvaluateEach(Question):
     loss: Loss
     truncate: float | None
 
-    def refined(self, codes_A: Array) -> EvaluateEach:
-        return replace(self, W_KD=self.W_KD[codes_A])
+    def for_groups(self, codes: Array) -> Question:
+        return replace(self, W_KD=self.W_KD[codes])
 
     def of_rows(self, X: Any, y: Array, weights: Array, group: int) -> Array:
         w, d = self.W_KD[group], X.shape[1]
@@ -167,8 +183,8 @@ class GramEach(Question):
     loss: Loss
     shift: Array
 
-    def refined(self, codes_A: Array) -> GramEach:
-        return replace(self, W_KD=self.W_KD[codes_A])
+    def for_groups(self, codes: Array) -> Question:
+        return replace(self, W_KD=self.W_KD[codes])
 
     def of_group(self, group: int) -> Gram:
         """Return the question for one group."""
