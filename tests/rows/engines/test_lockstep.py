@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 
 import dask.array as da
@@ -172,6 +173,24 @@ def test_an_error_of_the_engine_reaches_every_fit(tmp_path):
     with pytest.raises(TypeError, match="cannot answer Question"):
         in_lockstep(engine, [fit, fit])
     assert not [t for t in threading.enumerate() if t.name.startswith("counterpoise-fit")]
+
+
+def test_an_interrupt_ends_all_fits_at_their_next_question(tmp_path):
+    engine, asked = make_engine(make(tmp_path)[0], RELU), []
+
+    def fit(seat):
+        for _ in range(100_000):  # far more than it gets to ask
+            asked.append(seat.evaluate(np.ones(seat.width), surrogate=True))
+            if len(asked) == 5:
+                signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        in_lockstep(engine, [fit, fit, fit])
+    for thread in threading.enumerate():
+        if thread.name.startswith("counterpoise-fit"):
+            thread.join(timeout=30)
+            assert not thread.is_alive()
+    assert len(asked) < 100_000
 
 
 def test_cells_add_up_to_the_rows_that_are_kept(tmp_path):

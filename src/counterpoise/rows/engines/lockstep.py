@@ -1,13 +1,15 @@
 """Several fits of the same rows in lockstep: one read answers what all of them ask.
 
 Every fit runs in a thread of its own, on a `Seat` at a common table. A question waits until all
-other fits have asked theirs, or have ended. So which questions are answered together depends on
-the fits alone, never on how threads are scheduled.
+other fits have asked theirs, or have ended. Only one fit computes at a time, each in its turn: the
+interpreter would not let them compute at once, and changing between them costs time. So what is
+answered together depends on the fits alone, never on how threads are scheduled.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -35,6 +37,7 @@ def in_lockstep(inner: SumEngine, tasks: Sequence[Callable[[SumEngine], T]]) -> 
 
     def sit(place: int) -> None:
         try:
+            table.wait(place)
             results[place] = tasks[place](Seat(table, place))
         except BaseException as error:  # raised again below
             errors[place] = error
@@ -45,9 +48,10 @@ def in_lockstep(inner: SumEngine, tasks: Sequence[Callable[[SumEngine], T]]) -> 
         threading.Thread(target=sit, args=(place,), name=f"counterpoise-fit-{place}", daemon=True)
         for place in range(len(tasks))
     ]
-    for thread in threads:
-        thread.start()
     try:
+        for thread in threads:
+            thread.start()
+        table.start()
         for thread in threads:
             thread.join()
     except BaseException as error:  # such as a keyboard interrupt
@@ -82,76 +86,68 @@ class Seat(SumEngine):
 
 
 class _Table:
-    """The questions of a round, and the fits that still take part."""
+    """The questions of a round, and whose turn it is."""
 
     def __init__(self, inner: SumEngine, seats: int) -> None:
-        self.inner, self.seated = inner, seats
-        self._lock = threading.Lock()
-        self._asked: dict[int, tuple[Question, _Answer]] = {}
+        self.inner = inner
+        self._turns = [threading.Event() for _ in range(seats)]
+        self._waiting = deque(range(seats))  # for their turn, in order
+        self._asked: dict[int, Question] = {}
+        self._answers: dict[int, Any] = {}
         self._closed: BaseException | None = None
 
+    def start(self) -> None:
+        """Let the first fit begin."""
+        self._pass_on()
+
+    def wait(self, place: int) -> None:
+        """Wait for one's turn."""
+        self._turns[place].wait()
+        self._turns[place].clear()
+        if self._closed is not None:
+            raise InterruptedError("another fit was interrupted") from self._closed
+
     def ask(self, place: int, question: Question) -> Array:
-        answer = _Answer()
-        with self._lock:
-            if self._closed is not None:
-                raise InterruptedError("another fit was interrupted") from self._closed
-            self._asked[place] = (question, answer)
-            due = self._due()
-        if due:
-            self._round(due)
-        return answer.wait()
+        self._asked[place] = question
+        self._pass_on()
+        self.wait(place)
+        answer = self._answers.pop(place)
+        if isinstance(answer, BaseException):
+            raise answer
+        found: Array = answer
+        return found
 
     def leave(self) -> None:
-        with self._lock:
-            self.seated -= 1
-            due = self._due()
-        if due:
-            self._round(due)
+        if self._closed is None:
+            self._pass_on()
 
     def close(self, error: BaseException) -> None:
         """End all fits at their next question."""
-        with self._lock:
-            self._closed, asked = error, list(self._asked.values())
-            self._asked = {}
-        for _, answer in asked:
-            answer.set(InterruptedError("another fit was interrupted"))
+        self._closed = error
+        for turn in self._turns:
+            turn.set()
 
-    def _due(self) -> list[tuple[Question, _Answer]]:
-        """Take all questions if every fit has asked one; the lock is held."""
-        if not self._asked or len(self._asked) < self.seated:
-            return []
-        due = [self._asked[place] for place in sorted(self._asked)]
-        self._asked = {}
-        return due
+    def _pass_on(self) -> None:
+        """Let the next fit go on, after a round of answers if all have asked or ended."""
+        if not self._waiting and self._asked:
+            self._round()
+        if self._waiting:
+            self._turns[self._waiting.popleft()].set()
 
-    def _round(self, due: list[tuple[Question, _Answer]]) -> None:
+    def _round(self) -> None:
         """Answer all questions, each distinct one once."""
-        keys = [same(question) for question, _ in due]
-        distinct = {key: question for key, (question, _) in zip(keys, due, strict=True)}
+        places = sorted(self._asked)
+        keys = [same(self._asked[place]) for place in places]
+        distinct = {key: self._asked[place] for key, place in zip(keys, places, strict=True)}
         found: dict[Any, Any] = {}
         try:
             found = dict(zip(distinct, self.inner.ask_all([*distinct.values()]), strict=True))
         except BaseException as error:  # raised in every fit
             found = dict.fromkeys(distinct, error)
-        for place, (key, (_, answer)) in enumerate(zip(keys, due, strict=True)):
-            shared = key in keys[:place] and not isinstance(found[key], BaseException)
-            answer.set(found[key].copy() if shared else found[key])  # fits may write to theirs
-
-
-class _Answer:
-    """An answer, or an error, that a fit waits for."""
-
-    def __init__(self) -> None:
-        self._there = threading.Event()
-        self._value: Any = None
-
-    def set(self, value: Any) -> None:
-        self._value = value
-        self._there.set()
-
-    def wait(self) -> Array:
-        self._there.wait()
-        if isinstance(self._value, BaseException):
-            raise self._value
-        found: Array = self._value
-        return found
+        seen: set[Any] = set()
+        for key, place in zip(keys, places, strict=True):
+            shared = key in seen and not isinstance(found[key], BaseException)
+            self._answers[place] = found[key].copy() if shared else found[key]  # they may write
+            seen.add(key)
+        self._asked = {}
+        self._waiting.extend(places)
