@@ -13,7 +13,6 @@ from sklearn.model_selection import GroupKFold, StratifiedKFold
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from counterpoise import (
-    Chunks,
     Frontier,
     GroupDROClassifier,
     GroupDROClassifierCV,
@@ -298,14 +297,3 @@ def test_splits_that_lose_a_class_are_refused():
         GroupDROClassifierCV(cv=GroupKFold(2)).fit(X, y, groups=y)
     with pytest.raises(ValueError, match="a classifier needs at least two"):
         GroupDROClassifierCV().fit(X[order[:20]], y[order[:20]], groups=g[order[:20]])
-
-
-def test_rows_elsewhere_are_refused_with_the_way_out():
-    X, y, g = shifted(sizes=(60, 40))
-    with pytest.raises(ValueError, match="GroupDROClassifierCV needs rows in memory; got Chunks"):
-        GroupDROClassifierCV().fit(Chunks([(X, y, g)]))
-    pytest.importorskip("torch")
-    import torch
-
-    with pytest.raises(ValueError, match="then fit GroupDROClassifier with best_params_"):
-        GroupDROClassifierCV().fit(torch.tensor(X), y, groups=g)

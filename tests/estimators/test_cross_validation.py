@@ -13,7 +13,6 @@ from sklearn.model_selection import GroupKFold, KFold, ShuffleSplit
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from counterpoise import (
-    Chunks,
     Frontier,
     GroupDRONeuron,
     GroupDRONeuronCV,
@@ -399,12 +398,6 @@ def test_bad_options(options, message):
 def test_every_group_of_one_row_is_an_error():
     with pytest.raises(ValueError, match="two rows or more"):
         GroupDRONeuronCV("identity").fit(np.eye(3), np.arange(3.0), groups=[0, 1, 2])
-
-
-def test_rows_elsewhere_are_refused_with_the_way_out():
-    X, y, g = shifted()
-    with pytest.raises(ValueError, match=r"needs rows in memory; got Chunks.*best_params_"):
-        GroupDRONeuronCV("identity").fit(Chunks(lambda: iter([(X, y, g)])))
 
 
 # -- candidates --------------------------------------------------------------------------------

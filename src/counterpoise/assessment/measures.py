@@ -7,13 +7,13 @@ amounts, and the search of a cross-validation compares candidates by the risk of
 from __future__ import annotations
 
 import math
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from counterpoise.assessment.intervals import RiskIntervals, loss_intervals
-from counterpoise.assessment.metrics import balanced_weights
-from counterpoise.assessment.proportions import wrong_intervals
+from counterpoise.assessment.intervals import GroupSums, RiskIntervals, intervals_of, loss_intervals
+from counterpoise.assessment.metrics import balanced_weights, balancing_factors
+from counterpoise.assessment.proportions import ErrorSums, wrong_intervals
 from counterpoise.common.arguments import check_choice
 
 Array = np.ndarray
@@ -32,6 +32,17 @@ class RowLoss(Protocol):
 
     def value(self, z: Array, y: Array) -> Array:
         """Return the losses; several scores are the last axis of ``z``."""
+
+
+class AmountSums(NamedTuple):
+    """Sums over the amounts of every group's rows, which are measured in ``unit``.
+
+    ``squared`` are the sums of amounts times squared weights, in their own unit.
+    """
+
+    losses: GroupSums
+    squared: Array
+    unit: float
 
 
 class Measure:
@@ -74,6 +85,13 @@ class Measure:
         """Return the weights of rows in the risk of their group; ``codes`` number the groups."""
         return weights
 
+    def class_factors(self, mass_KC: Array) -> Array | None:
+        """Return the factors of weights by group and class, if there are any.
+
+        ``mass_KC`` are the total weights of the classes in the groups.
+        """
+        return None
+
     @property
     def floor(self) -> float:
         """Risks below this count as zero."""
@@ -84,6 +102,10 @@ class Measure:
     ) -> RiskIntervals:
         """Return the risks of groups with confidence intervals."""
         return loss_intervals(amounts, labels, codes, weights, level=level)
+
+    def intervals_of(self, sums: AmountSums, labels: Array, level: float) -> RiskIntervals:
+        """Return the same from sums over the rows of every group."""
+        return intervals_of(sums.losses.moments(), labels, level, sums.unit)
 
 
 class ErrorRate(Measure):
@@ -106,6 +128,11 @@ class ErrorRate(Measure):
     ) -> RiskIntervals:
         return wrong_intervals(amounts, labels, codes, weights, level=level)
 
+    def intervals_of(self, sums: AmountSums, labels: Array, level: float) -> RiskIntervals:
+        losses = sums.losses
+        wrong = sums.unit * losses.mass * losses.mean
+        return ErrorSums(losses.mass, losses.squares, wrong, sums.squared).intervals(labels, level)
+
 
 class BalancedErrorRate(ErrorRate):
     """The mean, over the classes that a group has, of the error among its rows of the class.
@@ -120,6 +147,9 @@ class BalancedErrorRate(ErrorRate):
 
     def weights(self, y: Array, codes: Array, weights: Array) -> Array:
         return balanced_weights(y.astype(np.int64), codes, weights)
+
+    def class_factors(self, mass_KC: Array) -> Array | None:
+        return balancing_factors(mass_KC)
 
 
 def classifier_measure(scoring: str, loss: RowLoss) -> Measure:

@@ -205,11 +205,18 @@ def balanced_weights(classes: Array, codes: Array, weights: Array | None) -> Arr
     """
     w = np.ones(len(codes)) if weights is None else weights
     K, C = (int(values.max(initial=-1)) + 1 for values in (codes, classes))
-    cells = np.bincount(codes * C + classes, w, K * C).reshape(K, C)
-    present = cells > 0
-    share = cells.sum(axis=1, keepdims=True) / np.maximum(present.sum(axis=1, keepdims=True), 1)
-    factor = np.divide(share, cells, out=np.zeros_like(cells), where=present)
-    return np.asarray(w * factor[codes, classes])
+    factor_KC = balancing_factors(np.bincount(codes * C + classes, w, K * C).reshape(K, C))
+    return np.asarray(w * factor_KC[codes, classes])
+
+
+def balancing_factors(mass_KC: Array) -> Array:
+    """Return what to multiply the weights of every group's rows by, so that classes count alike.
+
+    ``mass_KC`` are the total weights of the classes in the groups.
+    """
+    present = mass_KC > 0
+    share = mass_KC.sum(axis=1, keepdims=True) / np.maximum(present.sum(axis=1, keepdims=True), 1)
+    return np.divide(share, mass_KC, out=np.zeros_like(mass_KC), where=present)
 
 
 def wrong_classes(y_true: Any, y_pred: Any) -> Array:

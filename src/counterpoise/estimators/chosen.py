@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from numbers import Integral, Real
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -18,7 +18,6 @@ from counterpoise.assessment.choice import (
     choose,
     confirmed,
 )
-from counterpoise.assessment.comparison import absolute_errors
 from counterpoise.assessment.held_out import HeldOut
 from counterpoise.assessment.intervals import RiskIntervals, check_level
 from counterpoise.assessment.measures import Measure
@@ -36,8 +35,11 @@ from counterpoise.estimators.designs import (
     group_numbers,
     known_group,
 )
+from counterpoise.estimators.far_search import FarSearch, partitions
 from counterpoise.estimators.frontier import Frontier
 from counterpoise.estimators.search import (
+    HeldOutScores,
+    Judgement,
     Search,
     given_splits,
     make_splits,
@@ -45,8 +47,10 @@ from counterpoise.estimators.search import (
     sorted_rows,
 )
 from counterpoise.estimators.verdict import name_of, sentences
-from counterpoise.rows.backends import backend_of
+from counterpoise.rows.backends import backend_of, open_engine, to_host
 from counterpoise.rows.classes import decides_class
+from counterpoise.rows.engines.base import SumEngine
+from counterpoise.rows.fold_cut import FoldCut
 from counterpoise.rows.frames import given
 from counterpoise.rows.group_indicators import with_indicators
 from counterpoise.rows.groups import GroupedData, as_labels, label_list, missing_labels
@@ -65,14 +69,6 @@ SHARES = (math.inf, *PATH)
 PULLS, LOG = (10.0, 1.0), ("log", "multinomial")
 # Fitted attributes that the input validation sets.
 KEPT = ("n_features_in_", "feature_names_in_")
-
-
-class HeldOutScores(NamedTuple):
-    """Linear scores of the rows of a fit, (n, S), by fits that had not seen them; NaN if none."""
-
-    y: Array
-    plain: Array
-    ours: Array
 
 
 class Chosen:
@@ -116,6 +112,8 @@ class Chosen:
     get_params: Any
     _check_flags: Any
     _checked: Any
+    _note_features: Any
+    _held_out: HeldOutScores | None
 
     # -- for subclasses --------------------------------------------------------------------
 
@@ -143,27 +141,33 @@ class Chosen:
 
         Parameters
         ----------
-        X : array, CSR matrix or data frame of shape (n, d), in memory
+        X : array, CSR matrix or data frame of shape (n, d)
+            Or rows of another kind, as in :class:`GroupDRONeuron`. They stay where they are, and
+            all fits share their reads. The fold of such a row follows from its numbers, its group
+            and ``random_state``, so folds are not stratified. ``cv`` must be a number of folds,
+            groups must not overlap, and ``group_known=True`` is refused.
         y : array of shape (n,)
         groups : array of shape (n,), or memberships of shape (n, K), optional
             As in :class:`GroupDRONeuron`. If groups overlap, folds are stratified by the set of
             groups that rows belong to.
         sample_weight : array of shape (n,), optional
         """
-        if not backend_of(X).is_memory:
-            raise ValueError(
-                f"{type(self).__name__} needs rows in memory; got {type(X).__name__}. Choose on a "
-                f"sample of the rows, then fit {self.SINGLE.__name__} with best_params_ to all of "
-                "them."
-            )
         self._check_flags("fit_intercept", "group_known")
         check_level(self.level)
         limits = CostLimits(
             check_cost("max_cost", self.max_cost), check_cost("max_group_cost", self.max_group_cost)
         )
         candidates = self._candidates()
-        X, y, sample_weight = self._checked(X, y, sample_weight)
-        search, order = self._search(candidates, X, y, groups, sample_weight)
+        search: Search | FarSearch
+        backend = backend_of(X)
+        if not (backend.is_memory or backend.in_place(X)):  # such as tensors on the CPU
+            X, y, groups, sample_weight = map(to_host, (X, y, groups, sample_weight))
+            backend = backend_of(X)
+        if not backend.is_memory:
+            search = self._far_search(candidates, X, y, groups, sample_weight)
+        else:
+            X, y, sample_weight = self._checked(X, y, sample_weight)
+            search, order = self._search(candidates, X, y, groups, sample_weight)
         with single_threaded_blas():  # matrices are small, and sums have a fixed order
             heldout = search.run()
             plain = search.plain(heldout)
@@ -173,7 +177,12 @@ class Chosen:
         self._fit_chosen(search, choice.chosen, X, y, groups, sample_weight)
         if choice.chosen == plain:  # which needs no luck to be chosen
             fair = [plain] * len(fair)
-        self._keep_held_out(search, plain, fair, order, y)
+        found = search.judge(heldout, plain, fair, self.level)
+        self._keep_held_out(found)
+        self._held_out = None
+        if found.scores is not None:
+            own = (_in_order(scores, order, len(y)) for scores in found.scores)
+            self._held_out = HeldOutScores(y, *own)
         self.cv_results_ = _results(search, heldout, choice)
         self.frontier_ = Frontier.of(self.cv_results_, choice.chosen, plain, search.measure.words)
         self.verdict_ = " ".join(
@@ -182,7 +191,7 @@ class Chosen:
         return self
 
     def _fit_chosen(
-        self, search: Search, index: int, X: Any, y: Array, groups: Any, weights: Any
+        self, search: Search | FarSearch, index: int, X: Any, y: Any, groups: Any, weights: Any
     ) -> None:
         """Fit the chosen candidate to all rows."""
         chosen, design = search.candidates[index], search.design(index)
@@ -191,6 +200,7 @@ class Chosen:
         found = RowGroups.of(groups, len(y)) if chosen.group else None
         features, self.group_base_ = X, None
         if found is not None:
+            assert isinstance(search, Search)
             self.group_base_ = base_group(search.designs[0])
             codes = group_numbers(search.designs[0], found)
             features = with_indicators(X, codes, search.groups.n_groups, self.group_base_)
@@ -200,11 +210,14 @@ class Chosen:
         if hasattr(self, "feature_names_in_") and found is None:
             self.best_estimator_.feature_names_in_ = self.feature_names_in_
         self._adopt(self.best_estimator_)
+        if not backend_of(X).is_memory:
+            self._note_features(X, (y, groups, weights), self.best_estimator_.n_features_in_)
         self.robust_ = not chosen.pooled
         self.uses_group_ = chosen.group
         self.__dict__.pop("group_coef_", None)
         self.__dict__.pop("group_intercept_", None)
         if found is not None:
+            assert isinstance(search, Search)
             self._keep_groups(search, index)
 
     def _keep_groups(self, search: Search, index: int) -> None:
@@ -242,24 +255,12 @@ class Chosen:
         self.converged_ = True
         self.__dict__.pop("certificate_", None)  # nothing is proved about such fits
 
-    def _keep_held_out(
-        self, search: Search, plain: int, fair: Sequence[int], order: Array, y: Array
-    ) -> None:
+    def _keep_held_out(self, found: Judgement) -> None:
         """Set what is known about held-out rows; every fold's fit was chosen without the fold."""
-        both = {"plain": search.scores([plain] * len(fair)), "ours": search.scores(fair)}
-        amounts = {name: search.amounts(scores) for name, scores in both.items()}
-        self.plain_intervals_ = search.intervals(amounts["plain"], self.level)
-        self.intervals_ = search.intervals(amounts["ours"], self.level)
-        self.held_out_averages_ = {
-            name: search.average_amount(own) for name, own in amounts.items()
-        }
-        self._held_out = HeldOutScores(y, *(_in_order(both[n], order, len(y)) for n in both))
-        if not hasattr(self, "classes_"):
-            plain_, ours = (self.outputs_of(both[name]) for name in ("plain", "ours"))
-            weights = search.weights if np.ptp(search.weights) else None
-            self.held_out_absolute_ = absolute_errors(
-                search.y, plain_, ours, search.groups, weights
-            )
+        self.plain_intervals_, self.intervals_ = found.plain, found.ours
+        self.held_out_averages_ = {"plain": found.plain_average, "ours": found.ours_average}
+        if found.absolute is not None:
+            self.held_out_absolute_ = found.absolute
 
     def beside_group(self, X: Any, groups: Any) -> Any:
         """Return the features that the chosen fit saw: with indicators of the group if it uses it.
@@ -402,6 +403,42 @@ class Chosen:
         designs = [design, *self._known(design, X, numbers, groups, weights)]
         return Search(designs, splits, repeats), order
 
+    def _far_search(
+        self, candidates: list[Candidate], X: Any, y: Any, groups: Any, weights: Any
+    ) -> FarSearch:
+        """Set up the search over rows that stay where they are."""
+        if not isinstance(self.cv, Integral) or isinstance(self.cv, bool):
+            raise ValueError(
+                f"cv must be a number of folds for rows that are not in memory; got "
+                f"{self.cv!r}, and X of type {type(X).__name__}"
+            )
+        if self.group_known:
+            raise ValueError(
+                f"group_known=True needs rows in memory; got X of type {type(X).__name__}. Leave "
+                f"it out, or fit {type(self).__name__} to a sample of the rows"
+            )
+        X, y, weights, classes = self._far_rows(X, y, weights)
+        options, intercept = self._fit_options(), bool(self.fit_intercept)
+        loss, centred = options.row_loss(), options.precondition is not None
+
+        def open_rows(cut: FoldCut | None) -> SumEngine:
+            return open_engine(
+                X, y, groups, weights, loss, intercept=intercept, centred=centred, cut=cut
+            )
+
+        parts = partitions(open_rows, int(self.cv), self.repeats, self.random_state)
+        check_storable(parts.census.labels)
+        prior = self.prior
+        if isinstance(prior, str):
+            prior = named_prior(prior, parts.census.totals)
+        prior_K = check_prior(per_group(prior, parts.census.labels, "prior"), len(parts.sizes))
+        measure = self._measure(parts.typical, None)
+        return FarSearch.over(parts, candidates, prior_K, options, measure, classes)
+
+    def _far_rows(self, X: Any, y: Any, weights: Any) -> tuple[Any, Any, Any, Array | None]:
+        """Return rows that stay where they are, with labels as numbers, and their classes."""
+        return X, y, weights, None
+
     def _known(
         self, design: Design, X: Any, y: Array, groups: Any, weights: Array | None
     ) -> list[Design]:
@@ -542,7 +579,7 @@ def _in_order(values: Array, order: Array, n: int) -> Array:
     return out
 
 
-def _results(search: Search, heldout: HeldOut, choice: Choice) -> dict[str, Any]:
+def _results(search: Search | FarSearch, heldout: HeldOut, choice: Choice) -> dict[str, Any]:
     candidates = search.candidates
     nus, units = search.strengths()
     shares = np.full(len(nus), np.nan)

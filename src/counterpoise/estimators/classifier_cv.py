@@ -56,7 +56,8 @@ class GroupDROClassifierCV(Chosen, GroupDROClassifier):
         Whether to subtract from each group's loss the loss of a classifier fitted to that group
         alone.
     cv : int, scikit-learn splitter or list of (train, test) index arrays, default=5
-        Number of folds, stratified by group and class, or the splits themselves.
+        Number of folds, stratified by group and class, or the splits themselves. Rows that are not
+        in memory need a number, and their folds are not stratified.
     repeats : int, default=1
         Number of times to draw the folds. More repeats stabilise the choice if groups are small.
     group_known : bool, default=False
@@ -206,6 +207,10 @@ class GroupDROClassifierCV(Chosen, GroupDROClassifier):
     def _checked(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
         X, codes, self.classes_, sample_weight = self._classes(X, y, sample_weight)
         return X, self.classes_[codes.astype(np.intp)], sample_weight
+
+    def _far_rows(self, X: Any, y: Any, weights: Any) -> tuple[Any, Any, Any, Array | None]:
+        X, y, self.classes_, weights = self._classes(X, y, weights)
+        return X, y, weights, self.classes_
 
     def _numbers(self, y: Array) -> tuple[Array, Array | None]:
         numbers = class_numbers(y, self.classes_)

@@ -52,7 +52,8 @@ class GroupDRONeuronCV(Chosen, Neuron):
         Whether to subtract from each group's risk the risk of a neuron fitted to that group alone.
     cv : int, scikit-learn splitter or list of (train, test) index arrays, default=5
         Number of folds, stratified by group, or the splits themselves. If splits hold out whole
-        groups, the score is a mean over these groups, not a worst group.
+        groups, the score is a mean over these groups, not a worst group. Rows that are not in
+        memory need a number, and their folds are not stratified.
     repeats : int, default=1
         Number of times to draw the folds. More repeats stabilise the choice if groups are small.
     group_known : bool, default=False

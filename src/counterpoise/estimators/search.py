@@ -6,26 +6,51 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.utils import check_random_state
 
+from counterpoise.assessment.comparison import absolute_errors
 from counterpoise.assessment.held_out import HeldOut, folds_of
+from counterpoise.assessment.held_out_sums import LARGEST
 from counterpoise.assessment.intervals import RiskIntervals
 from counterpoise.assessment.measures import Measure
+from counterpoise.assessment.record import AbsoluteErrors
 from counterpoise.common.progress import stage
 from counterpoise.estimators.designs import Candidate, Design
+from counterpoise.losses import NeuronLoss
 from counterpoise.rows.backends import has_memberships
 from counterpoise.rows.groups import GroupedData
 from counterpoise.rows.memberships import RowGroups
 
 Array = np.ndarray
 
-# Losses above this count as this much in variances.
-LARGEST = 1e140
 # Numbers in a block of predictions: rows times candidates.
 BLOCK = 1 << 22
+
+
+class HeldOutScores(NamedTuple):
+    """Linear scores of the rows of a fit, (n, S), by fits that had not seen them; NaN if none."""
+
+    y: Array
+    plain: Array
+    ours: Array
+
+
+class Judgement(NamedTuple):
+    """The plain average and the chosen fits on held-out rows.
+
+    ``absolute`` errors are known of neurons; ``scores`` are (n, S), if rows are in memory, in the
+    order of the search.
+    """
+
+    plain: RiskIntervals
+    ours: RiskIntervals
+    plain_average: float
+    ours_average: float
+    absolute: AbsoluteErrors | None
+    scores: tuple[Array, Array] | None = None
 
 
 @dataclass
@@ -129,6 +154,19 @@ class Search:
                 place -= len(design.candidates)
         return out
 
+    def judge(self, heldout: HeldOut, plain: int, fair: Sequence[int], level: float) -> Judgement:
+        """Judge the plain average, and the choice that every fold had no part in."""
+        scores = self.scores([plain] * len(fair)), self.scores(fair)
+        amounts = [self.amounts(own) for own in scores]
+        intervals = [self.intervals(own, level) for own in amounts]
+        averages = [self.average_amount(own) for own in amounts]
+        loss, absolute = self.measure.loss, None
+        if isinstance(loss, NeuronLoss):
+            weights = self.weights if np.ptp(self.weights) else None
+            plain_, ours = (loss.activation.value(own[:, 0]) for own in scores)
+            absolute = absolute_errors(self.y, plain_, ours, self.groups, weights)
+        return Judgement(intervals[0], intervals[1], averages[0], averages[1], absolute, scores)
+
     def amounts(self, scores: Array) -> Array:
         """Return what rows with these scores amount to; NaN where scores are."""
         seen = np.flatnonzero(np.isfinite(scores).all(axis=1))
@@ -222,22 +260,11 @@ def make_splits(
     With the numbers of the rows' ``classes``, folds are stratified by group and class. A seed makes
     the folds that held-out risks of other fits have (`assessment.folds`).
     """
-    if n_folds < 2:
-        raise ValueError(f"cv must be at least 2 folds; got {n_folds!r}")
-    if isinstance(repeats, bool) or not isinstance(repeats, Integral) or repeats < 1:
-        raise ValueError(f"repeats must be a positive integer; got {repeats!r}")
-    largest = int(groups.sizes.max())
-    if largest < 2:
-        raise ValueError(
-            "cross-validation needs a group with two rows or more; got n_samples = "
-            f"{groups.n_rows} in {groups.n_groups} group(s) of 1 sample. Merge groups, or fit "
-            "without cross-validation"
-        )
+    n_folds = check_folds(n_folds, repeats, groups.sizes, groups.n_rows)
     seed = random_state
     if not isinstance(seed, Integral):
         seed = check_random_state(seed).randint(np.iinfo(np.int32).max)
     rng = np.random.default_rng(int(seed))
-    n_folds = min(n_folds, largest)
     splits = []
     for _ in range(int(repeats)):
         fold = folds_of(groups, n_folds, rng, classes)
@@ -250,6 +277,22 @@ def make_splits(
             )
         splits += pairs
     return splits
+
+
+def check_folds(n_folds: int, repeats: Any, sizes: Array, n_rows: int) -> int:
+    """Return the number of folds, at most as many as the largest group has rows."""
+    if n_folds < 2:
+        raise ValueError(f"cv must be at least 2 folds; got {n_folds!r}")
+    if isinstance(repeats, bool) or not isinstance(repeats, Integral) or repeats < 1:
+        raise ValueError(f"repeats must be a positive integer; got {repeats!r}")
+    largest = int(sizes.max())
+    if largest < 2:
+        raise ValueError(
+            "cross-validation needs a group with two rows or more; got n_samples = "
+            f"{n_rows} in {len(sizes)} group(s) of 1 sample. Merge groups, or fit without "
+            "cross-validation"
+        )
+    return min(n_folds, largest)
 
 
 def sorted_rows(

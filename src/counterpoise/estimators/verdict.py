@@ -10,6 +10,7 @@ from counterpoise.assessment.choice import NEEDED_GAIN, SURE, Choice
 from counterpoise.assessment.record import RiskComparison
 from counterpoise.common.text import change, figure
 from counterpoise.estimators.designs import FEATURE, OWN
+from counterpoise.estimators.far_search import FarSearch
 from counterpoise.estimators.search import Search
 from counterpoise.rows.groups import label_list
 
@@ -17,7 +18,7 @@ Array = np.ndarray
 
 
 def sentences(
-    search: Search,
+    search: Search | FarSearch,
     choice: Choice,
     found: RiskComparison,
     results: dict[str, Any],
@@ -56,7 +57,7 @@ def name_of(candidate: Any, nu: float) -> str:
 
 
 def _chosen(
-    search: Search, choice: Choice, found: RiskComparison, results: dict[str, Any]
+    search: Search | FarSearch, choice: Choice, found: RiskComparison, results: dict[str, Any]
 ) -> list[str]:
     candidate, measure = search.candidates[choice.chosen], search.measure
     words, what = measure.shown_words, name_of(candidate, results["nu"][choice.chosen])
@@ -74,7 +75,9 @@ def _chosen(
     ]
 
 
-def _plain(search: Search, choice: Choice, results: dict[str, Any], plain: int) -> list[str]:
+def _plain(
+    search: Search | FarSearch, choice: Choice, results: dict[str, Any], plain: int
+) -> list[str]:
     measure, best = search.measure, choice.best
     words = measure.shown_words
     worst = [measure.shown(results["worst_group_risk"][i]) for i in (plain, best)]

@@ -28,7 +28,13 @@ from counterpoise.rows.classes import ClassNumbers, encode_classes
 from counterpoise.rows.collective import RankRows
 from counterpoise.rows.engines.base import SumEngine
 from counterpoise.rows.engines.memory import MemoryEngine
-from counterpoise.rows.groups import GroupedData, OverlappingGroups
+from counterpoise.rows.fold_cut import FoldCut
+from counterpoise.rows.groups import (
+    GroupedData,
+    OverlappingGroups,
+    check_sample_weight,
+    encode_groups,
+)
 from counterpoise.rows.memberships import as_memberships, check_length
 from counterpoise.rows.sources import Source
 from counterpoise.storage.packing import check_storable
@@ -75,6 +81,7 @@ class Backend(ABC):
     def open(
         self, X: Any, y: Any, groups: Any, sample_weight: Any, loss: Loss | Activation,
         *, intercept: bool, centred: bool, progress: PassProgress | None = None,
+        cut: FoldCut | None = None,
     ) -> SumEngine:  # fmt: skip
         """Open the engine that reads these rows; parameters as in :func:`open_engine`."""
 
@@ -100,6 +107,21 @@ class Backend(ABC):
         X, y, sample_weight = map(to_host, (X, y, sample_weight))
         options.pop("progress")
         return engines.open_shares(X, y, found, sample_weight, loss, **options)
+
+    def cells(self, X: Any, y: Any, groups: Any, weights: Any, cut: FoldCut | None) -> Any:
+        """Return the groups, or the cells that they are cut into, of rows on this machine.
+
+        Rows on a device are read a few at a time.
+        """
+        if cut is None:
+            return groups
+        labels, codes = encode_groups(to_host(groups), X.shape[0])
+        weights = check_sample_weight(to_host(weights), X.shape[0])
+        there = np.bincount(codes, weights, len(labels)) > 0  # the others have no cells
+        numbers = np.zeros(len(labels), dtype=np.int64)
+        numbers[there] = cut.numbers(labels[there], "X")
+        y = np.asarray(to_host(y), dtype=float).reshape(-1)
+        return cut.cells(X, y, numbers[codes], weights, to_host)
 
     def predict(self, X: Any, model: Fitted, kind: str = "predict") -> Any:
         """Predict the rows where they are."""
@@ -133,7 +155,9 @@ class MemoryBackend(Backend):
     def open(
         self, X: Any, y: Any, groups: Any, sample_weight: Any, loss: Loss | Activation,
         *, intercept: bool, centred: bool, progress: PassProgress | None = None,
+        cut: FoldCut | None = None,
     ) -> SumEngine:  # fmt: skip
+        groups = self.cells(X, y, groups, sample_weight, cut)
         data = GroupedData.build(X, y, groups, sample_weight, intercept=intercept)
         return MemoryEngine(data, loss, centred=centred)
 
@@ -149,12 +173,15 @@ class SourceBackend(Backend):
     def open(
         self, X: Any, y: Any, groups: Any, sample_weight: Any, loss: Loss | Activation,
         *, intercept: bool, centred: bool, progress: PassProgress | None = None,
+        cut: FoldCut | None = None,
     ) -> SumEngine:  # fmt: skip
         from counterpoise.rows.engines.chunked import ChunkedEngine
 
         what = f"a {type(X).__name__}, whose chunks include it"
         _check_alone(what, y=y, groups=groups, sample_weight=sample_weight)
-        return ChunkedEngine(X, loss, intercept=intercept, centred=centred, progress=progress)
+        return ChunkedEngine(
+            X, loss, intercept=intercept, centred=centred, progress=progress, cut=cut
+        )
 
     def open_overlapping(
         self, X: Any, y: Any, groups: Any, sample_weight: Any, loss: Loss | Activation,
@@ -189,11 +216,12 @@ class DaskBackend(Backend):
     def open(
         self, X: Any, y: Any, groups: Any, sample_weight: Any, loss: Loss | Activation,
         *, intercept: bool, centred: bool, progress: PassProgress | None = None,
+        cut: FoldCut | None = None,
     ) -> SumEngine:  # fmt: skip
         from counterpoise.rows.engines.dask import DaskEngine
 
         return DaskEngine(X, y, groups, sample_weight, loss,
-                          intercept=intercept, centred=centred)  # fmt: skip
+                          intercept=intercept, centred=centred, cut=cut)  # fmt: skip
 
     def open_overlapping(
         self, X: Any, y: Any, groups: Any, sample_weight: Any, loss: Loss | Activation,
@@ -245,9 +273,11 @@ class TorchBackend(Backend):
     def open(
         self, X: Any, y: Any, groups: Any, sample_weight: Any, loss: Loss | Activation,
         *, intercept: bool, centred: bool, progress: PassProgress | None = None,
+        cut: FoldCut | None = None,
     ) -> SumEngine:  # fmt: skip
         from counterpoise.rows.engines.torch import TorchEngine, check_labels, check_matrix, host
 
+        groups = self.cells(X, y, groups, sample_weight, cut)
         if self.in_place(X):
             return TorchEngine(X, y, groups, sample_weight, loss,
                                intercept=intercept, centred=centred)  # fmt: skip
@@ -278,6 +308,7 @@ class CollectiveBackend(Backend):
     def open(
         self, X: Any, y: Any, groups: Any, sample_weight: Any, loss: Loss | Activation,
         *, intercept: bool, centred: bool, progress: PassProgress | None = None,
+        cut: FoldCut | None = None,
     ) -> SumEngine:  # fmt: skip
         from counterpoise.rows.engines.rank_rows import open_collective
 
@@ -285,7 +316,8 @@ class CollectiveBackend(Backend):
             "rows of a rank, which include it", y=y, groups=groups, sample_weight=sample_weight
         )
         return open_collective(X, backend_of(X.X), to_host, loss,
-                               intercept=intercept, centred=centred, progress=progress)  # fmt: skip
+                               intercept=intercept, centred=centred, progress=progress,
+                               cut=cut)  # fmt: skip
 
     def open_overlapping(
         self, X: Any, y: Any, groups: Any, sample_weight: Any, loss: Loss | Activation,
@@ -347,14 +379,18 @@ def open_engine(
     intercept: bool,
     centred: bool,
     progress: PassProgress | None = None,
+    cut: FoldCut | None = None,
 ) -> SumEngine:
     """Open the engine for these rows.
 
     ``centred`` engines measure second moments about a centre of the features, ``engine.shift``.
-    ``progress`` is called after every chunk, if there are chunks.
+    ``progress`` is called after every chunk, if there are chunks. With a ``cut``, the engine's
+    groups are cells; groups must not overlap.
     """
     backend = backend_of(X)
     options: dict[str, Any] = dict(intercept=intercept, centred=centred, progress=progress)
+    if cut is not None:
+        return backend.open(X, y, groups, sample_weight, loss, cut=cut, **options)
     overlapping = has_memberships(groups, X)
     if not overlapping:
         try:

@@ -232,6 +232,18 @@ def _number(values: Array) -> tuple[Array, Array]:
     return labels, codes.reshape(-1)
 
 
+def places_of(labels: Array, known: Array, where: str) -> Array:
+    """Return the indices of labels among the sorted ones that are known from the first pass."""
+    place = np.minimum(np.searchsorted(known, labels), len(known) - 1)
+    new = np.flatnonzero(known[place] != labels)
+    if len(new):
+        raise ValueError(
+            f"{where}: group {label_list(labels[new])[0]!r} was not there on the first pass; a "
+            "source must give the same chunks every time"
+        )
+    return place
+
+
 def label_list(labels: Array) -> list[Any]:
     """Return labels as plain Python values; dates keep their type, and so their unit."""
     return list(labels) if labels.dtype.kind in "mM" else labels.tolist()

@@ -15,6 +15,7 @@ import numpy as np
 from scipy import sparse
 
 from counterpoise.rows.census import Census
+from counterpoise.rows.fold_cut import FoldCut
 from counterpoise.rows.frames import given
 from counterpoise.rows.groups import check_sample_weight, encode_groups
 from counterpoise.rows.sample import RowSample
@@ -46,31 +47,23 @@ class Rows:
 
 
 def check_chunk(
-    X: Any, y: Any, groups: Any, weights: Any, where: str, *, seen: bool = False
-) -> Rows:
+    X: Any, y: Any, groups: Any, weights: Any, where: str,
+    *, seen: bool = False, cut: FoldCut | None = None,
+) -> Rows:  # fmt: skip
     """Check a chunk and return arrays of finite numbers, without rows of zero weight.
 
-    If the chunk was ``seen`` before, its features are not checked for finiteness again.
+    If the chunk was ``seen`` before, its features are not checked for finiteness again. With a
+    ``cut``, the labels are those of cells.
     """
     try:
         X, y = given(X, "X"), given(y, "y")
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
-    if sparse.issparse(X):
-        X = X.tocsr()
-        values = X.data
-    else:
-        X = values = np.asarray(X)
+    X = X.tocsr() if sparse.issparse(X) else np.asarray(X)
     if X.ndim != 2:
         raise ValueError(f"{where}: X must have two dimensions; got shape {X.shape}")
-    if X.dtype not in (np.float32, np.float64):
-        try:
-            X = X.astype(float)
-        except (TypeError, ValueError):
-            raise ValueError(
-                f"{where}: X must hold numbers; got an array of dtype {X.dtype}"
-            ) from None
-        values = X.data if sparse.issparse(X) else X
+    X = _floating(X, where)
+    values = X.data if sparse.issparse(X) else X
     y = np.asarray(y, dtype=float)
     if y.shape != (X.shape[0],):
         raise ValueError(f"{where}: X has {X.shape[0]} rows but y has shape {y.shape}")
@@ -96,7 +89,19 @@ def check_chunk(
         X, y, weights = X[keep], y[keep], weights[keep]
         present, codes = np.unique(codes[keep], return_inverse=True)
         labels = labels[present]
+    if cut is not None:
+        cells = cut.cells(X, y, cut.numbers(labels, where)[codes], weights)
+        labels, codes = np.unique(cells, return_inverse=True)
     return Rows(X, y, labels, codes, weights, groups is not None, n_read)
+
+
+def _floating(X: Any, where: str) -> Any:
+    if X.dtype in (np.float32, np.float64):
+        return X
+    try:
+        return X.astype(float)
+    except (TypeError, ValueError):
+        raise ValueError(f"{where}: X must hold numbers; got an array of dtype {X.dtype}") from None
 
 
 @dataclass(frozen=True)

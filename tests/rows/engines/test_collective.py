@@ -10,7 +10,7 @@ from problems import neuron_data
 from scipy import sparse
 from thread_ranks import on_ranks
 
-from counterpoise import Chunks, Memberships
+from counterpoise import Chunks, GroupDRONeuronCV, Memberships
 from counterpoise.activations import Activation, relu
 from counterpoise.losses import NeuronLoss
 from counterpoise.rows.backends import TorchBackend, backend_of, open_engine
@@ -322,3 +322,20 @@ def test_signatures_see_nested_questions():
     codes = np.arange(2)
     assert signature(Renumbered(first, codes)) != signature(Renumbered(second, codes))
     assert signature(Renumbered(first, codes)) == signature(Renumbered(first, codes))
+
+
+def test_ranks_cross_validate_together(rows):
+    options = dict(cv=3, nus=[0.3, 0.0], truncate=None, reference=False)
+    source = Chunks(lambda: iter([rows]))
+    expected = GroupDRONeuronCV("relu", **options).fit(source)
+
+    def work(c):
+        model = GroupDRONeuronCV("relu", random_state=None if c.rank else 0, **options)
+        return model.fit(c.rows(*part(rows, c.rank)))
+
+    for found in on_ranks(4, work):
+        np.testing.assert_allclose(
+            found.cv_results_["group_risks"], expected.cv_results_["group_risks"], rtol=1e-5
+        )
+        np.testing.assert_allclose(found.coef_, expected.coef_, rtol=1e-5)
+        assert found.verdict_ == expected.verdict_

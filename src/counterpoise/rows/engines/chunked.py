@@ -17,7 +17,8 @@ from counterpoise.rows.engines.questions import Question
 from counterpoise.rows.engines.row_part import RowPart
 from counterpoise.rows.engines.tally import answer_part, plus
 from counterpoise.rows.engines.together import Together
-from counterpoise.rows.groups import GroupedData
+from counterpoise.rows.fold_cut import FoldCut
+from counterpoise.rows.groups import GroupedData, places_of
 from counterpoise.rows.sample import RowSample
 from counterpoise.rows.scan import NoRows, Rows, Scan, check_chunk
 from counterpoise.rows.sources import Source
@@ -43,8 +44,9 @@ class ChunkedEngine(SumEngine):
         intercept: bool = True,
         centred: bool = True,
         progress: PassProgress | None = None,
+        cut: FoldCut | None = None,
     ) -> None:
-        self.source, self.progress = source, progress
+        self.source, self.progress, self.cut = source, progress, cut
         self.scan = self._first_look()
         super().__init__(self.scan.census(intercept=intercept, centred=centred), loss)
         self.counter.count = 1
@@ -91,7 +93,9 @@ class ChunkedEngine(SumEngine):
 
         report()
         for index, chunk in enumerate(self.source):
-            rows = check_chunk(*unpack(chunk, index), f"chunk {index}", seen=not first)
+            rows = check_chunk(
+                *unpack(chunk, index), f"chunk {index}", seen=not first, cut=self.cut
+            )
             if not first and rows.X.shape[1] != self.n_features:
                 raise ValueError(
                     f"chunk {index}: X has {rows.X.shape[1]} features, but had {self.n_features} "
@@ -126,13 +130,7 @@ class ChunkedEngine(SumEngine):
 
 def to_part(rows: Rows, labels: Array, intercept: bool, where: str) -> RowPart:
     """Sort the rows of a chunk by group, and find the indices of its groups in ``labels``."""
-    place = np.minimum(np.searchsorted(labels, rows.labels), len(labels) - 1)
-    if not np.array_equal(labels[place], rows.labels):
-        new = rows.labels[labels[place] != rows.labels][0]
-        raise ValueError(
-            f"{where}: group {new!r} was not there on the first pass; a source must give the same "
-            "chunks every time"
-        )
+    place = places_of(rows.labels, labels, where)
     data = GroupedData.sort(
         rows.X, rows.y, rows.codes, rows.labels, rows.weights, intercept=intercept
     )

@@ -34,6 +34,7 @@ from counterpoise.rows.engines.questions import Question
 from counterpoise.rows.engines.row_part import RowPart
 from counterpoise.rows.engines.tally import Tally, answer_parts, merge_scans, place_part
 from counterpoise.rows.engines.together import Together
+from counterpoise.rows.fold_cut import FoldCut
 from counterpoise.rows.groups import GroupedData
 from counterpoise.rows.sample import RowSample
 from counterpoise.rows.scan import Scan, check_chunk
@@ -53,11 +54,12 @@ class DaskEngine(SumEngine):
     """
 
     def __init__(self, X: Any, y: Any, groups: Any, sample_weight: Any, loss: Loss | Activation, *,
-                 intercept: bool = True, centred: bool = True) -> None:  # fmt: skip
+                 intercept: bool = True, centred: bool = True,
+                 cut: FoldCut | None = None) -> None:  # fmt: skip
         named = {"y": y, "groups": groups, "sample_weight": sample_weight}
         X, columns = features(X, named)
         self.feature_names = None if columns is None else columns.names
-        load = delayed(partial(load_block, columns=columns, intercept=intercept), nout=2)
+        load = delayed(partial(load_block, columns=columns, intercept=intercept, cut=cut), nout=2)
         lazy = [tuple(load(i, *block)) for i, block in enumerate(blocks(X, named))]
         loaded = load_in_runs(lazy, [X, *named.values()])
         lazy_scan = _tree([found for _, found in loaded], delayed(merge_scans))
@@ -173,7 +175,12 @@ def number_series(labels: Any, classes: Array) -> Any:
 
 
 def load_block(
-    index: int, X: Any, *others: Any, columns: Columns | None, intercept: bool
+    index: int,
+    X: Any,
+    *others: Any,
+    columns: Columns | None,
+    intercept: bool,
+    cut: FoldCut | None = None,
 ) -> tuple[RowPart | None, Scan]:
     """Check one block, sort it by group, and scan it."""
     where, given = f"block {index}", []
@@ -186,7 +193,8 @@ def load_block(
             )
         given.append(None if values is None else plain(values, name))
     y, groups, weights = given
-    rows = check_chunk(X if columns is None else columns.read(X), y, groups, weights, where)
+    X = X if columns is None else columns.read(X)
+    rows = check_chunk(X, y, groups, weights, where, cut=cut)
     part = to_part(rows, rows.labels, intercept, where) if len(rows.y) else None
     return part, Scan.of(rows)
 

@@ -14,7 +14,7 @@ import numpy as np
 from counterpoise.activations import Activation
 from counterpoise.losses import Loss
 from counterpoise.rows.classes import ClassNumbers, class_numbers, encode_classes
-from counterpoise.rows.collective import RankRows
+from counterpoise.rows.collective import Collective, RankRows
 from counterpoise.rows.engines.base import SumEngine
 from counterpoise.rows.engines.chunked import ChunkedEngine
 from counterpoise.rows.engines.collective import CollectiveEngine, Own
@@ -26,6 +26,7 @@ from counterpoise.rows.engines.overlapping import (
     is_few,
     too_many,
 )
+from counterpoise.rows.fold_cut import FoldCut
 from counterpoise.rows.groups import GroupedData, OverlappingGroups, check_sample_weight
 from counterpoise.rows.memberships import as_memberships, check_length, from_keys
 from counterpoise.rows.parcels import from_parcel, to_parcel
@@ -37,7 +38,7 @@ Array = np.ndarray
 
 def open_collective(
     rows: RankRows, backend: Any, to_host: Callable[[Any], Any], loss: Loss | Activation,
-    *, intercept: bool, centred: bool, progress: Any,
+    *, intercept: bool, centred: bool, progress: Any, cut: FoldCut | None = None,
 ) -> SumEngine:  # fmt: skip
     """Open the engine of this rank; all ranks call this at the same time.
 
@@ -45,7 +46,10 @@ def open_collective(
     arrays.
     """
     collective = rows.collective
-    options: dict[str, Any] = dict(intercept=intercept, centred=centred, progress=progress)
+    options: dict[str, Any] = dict(
+        intercept=intercept, centred=centred, progress=progress,
+        cut=None if cut is None else replace(cut, seed=_same_seed(collective, cut.seed)),
+    )  # fmt: skip
     what = "opening the rows"
     own = collective.attempt(what, lambda: _open(rows, backend, to_host, loss, options))
     overlapping = bool(collective.gather(np.array([float(own.overlapping)])).any())
@@ -63,6 +67,11 @@ def open_collective(
     if not is_few(len(keys), engine.n_features):
         raise too_many(len(keys), "collective")
     return OverlappingEngine.of_patterns(engine, from_keys(keys))
+
+
+def _same_seed(collective: Collective, seed: int) -> int:
+    """Return the seed of rank 0."""
+    return int(collective.gather(np.array([float(seed)]))[0, 0])
 
 
 def _open(
@@ -125,7 +134,7 @@ def _in_memory(
     X: Any, y: Any, groups: Any, weights: Any, loss: Any, options: dict[str, Any]
 ) -> Own:
     """Open rows in memory; their weights stay as they are, for they count against other ranks'."""
-    rows = check_chunk(X, y, groups, weights, "its rows")
+    rows = check_chunk(X, y, groups, weights, "its rows", cut=options["cut"])
     if not len(rows.y):
         return Own()
     data = GroupedData.sort(
