@@ -46,7 +46,7 @@ docs: $(VENV)/.docs
 	$(BIN)/python -m sphinx -q -W --keep-going -d out/doctrees docs out/site
 	@echo "open out/site/index.html"
 
-test: $(VENV)/.test $(VENV)/.docs $(VENV)/.browser check package
+test: $(VENV)/.test $(VENV)/.docs $(VENV)/.browser $(VENV)/.java check package
 	$(BIN)/python -m pytest $(SHARES)
 
 # What a developer runs all day: everything that is over in a moment.
@@ -93,6 +93,7 @@ bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/scaling.py
 	$(BIN)/python benchmarks/dask_workers.py
+	$(BIN)/python benchmarks/spark_passes.py
 	$(BIN)/python benchmarks/larger_than_memory.py --gb 20
 	$(BIN)/python benchmarks/choosing.py
 	$(BIN)/python benchmarks/classification.py
@@ -137,6 +138,14 @@ $(VENV)/.browser: | $(VENV)/.test
 		chromium fonts-dejavu-core; then touch $@; exit 0; fi; \
 	if $(BIN)/playwright install chromium; then touch $@; exit 0; fi; \
 	echo "No browser was found or could be installed: tests that need one are skipped, and fail in CI."
+
+# A Java for the tests of Spark: one that is here, or Debian's.
+$(VENV)/.java: | $(VENV)/.test
+	@if command -v java > /dev/null || [ -x "$$JAVA_HOME/bin/java" ]; then touch $@; exit 0; fi; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null && apt-get update -q && \
+		DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
+		openjdk-17-jre-headless; then touch $@; exit 0; fi; \
+	echo "No Java was found or could be installed: tests that need one are skipped, and fail in CI."
 
 # One stamp per set of extra packages; pip runs again when pyproject.toml or a version changes.
 $(VENV)/.%: pyproject.toml $(PINS) | $(BIN)/python

@@ -18,6 +18,7 @@ API = Path(__file__).parents[1] / "api.rst"
 PACKAGES = (
     "counterpoise",
     "counterpoise.baselines",
+    "counterpoise.spark",
     "counterpoise.tabular",
     "counterpoise.torch",
     "counterpoise.lm",

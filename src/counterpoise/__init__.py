@@ -8,7 +8,7 @@ import lazy_loader
 __version__ = "0.2.0.dev0"
 
 # Rooms that are found as attributes, too, but that `import *` leaves out.
-_ROOMS = ("baselines", "dual", "lm", "losses", "report", "reweight", "tabular", "torch")
+_ROOMS = ("baselines", "dual", "lm", "losses", "report", "reweight", "spark", "tabular", "torch")
 
 # Names of version 0.1 that live in a room now.
 _MOVED = {

@@ -4,6 +4,7 @@ from . import lm as lm
 from . import losses as losses
 from . import report as report
 from . import reweight as reweight
+from . import spark as spark
 from . import tabular as tabular
 from . import torch as torch
 from .activations import Activation as Activation

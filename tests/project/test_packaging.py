@@ -128,6 +128,7 @@ def test_everything_but_developing_is_in_all():
     assert {"torch", "lm", "dask", "report", "onnx", "plot"} <= inside <= set(extras)
     assert set(extras) - inside <= {
         "all", "bench", "demo", "docs", "experiments", "tasks", "test",
+        "spark",  # 400 MB, and it needs Java
     }  # fmt: skip
 
 

@@ -218,8 +218,8 @@ class Neuron(RegressorMixin, GroupEstimator):  # type: ignore[misc]  # scikit-le
     def predict(self, X: Any) -> Any:
         """Predict ``sigma(X @ coef_ + intercept_)``.
 
-        Returns an array. A Dask collection gives a lazy Dask array, and a tensor gives a tensor on
-        its device.
+        Returns an array. A Dask collection gives a lazy Dask array, a tensor gives a tensor on its
+        device, and a Spark data frame is returned with a column ``prediction``.
         """
         return self._output(X, "predict")
 

@@ -72,7 +72,10 @@ class Classifier(ClassifierMixin, GroupEstimator):  # type: ignore[misc]
         return self._output(X, "scores")
 
     def predict(self, X: Any) -> Any:
-        """Predict classes. A Dask collection gives a lazy Dask array."""
+        """Predict classes. A Dask collection gives a lazy Dask array.
+
+        A Spark data frame is returned with a column ``prediction``.
+        """
         return self._output(X, "predict")
 
     @available_if(has_probabilities)  # type: ignore[untyped-decorator]

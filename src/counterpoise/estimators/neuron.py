@@ -188,7 +188,8 @@ class GroupDRONeuron(Solved, Neuron):
             float32 and float64 are read without conversion; all sums are in double precision.
             ``X`` may also be a :class:`counterpoise.rows.sources.Source` of chunks (Parquet, .npy,
             an iterable), which include ``y``, ``groups`` and ``sample_weight``; a Dask array or
-            data frame; or a PyTorch tensor, which stays on its device.
+            data frame; a Spark data frame, of which ``y``, ``groups`` and ``sample_weight`` name
+            columns; or a PyTorch tensor, which stays on its device.
         y : array of shape (n,)
         groups : array of shape (n,), or memberships of shape (n, K), optional
             A sortable label per row; None means a single group. Groups may overlap: a

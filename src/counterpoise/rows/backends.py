@@ -259,6 +259,58 @@ class DaskBackend(Backend):
         return values.compute()
 
 
+class SparkBackend(Backend):
+    """Spark data frames, read by the executors; labels and the like are names of columns."""
+
+    name = "spark"
+
+    def matches(self, X: object) -> bool:
+        return "pyspark" in _roots(X)
+
+    def open(
+        self, X: Any, y: Any, groups: Any, sample_weight: Any, loss: Loss | Activation,
+        *, intercept: bool, centred: bool, progress: PassProgress | None = None,
+        cut: FoldCut | None = None,
+    ) -> SumEngine:  # fmt: skip
+        from counterpoise.rows.engines.spark import SparkEngine
+
+        return SparkEngine(X, y, groups, sample_weight, loss,
+                           intercept=intercept, centred=centred, cut=cut)  # fmt: skip
+
+    def open_overlapping(
+        self, X: Any, y: Any, groups: Any, sample_weight: Any, loss: Loss | Activation,
+        **options: Any,
+    ) -> SumEngine:  # fmt: skip
+        raise ValueError(
+            "groups must be the name of a column of X with one label per row; a Spark data frame "
+            "does not take groups that overlap"
+        )
+
+    def predict(self, X: Any, model: Fitted, kind: str = "predict") -> Any:
+        from counterpoise.rows.engines.spark import OUTPUTS, predict
+        from counterpoise.rows.engines.spark_columns import check_frame, features_for
+
+        frame, count = check_frame(X), model.coef_.shape[-1]
+        rows = features_for(frame, getattr(model, "feature_names_in_", None), count)
+        outputs, empty = partial(model.outputs, kind=kind), model.empty_output(kind)
+        return predict(frame, outputs, rows, count, empty, OUTPUTS[kind])
+
+    def number_classes(self, X: Any, y: Any) -> tuple[Any, Any, Array]:
+        from counterpoise.rows.engines.spark import number_classes
+
+        return number_classes(X, y)
+
+    def feature_names(self, X: Any, roles: Sequence[object]) -> Sequence[str] | None:
+        from counterpoise.rows.engines.spark_columns import features
+
+        return features(X, [role for role in roles if isinstance(role, str)]).names
+
+    def to_host(self, values: Any) -> Any:
+        from counterpoise.rows.engines.spark import to_host
+
+        return to_host(values)
+
+
 class TorchBackend(Backend):
     """PyTorch tensors, read on their device; on the CPU they are read as arrays."""
 
@@ -345,7 +397,9 @@ class CollectiveBackend(Backend):
 
 
 MEMORY = MemoryBackend()
-_backends: list[Backend] = [SourceBackend(), DaskBackend(), TorchBackend(), CollectiveBackend()]
+_backends: list[Backend] = [
+    SourceBackend(), DaskBackend(), SparkBackend(), TorchBackend(), CollectiveBackend(),
+]  # fmt: skip
 
 
 def register(backend: Backend) -> Backend:

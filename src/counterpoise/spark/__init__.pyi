@@ -1,0 +1,2 @@
+from .stages import GroupDRO as GroupDRO
+from .stages import GroupDROModel as GroupDROModel
