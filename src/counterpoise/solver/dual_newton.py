@@ -1,36 +1,46 @@
-"""Newton's method on the group weights: the min-max over quadratics for ``nu = 0``.
+"""Newton's method on the group weights: the min-max over quadratics, in a few steps.
 
 For weights ``lam``, the quadratic ``q(., lam) = sum_i lam_i q_i`` has a minimiser ``x(lam)`` in
 closed form, and the dual function ``min_x q(x, lam)`` is concave with gradient ``q_i(x(lam))`` and
 second derivatives ``-G A^-1 G^T``, where ``G`` holds the groups' gradients and ``A`` the matrix of
-the mixture. Each step maximises the quadratic model of the dual function over the simplex. A few
-steps suffice, each with one factorisation, where smoothing the maximum takes dozens.
+the mixture. Each step maximises the quadratic model of the dual function, less ``nu phi``, over the
+simplex. The divergence enters as it is, so neither a small ``nu`` nor ``nu = 0`` takes more steps.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg.lapack import dpotrf, dpotrs, dtrtrs
 
 from counterpoise.dual.divergences import SimplexPoint
+from counterpoise.dual.divergences.base import Separable
 from counterpoise.dual.objective import Objective
 from counterpoise.solver.quadratics import QuadraticEngine
-from counterpoise.solver.semidefinite import solve_semidefinite
 
 Array = np.ndarray
 
 # With more groups than this, smoothing the maximum is cheaper.
-MOST_GROUPS = 64
-STEPS, HALVINGS = 40, 30
-# Share of the trace that is added to a matrix of second derivatives, which may be singular.
-STEADY = 1e-13
+MOST_GROUPS = 128
+# Most steps, and least share of a step.
+STEPS, LEAST_SHARE = 40, 1e-9
+# Steps go on until weights are better than asked for by this factor, which takes one more at most.
+AIM = 1e-3
+# Least pivot of a factor with unit diagonal: below it, a mixture counts as singular.
+PIVOT = 1e-5
 # Changes below this share of a value are rounding.
 DUST = 8 * np.finfo(float).eps
+# Logarithms of weights are at least this.
+LEAST_LOG = -1e300
+# Rows of memory for vectors of one number per group.
+MEMORY = 6
 
 
 class Saddle(NamedTuple):
-    """The best point and its risk, and the best weights and the bound they prove."""
+    """A point and its risk, and weights and the bound they prove."""
 
     x: Array
     value: float
@@ -39,22 +49,28 @@ class Saddle(NamedTuple):
 
 
 class _At(NamedTuple):
-    """The minimiser for some weights, with what is known there."""
+    """The minimiser for some weights, and what is known there.
 
-    weights: Array
+    ``added`` is what the terms that all groups share add to the losses, and ``lost`` how far
+    rounding leaves the minimiser from the minimum. ``curved`` are second derivatives of the dual
+    function without the divergence, times -1.
+    """
+
     x: Array
+    loss: Array
     excess: Array
-    grad: Array
-    matrix: Array
-    dual: float
-    value: float
+    curved: Array
+    added: float
+    lost: float
 
 
-def applies(objective: Objective) -> bool:
-    """Return whether the risk is the largest of few losses."""
-    if objective.nu != 0 or not 1 < objective.n_groups <= MOST_GROUPS:
-        return False
-    return bool(np.isfinite(objective.divergence.corners(objective.prior)).all())
+def separable(model: QuadraticEngine, objective: Objective) -> Separable | None:
+    """Return the divergence as compiled code needs it; None where smoothing must do."""
+    if not 1 < objective.n_groups <= MOST_GROUPS or len(model.hess) != objective.n_groups:
+        return None
+    form = objective.divergence.separable(objective.prior)
+    # Caps of sum one leave no choice, and no inner point.
+    return form if form is not None and form.caps.sum() > 1.0 + 1e-6 else None
 
 
 def find_saddle(
@@ -65,79 +81,135 @@ def find_saddle(
     tol: float,
     start: Array,
 ) -> Saddle | None:
-    """Minimise ``max_i excess_i(x) + x.extra.x / 2 + slope.x``; None if this does not converge.
+    """Minimise ``R(losses(x)) + x.extra.x / 2 + slope.x``; None if this does not converge.
 
     ``tol`` bounds the difference of value and bound, and ``start`` are the first weights.
     """
+    form = separable(model, objective)
+    if form is None:
+        return None
+    found = _climb(model, objective, form, extra, slope, AIM * tol, start)
+    if found is None:
+        return None
+    point, at = found
+    value = objective.risk(at.loss) + at.added
+    bound = objective.lagrangian(at.loss, point.weights) + at.added - at.lost
+    return Saddle(at.x, value, point, bound) if value - bound <= tol else None
 
-    def at(weights: Array) -> _At:
-        matrix = model.mixture(weights) + extra
-        x = -solve_semidefinite(matrix, weights @ model.grad_KD + slope)
-        loss, grad = model.evaluate(x)
-        left = weights @ grad + extra @ x + slope
-        added = float((0.5 * (extra @ x) + slope) @ x)
-        excess = objective.excess(loss)
-        lost = 0.5 * max(float(left @ solve_semidefinite(matrix, left)), 0.0)
-        dual = float(weights @ excess) + added - lost
-        return _At(weights, x, excess, grad, matrix, dual, float(excess.max()) + added)
 
-    here = best = proved = at(start)
-    for _ in range(STEPS):
-        if here.value < best.value:
-            best = here
-        if here.dual > proved.dual:
-            proved = here
-        if best.value - proved.dual <= tol:
-            return Saddle(best.x, best.value, SimplexPoint.of(proved.weights), proved.dual)
-        curved = here.grad @ solve_many(here.matrix, here.grad.T)
-        curved = 0.5 * (curved + curved.T)
-        target = simplex_maximum(curved, here.excess + curved @ here.weights, here.weights)
-        promised = float(here.excess @ (target - here.weights))
-        there, share, dust = here, 1.0, DUST * (abs(here.dual) + abs(here.value))
-        for _ in range(HALVINGS):
-            there = at(here.weights + share * (target - here.weights))
-            if there.dual >= here.dual + 1e-4 * share * promised - dust:
-                break
+def _climb(
+    model: QuadraticEngine,
+    objective: Objective,
+    form: Separable,
+    extra: Array,
+    slope: Array,
+    tol: float,
+    start: Array,
+) -> tuple[SimplexPoint, _At] | None:
+    """Maximise the dual function; None if this does not converge."""
+
+    def phi(point: SimplexPoint) -> float:
+        return nu * objective.divergence.value(point.weights, prior) if nu else 0.0
+
+    nu, prior = objective.nu, objective.prior
+    improve = _improver(objective, form)
+    point = target = SimplexPoint.of(allowed(start, form.caps))
+    dual, gain, dust, cost = -math.inf, 0.0, math.inf, phi(target)
+    most = float(np.abs(model.loss_K).max())
+    for step in range(STEPS):
+        at, share = _measure(model, objective, extra, slope, target.weights), 1.0
+        while step and not (at and _height(at, target) - cost >= dual + 1e-4 * share * gain - dust):
             share *= 0.5
-        # Near the end, the last digits of the dual function no longer rise, but the risk falls.
-        if there.dual <= here.dual and there.value >= here.value:
+            if share < LEAST_SHARE:
+                return None
+            target = SimplexPoint.of(0.5 * (point.weights + target.weights))
+            at, cost = _measure(model, objective, extra, slope, target.weights), phi(target)
+        if at is None:
             return None
-        here = there
+        point, here, dual = target, cost, _height(at, target) - cost
+        # The last step gained no more than rounding, or no other weights gain much.
+        if (step and gain <= dust) or _shortfall(objective, form, point, at.excess) <= tol:
+            return point, at
+        found = improve(at, point)
+        if found is None:
+            return None
+        target, cost = found, phi(found)
+        moved = target.weights - point.weights
+        gain = float(moved @ (at.excess - 0.5 * at.curved @ moved)) + here - cost
+        most = max(most, float(np.abs(at.excess).max()))
+        dust = DUST * max(most, abs(dual))
     return None
 
 
-def solve_many(matrix: Array, columns: Array) -> Array:
-    """Solve a positive semidefinite system for several columns."""
-    return np.column_stack([solve_semidefinite(matrix, column) for column in columns.T])
+def _height(at: _At, point: SimplexPoint) -> float:
+    """Return the dual function without the divergence."""
+    return float(point.weights @ at.excess) + at.added - at.lost
 
 
-def simplex_maximum(curved: Array, linear: Array, start: Array) -> Array:
-    """Maximise ``linear.t - t.curved.t / 2`` over the simplex by an active-set method.
+def _shortfall(objective: Objective, form: Separable, point: SimplexPoint, excess: Array) -> float:
+    """Bound how much other weights gain at the same losses."""
+    weights, pull = point.weights, excess
+    if objective.nu > 0:
+        tilt = 2.0 * weights / objective.prior
+        if form.entropy:
+            tilt = np.maximum(point.logs, LEAST_LOG) - np.log(objective.prior)
+        pull = excess - objective.nu * tilt
+    room = form.caps - weights
+    inside = weights * room
+    mass = float(inside.sum())
+    level = float(inside @ pull) / mass if mass > 0 else float(pull[room > 0].max())
+    over = pull - level
+    return float(np.maximum(over * room, -over * weights).sum())
 
-    ``start`` is a point of the simplex; ``curved`` is positive semidefinite.
-    """
-    size = len(linear)
-    curved = curved + STEADY * max(float(np.trace(curved)), 1e-300) * np.eye(size)
-    t, free = start.copy(), start > 0
-    for _ in range(10 * size):
-        inside = np.flatnonzero(free)
-        system = np.ones((len(inside) + 1, len(inside) + 1))
-        system[:-1, :-1], system[-1, -1] = curved[np.ix_(inside, inside)], 0.0
-        found = np.linalg.lstsq(system, np.append(linear[inside], 1.0), rcond=None)[0]
-        target = np.zeros(size)
-        target[inside] = found[:-1]
-        if (target[inside] >= 0).all():
-            t = target
-            pull = linear - curved @ t - found[-1]
-            pull[inside] = -np.inf
-            new = int(np.argmax(pull))
-            if pull[new] <= 1e-12 * (1.0 + np.abs(linear).max()):
-                break
-            free[new] = True
-            continue
-        falling = inside[target[inside] < 0]
-        ratio = t[falling] / (t[falling] - target[falling])
-        first = falling[int(np.argmin(ratio))]
-        t = t + float(ratio.min()) * (target - t)
-        t[first], free[first] = 0.0, False
-    return np.maximum(t, 0.0) / np.maximum(t, 0.0).sum()
+
+def _improver(
+    objective: Objective, form: Separable
+) -> Callable[[_At, SimplexPoint], SimplexPoint | None]:
+    """Return the function that maximises the model of the dual function over the weights."""
+    from counterpoise.solver.weight_kernels import best_weights
+
+    nu, prior, caps, K = objective.nu, objective.prior, form.caps, objective.n_groups
+    known = (prior, np.log(prior), caps, caps / caps.sum())
+    strength = (nu, 0.0) if form.entropy else (0.0, nu)
+    memory = (np.empty((K, K)), np.empty((MEMORY, K)))
+
+    def improve(at: _At, point: SimplexPoint) -> SimplexPoint | None:
+        linear = at.excess + at.curved @ point.weights
+        weights, logs = np.empty(K), np.empty(K)
+        done = best_weights(
+            at.curved, linear, *known, *strength, point.weights, weights, logs, *memory
+        )
+        if strength[0] == 0.0:
+            logs[weights == 0.0] = -np.inf
+        return SimplexPoint(weights, logs) if done else None
+
+    return improve
+
+
+def _measure(
+    model: QuadraticEngine, objective: Objective, extra: Array, slope: Array, weights: Array
+) -> _At | None:
+    """Find the minimiser for these weights; None if their mixture is singular."""
+    matrix = model.mixture(weights) + extra
+    diagonal = matrix.diagonal()
+    if not diagonal.min() > 0.0:
+        return None
+    scale = 1.0 / np.sqrt(diagonal)
+    lower, failed = dpotrf(scale[:, None] * matrix * scale, lower=1, clean=0)
+    if failed or not lower.diagonal().min() > PIVOT:
+        return None
+    x = -scale * dpotrs(lower, scale * (weights @ model.grad_KD + slope), lower=1)[0]
+    loss, grad = model.evaluate(x)
+    bend = extra @ x
+    rows = np.vstack([grad, weights @ grad + bend + slope])
+    roots = dtrtrs(lower, (scale * rows).T, lower=1)[0].T
+    added, lost = float((0.5 * bend + slope) @ x), 0.5 * float(roots[-1] @ roots[-1])
+    return _At(x, loss, objective.excess(loss), roots[:-1] @ roots[:-1].T, added, lost)
+
+
+def allowed(start: Array, caps: Array) -> Array:
+    """Return weights near ``start`` that exceed no cap."""
+    if (start <= caps).all():
+        return start
+    below = np.minimum(start, caps)
+    return below + (1.0 - below.sum()) * (caps - below) / (caps - below).sum()

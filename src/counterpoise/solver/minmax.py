@@ -1,8 +1,9 @@
 """Exact min-max over quadratics: ``min_u R(loss_1(u), ..., loss_K(u))``.
 
 This is the whole problem for the identity activation, and the model problem of every polishing
-step. Newton steps minimise the risk, smoothed by a fading proximal term on the group weights (the
-proximal point method on the dual). So ``nu = 0`` needs no special case.
+step. Newton's method on the group weights solves it in a few steps. Where that fails, or does not
+apply, Newton steps minimise the risk, smoothed by a fading proximal term on the group weights (the
+proximal point method on the dual).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from scipy.optimize import brentq
 from counterpoise.dual.divergences import SimplexPoint
 from counterpoise.dual.objective import Objective
 from counterpoise.solver.coordinates import Coordinates
-from counterpoise.solver.dual_newton import applies, find_saddle
+from counterpoise.solver.dual_newton import find_saddle
 from counterpoise.solver.quadratics import QuadraticEngine
 from counterpoise.solver.semidefinite import solve_semidefinite
 from counterpoise.solver.stacked import Stacked
@@ -51,12 +52,11 @@ def minimise_quadratics(
     damping: float = 0.0,
     tol: float = 1e-12,
     centre: SimplexPoint | None = None,
-    on_weights: bool = False,
 ) -> MinmaxResult:
     """Minimise the risk of ``model`` over steps ``x`` from ``origin``.
 
     The objective includes ``damping / 2 ||x||^2``, and ``origin + x`` stays in the ball of
-    ``coordinates``. ``on_weights`` tries Newton's method on the weights first.
+    ``coordinates``. Newton's method on the weights comes first, and smoothing where it fails.
     """
     size = model.n_coef
 
@@ -65,13 +65,12 @@ def minimise_quadratics(
         if multiplier:
             gram = multiplier * coordinates.coef_gram()
             extra, slope = extra + gram, gram @ origin
-        if on_weights and applies(objective):
-            start = objective.prior if centre is None else centre.weights
-            scale = max(float(np.abs(model.loss_K).max()), 1e-200)
-            found = find_saddle(model, objective, extra, slope, tol * scale, start)
-            if found is not None:
-                gap = max(found.value - found.bound, 0.0)
-                return MinmaxResult(found.x, found.value, found.weights, gap, multiplier)
+        start = objective.prior if centre is None else centre.weights
+        scale = max(float(np.abs(model.loss_K).max()), 1e-200)
+        found = find_saddle(model, objective, extra, slope, tol * scale, start)
+        if found is not None:
+            gap = max(found.value - found.bound, 0.0)
+            return MinmaxResult(found.x, found.value, found.weights, gap, multiplier)
         return _newton(model, objective, extra, slope, tol, centre)._replace(multiplier=multiplier)
 
     free = at(0.0)

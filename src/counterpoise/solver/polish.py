@@ -17,7 +17,7 @@ from scipy.optimize import minimize
 
 from counterpoise.dual.divergences import SimplexPoint
 from counterpoise.dual.objective import Objective
-from counterpoise.rows.engines.base import GroupEval
+from counterpoise.rows.engines.base import GroupEval, SumEngine
 from counterpoise.solver.minmax import MinmaxResult, minimise_quadratics
 from counterpoise.solver.problem import Problem
 from counterpoise.solver.quadratics import QuadraticEngine
@@ -34,14 +34,20 @@ MATRIX_GROUPS, MATRIX_NUMBERS = 512, 1 << 25
 # A kink makes the risk rugged on the scale of single rows. Descending first with the kink
 # rounded, over these shares of the scores' size, skips minima that only a few rows create.
 ROUNDING: tuple[float, ...] = (0.5, 0.2)
-ROUNDED_TOL, ROUNDED_STEPS = 1e-5, 15
+ROUNDED_STEPS = 15
+# These descents end at a relative accuracy that grows with the rows, since minima that a few rows
+# create become shallower: so much per row, within limits.
+PER_ROW, ROUNDED_TOL, MOST_ROUNDED = 1e-8, 1e-5, 1e-3
 # A step on a convex risk that gains less than this share of its prediction is shortened, by these
 # factors, until it gains that share of its shorter prediction.
 SHORTER, SHARES = 0.1, (0.5, 0.25, 0.1, 0.03, 0.01)
-# Curvatures are measured again after a step that gained less than this share of its prediction.
-# On a convex risk, where Newton's method is fast, they are also measured again unless a step
-# promises less than this share of what the step before it promised.
-KEEP_GAIN, FAST = 0.5, 0.1
+# Curvatures are measured again after a step that gained less than this share of its prediction: for
+# a neuron, and for a convex risk. There, where Newton's method is fast, they are also measured
+# again unless a step promises less than this share of what the step before it promised.
+KEEP_GAIN, CONVEX_KEEP_GAIN, FAST = 0.1, 0.5, 0.1
+# Up to so many products (rows times squared coefficients), a neuron's curvatures cost less than the
+# rest of a step, so every step measures them.
+CHEAP = 2e6
 # First-order descent starts again if the risk falls below this share of what it was.
 SETTLED = 0.5
 # Smallest tolerance of the min-max over quadratics, for a neuron and for a convex risk.
@@ -92,12 +98,15 @@ def polish(
         return PolishResult(u, ev, weights, risk, 0, True)
     limit = CONVEX_LIMIT if problem.is_convex else SECOND_ORDER_LIMIT
     descend = _first_order if problem.size > limit else _second_order
+    if not fixed and _is_cheap(problem):
+        hess = None
     first, point, guess = u, weights, hess
     scores = problem.score_size(u) if problem.has_kink and rounding else 0.0
     if scores > 0:
+        rounded_tol = min(max(ROUNDED_TOL, PER_ROW * _rows(problem)), MOST_ROUNDED)
         for share in rounding:
             smooth = problem.rounded(share * scores)
-            rough = descend(smooth, first, None, point, tol=max(ROUNDED_TOL, 0.03 * tol),
+            rough = descend(smooth, first, None, point, tol=max(rounded_tol, 0.03 * tol),
                             floor=floor, max_iter=ROUNDED_STEPS, hess=hess,
                             fixed=False)  # fmt: skip
             first, point, hess = rough.u, rough.point, rough.hess
@@ -110,6 +119,16 @@ def polish(
         result = descend(problem, u, ev, weights, tol=tol, floor=floor, max_iter=max_iter,
                          hess=guess if fixed else None, fixed=fixed)  # fmt: skip
     return result
+
+
+def _rows(problem: Problem) -> int:
+    """Return the number of rows behind the losses; 0 for quadratics."""
+    return problem.engine.census.n_rows if isinstance(problem.engine, SumEngine) else 0
+
+
+def _is_cheap(problem: Problem) -> bool:
+    """Return whether curvatures of a neuron cost next to nothing."""
+    return not problem.is_convex and 0 < _rows(problem) * problem.size**2 <= CHEAP
 
 
 def _second_order(
@@ -136,6 +155,7 @@ def _second_order(
     n_iter = 0
     searched = not problem.is_convex
     least = CONVEX_INNER_TOL if problem.is_convex else INNER_TOL
+    keep = CONVEX_KEEP_GAIN if problem.is_convex else np.inf if _is_cheap(problem) else KEEP_GAIN
     for n_iter in range(1, max_iter + 1):
         if hess is None:
             fresh = True
@@ -149,10 +169,9 @@ def _second_order(
             damping=damping,
             tol=least if fixed else max(least, 0.03 * tol),
             centre=_interior(point, objective.prior),
-            on_weights=problem.is_convex,
         )
         size = max(objective.size(risk), floor)
-        predicted = risk - problem.risk(model.evaluate(inner.u).loss_K)
+        predicted = risk - (inner.value - 0.5 * damping * float(inner.u @ inner.u))
         shorten = fresh and problem.is_convex and predicted > tol * size
         step, trial = _tried(problem, u, inner.u, risk, predicted, shorten=shorten)
         trial_risk = problem.risk(trial.loss_K)
@@ -173,7 +192,8 @@ def _second_order(
             u, ev, risk, point = u + step, trial, trial_risk, inner.point
             searched = not problem.is_convex
             fresh = fixed
-            if not fixed and (gain < KEEP_GAIN or (problem.is_convex and predicted > FAST * last)):
+            slow = problem.is_convex and predicted > FAST * last
+            if not fixed and (gain < keep or slow):
                 hess = None
             last = predicted
             damping = _after_gain(damping, gain, unit)

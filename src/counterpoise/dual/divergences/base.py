@@ -27,11 +27,23 @@ class SimplexPoint(NamedTuple):
     @classmethod
     def of(cls, weights: Array) -> SimplexPoint:
         weights = np.asarray(weights, dtype=float)
+        if weights.all():
+            return cls(weights, np.log(weights))
         with np.errstate(divide="ignore"):
             return cls(weights, np.log(weights))
 
 
 Centre = SimplexPoint | None
+
+
+class Separable(NamedTuple):
+    """A divergence as a sum over groups, with caps on the weights: what compiled solvers need.
+
+    The terms are ``lam log(lam / prior)`` if ``entropy``, else ``(lam - prior)^2 / prior``.
+    """
+
+    entropy: bool
+    caps: Array
 
 
 class Divergence:
@@ -87,6 +99,13 @@ class Divergence:
     def sensitivity(self, point: SimplexPoint, prior: Array) -> tuple[Array, float]:
         """Return ``s, f`` in ``d respond/d losses = f/(nu+kappa) (diag(s) - s s^T/sum(s))``."""
         raise NotImplementedError(type(self).__name__)
+
+    def separable(self, prior: Array) -> Separable | None:
+        """Return the divergence as a sum over groups; None if it is no such sum.
+
+        Fits of a divergence without this are slower.
+        """
+        return None
 
     def risk(self, losses: Array, prior: Array, nu: float) -> float:
         """Return ``max_lam lam.losses - nu phi(lam)``."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from counterpoise.dual.divergences.base import Centre, Divergence, SimplexPoint
+from counterpoise.dual.divergences.base import Centre, Divergence, Separable, SimplexPoint
 
 Array = np.ndarray
 
@@ -43,6 +43,9 @@ class ChiSquare(Divergence):
 
     def zoom(self, mass: float, share: float) -> float:
         return share / mass
+
+    def separable(self, prior: Array) -> Separable | None:
+        return Separable(False, np.ones(len(prior)))
 
     def sensitivity(self, point: SimplexPoint, prior: Array) -> tuple[Array, float]:
         return np.where(point.weights > 0, prior, 0.0), 0.5

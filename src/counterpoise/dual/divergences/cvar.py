@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from counterpoise.dual.divergences.base import Centre, SimplexPoint
+from counterpoise.dual.divergences.base import Centre, Separable, SimplexPoint
 from counterpoise.dual.divergences.kl import KL
 
 Array = np.ndarray
@@ -71,6 +71,9 @@ class CVaR(KL):
         raise NotImplementedError(
             "CVaR cannot update only some of the groups; give every group a loss, or use KL"
         )
+
+    def separable(self, prior: Array) -> Separable | None:
+        return Separable(True, np.minimum(self._caps(prior), 1.0))
 
     def sensitivity(self, point: SimplexPoint, prior: Array) -> tuple[Array, float]:
         free = np.where(point.weights < self._caps(prior) * (1.0 - 1e-9), point.weights, 0.0)

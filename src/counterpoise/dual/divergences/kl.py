@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from counterpoise.dual.divergences.base import Centre, Divergence, SimplexPoint
+from counterpoise.dual.divergences.base import Centre, Divergence, Separable, SimplexPoint
 
 Array = np.ndarray
 
@@ -59,6 +59,9 @@ class KL(Divergence):
 
     def zoom(self, mass: float, share: float) -> float:
         return 1.0
+
+    def separable(self, prior: Array) -> Separable | None:
+        return Separable(True, np.ones(len(prior)))
 
     def sensitivity(self, point: SimplexPoint, prior: Array) -> tuple[Array, float]:
         return point.weights, 1.0
