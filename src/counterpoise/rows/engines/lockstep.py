@@ -22,6 +22,10 @@ from counterpoise.rows.engines.together import same
 Array = np.ndarray
 T = TypeVar("T")
 
+# Seconds after which to look for an interrupt: if a library has system calls restarted after
+# signals, waiting for a thread without a limit would not notice one.
+POLL = 0.2
+
 
 def in_lockstep(inner: SumEngine, tasks: Sequence[Callable[[SumEngine], T]]) -> list[T]:
     """Call every task with an engine for the rows of ``inner``, and return their results.
@@ -53,7 +57,8 @@ def in_lockstep(inner: SumEngine, tasks: Sequence[Callable[[SumEngine], T]]) -> 
             thread.start()
         table.start()
         for thread in threads:
-            thread.join()
+            while thread.is_alive():
+                thread.join(POLL)
     except BaseException as error:  # such as a keyboard interrupt
         table.close(error)
         raise
