@@ -40,7 +40,7 @@ def saddle(model, objective, tol=1e-10, damping=1e-3, start=None):
 
 def by_smoothing(model, objective, monkeypatch, **options):
     with monkeypatch.context() as patched:
-        patched.setattr(minmax, "find_saddle", lambda *given: None)
+        patched.setattr(minmax, "find_saddle", lambda *given, **options: None)
         return minimise_quadratics(model, objective, **options)
 
 

@@ -27,14 +27,10 @@ Array = np.ndarray
 MOST_GROUPS = 128
 # Most steps, and least share of a step.
 STEPS, LEAST_SHARE = 40, 1e-9
-# Steps go on until weights are better than asked for by this factor, which takes one more at most.
-AIM = 1e-3
 # Least pivot of a factor with unit diagonal: below it, a mixture counts as singular.
 PIVOT = 1e-5
 # Changes below this share of a value are rounding.
 DUST = 8 * np.finfo(float).eps
-# Logarithms of weights are at least this.
-LEAST_LOG = -1e300
 # Rows of memory for vectors of one number per group.
 MEMORY = 6
 
@@ -80,21 +76,19 @@ def find_saddle(
     slope: Array,
     tol: float,
     start: Array,
+    *,
+    exact: bool = False,
 ) -> Saddle | None:
     """Minimise ``R(losses(x)) + x.extra.x / 2 + slope.x``; None if this does not converge.
 
-    ``tol`` bounds the difference of value and bound, and ``start`` are the first weights.
+    ``tol`` bounds the difference of value and bound, and ``start`` are the first weights. If
+    ``exact``, steps go on up to rounding.
     """
     form = separable(model, objective)
     if form is None:
         return None
-    found = _climb(model, objective, form, extra, slope, AIM * tol, start)
-    if found is None:
-        return None
-    point, at = found
-    value = objective.risk(at.loss) + at.added
-    bound = objective.lagrangian(at.loss, point.weights) + at.added - at.lost
-    return Saddle(at.x, value, point, bound) if value - bound <= tol else None
+    found = _climb(model, objective, form, extra, slope, 0.0 if exact else tol, start)
+    return found if found is not None and found.value - found.bound <= tol else None
 
 
 def _climb(
@@ -105,13 +99,15 @@ def _climb(
     slope: Array,
     tol: float,
     start: Array,
-) -> tuple[SimplexPoint, _At] | None:
+) -> Saddle | None:
     """Maximise the dual function; None if this does not converge."""
+    nu, prior = objective.nu, objective.prior
+    centre = SimplexPoint.of(prior)
 
     def phi(point: SimplexPoint) -> float:
-        return nu * objective.divergence.value(point.weights, prior) if nu else 0.0
+        # The divergence is the Bregman distance from the prior, where its slope is zero.
+        return nu * objective.divergence.bregman(point, centre, prior) if nu else 0.0
 
-    nu, prior = objective.nu, objective.prior
     improve = _improver(objective, form)
     point = target = SimplexPoint.of(allowed(start, form.caps))
     dual, gain, dust, cost = -math.inf, 0.0, math.inf, phi(target)
@@ -127,9 +123,9 @@ def _climb(
         if at is None:
             return None
         point, here, dual = target, cost, _height(at, target) - cost
-        # The last step gained no more than rounding, or no other weights gain much.
-        if (step and gain <= dust) or _shortfall(objective, form, point, at.excess) <= tol:
-            return point, at
+        value = objective.risk(at.loss) + at.added
+        if value - dual <= tol or (step and gain <= dust):  # no step gains more than rounding
+            return Saddle(at.x, value, point, dual)
         found = improve(at, point)
         if found is None:
             return None
@@ -144,22 +140,6 @@ def _climb(
 def _height(at: _At, point: SimplexPoint) -> float:
     """Return the dual function without the divergence."""
     return float(point.weights @ at.excess) + at.added - at.lost
-
-
-def _shortfall(objective: Objective, form: Separable, point: SimplexPoint, excess: Array) -> float:
-    """Bound how much other weights gain at the same losses."""
-    weights, pull = point.weights, excess
-    if objective.nu > 0:
-        tilt = 2.0 * weights / objective.prior
-        if form.entropy:
-            tilt = np.maximum(point.logs, LEAST_LOG) - np.log(objective.prior)
-        pull = excess - objective.nu * tilt
-    room = form.caps - weights
-    inside = weights * room
-    mass = float(inside.sum())
-    level = float(inside @ pull) / mass if mass > 0 else float(pull[room > 0].max())
-    over = pull - level
-    return float(np.maximum(over * room, -over * weights).sum())
 
 
 def _improver(
@@ -201,8 +181,9 @@ def _measure(
     x = -scale * dpotrs(lower, scale * (weights @ model.grad_KD + slope), lower=1)[0]
     loss, grad = model.evaluate(x)
     bend = extra @ x
-    rows = np.vstack([grad, weights @ grad + bend + slope])
-    roots = dtrtrs(lower, (scale * rows).T, lower=1)[0].T
+    rows = np.empty((len(grad) + 1, len(x)))
+    rows[:-1], rows[-1] = scale * grad, scale * (weights @ grad + bend + slope)
+    roots = dtrtrs(lower, rows.T, lower=1, overwrite_b=1)[0].T
     added, lost = float((0.5 * bend + slope) @ x), 0.5 * float(roots[-1] @ roots[-1])
     return _At(x, loss, objective.excess(loss), roots[:-1] @ roots[:-1].T, added, lost)
 

@@ -67,7 +67,8 @@ def minimise_quadratics(
             extra, slope = extra + gram, gram @ origin
         start = objective.prior if centre is None else centre.weights
         scale = max(float(np.abs(model.loss_K).max()), 1e-200)
-        found = find_saddle(model, objective, extra, slope, tol * scale, start)
+        exact = multiplier > 0  # the norm of the minimiser decides what the multiplier is
+        found = find_saddle(model, objective, extra, slope, tol * scale, start, exact=exact)
         if found is not None:
             gap = max(found.value - found.bound, 0.0)
             return MinmaxResult(found.x, found.value, found.weights, gap, multiplier)
