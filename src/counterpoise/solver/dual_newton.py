@@ -87,7 +87,7 @@ def find_saddle(
     form = separable(model, objective)
     if form is None:
         return None
-    found = _climb(model, objective, form, extra, slope, 0.0 if exact else tol, start)
+    found = _climb(model, objective, form, extra, slope, -math.inf if exact else tol, start)
     return found if found is not None and found.value - found.bound <= tol else None
 
 

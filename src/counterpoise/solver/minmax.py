@@ -52,11 +52,13 @@ def minimise_quadratics(
     damping: float = 0.0,
     tol: float = 1e-12,
     centre: SimplexPoint | None = None,
+    exact: bool = False,
 ) -> MinmaxResult:
     """Minimise the risk of ``model`` over steps ``x`` from ``origin``.
 
     The objective includes ``damping / 2 ||x||^2``, and ``origin + x`` stays in the ball of
-    ``coordinates``. Newton's method on the weights comes first, and smoothing where it fails.
+    ``coordinates``. Newton's method on the weights comes first, and smoothing where it fails. If
+    ``exact``, the former goes on up to rounding.
     """
     size = model.n_coef
 
@@ -67,8 +69,10 @@ def minimise_quadratics(
             extra, slope = extra + gram, gram @ origin
         start = objective.prior if centre is None else centre.weights
         scale = max(float(np.abs(model.loss_K).max()), 1e-200)
-        exact = multiplier > 0  # the norm of the minimiser decides what the multiplier is
-        found = find_saddle(model, objective, extra, slope, tol * scale, start, exact=exact)
+        # The norm of the minimiser decides about the multiplier, so it must be exact.
+        found = find_saddle(
+            model, objective, extra, slope, tol * scale, start, exact=exact or multiplier > 0
+        )
         if found is not None:
             gap = max(found.value - found.bound, 0.0)
             return MinmaxResult(found.x, found.value, found.weights, gap, multiplier)

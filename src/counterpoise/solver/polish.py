@@ -169,6 +169,7 @@ def _second_order(
             damping=damping,
             tol=least if fixed else max(least, 0.03 * tol),
             centre=_interior(point, objective.prior),
+            exact=fixed,
         )
         size = max(objective.size(risk), floor)
         predicted = risk - (inner.value - 0.5 * damping * float(inner.u @ inner.u))
