@@ -22,6 +22,7 @@ from counterpoise.solver.minmax import MinmaxResult, minimise_quadratics
 from counterpoise.solver.problem import Problem
 from counterpoise.solver.quadratics import QuadraticEngine
 from counterpoise.solver.schedules import ProblemScale
+from counterpoise.solver.semidefinite import solve_semidefinite
 
 Array = np.ndarray
 logger = logging.getLogger("counterpoise")
@@ -148,7 +149,7 @@ def _second_order(
     ev = ev or problem.evaluate(u, surrogate=False)
     per_group = keeps_group_matrices(objective.n_groups, problem.size)
     risk = problem.risk(ev.loss_K)
-    damping, last = 0.0, np.inf
+    damping, last, free = 0.0, np.inf, point
     # Matrices cost several passes, so they are kept while their steps lower the risk.
     fresh = fixed
     converged = False
@@ -171,6 +172,7 @@ def _second_order(
             centre=_interior(point, objective.prior),
             exact=fixed,
         )
+        free = inner.point if damping == 0 else free
         size = max(objective.size(risk), floor)
         predicted = risk - (inner.value - 0.5 * damping * float(inner.u @ inner.u))
         shorten = fresh and problem.is_convex and predicted > tol * size
@@ -180,7 +182,8 @@ def _second_order(
         if predicted <= tol * size:
             restart = 0.0 if searched else _restart(problem, model, u, inner, tol * size, unit)
             if not restart:
-                converged, point = True, inner.point
+                known = [inner.point, free, point] if damping else [inner.point]
+                converged, point = True, _proving(problem, model, known)
                 if trial_risk < risk:
                     u, ev, risk = u + step, trial, trial_risk
                 break
@@ -212,6 +215,23 @@ def _second_order(
                 converged = True
                 break
     return PolishResult(u, ev, point, risk, n_iter, converged, hess)
+
+
+def _proving(problem: Problem, model: QuadraticEngine, points: list[SimplexPoint]) -> SimplexPoint:
+    """Return the weights that prove most where the model touches the risk; the first in a ball.
+
+    Damped problems have weights of their own: if damping is strong, those of the largest losses,
+    however little these differ.
+    """
+    if problem.coordinates.radius is not None or len(points) == 1:
+        return points[0]
+
+    def proved(point: SimplexPoint) -> float:
+        slope = point.weights @ model.grad_KD
+        left = 0.5 * float(slope @ solve_semidefinite(model.mixture(point.weights), slope))
+        return problem.objective.lagrangian(model.loss_K, point.weights) - left
+
+    return max(points, key=proved)
 
 
 def _after_gain(damping: float, gain: float, unit: float) -> float:
