@@ -77,7 +77,7 @@ def problem(size: tuple[int, int, int], model: str) -> Problem:
 
 def one_pass(case: tuple[Any, ...]) -> Ratio:
     """A pass beside a read of X."""
-    ours, read, _ = works(*case)
+    ours, read, *_ = works(*case)
     return ratio_of(*take_turns(ours, read, repeats=60))
 
 

@@ -2,7 +2,8 @@
 
     python benchmarks/one_pass.py
 
-And beside the same pass made of BLAS products on blocks of rows. All use the same threads;
+And beside the same pass through an index, as over rows in random order for whose sorted copy there
+is no room, and beside one made of BLAS products on blocks of rows. All use the same threads;
 compilation happens before the timing. Best of several runs, in alternation, so that a busy
 machine disturbs all alike.
 """
@@ -10,6 +11,7 @@ machine disturbs all alike.
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import numpy as np
 from numba import njit
@@ -17,6 +19,7 @@ from numba import njit
 from counterpoise.activations import relu
 from counterpoise.rows.engines.memory import make_engine
 from counterpoise.rows.groups import GroupedData
+from counterpoise.rows.indexed import IndexedRows
 from counterpoise.rows.threads import n_threads, over_ranges, single_threaded_blas
 
 CASES = [
@@ -77,14 +80,19 @@ def take_turns(*works, repeats=9):
 
 
 def works(n, d, K, dtype):
-    """One pass, one read of X, and the pass by BLAS, for random rows; compiled already."""
+    """One pass, one read of X, and the pass by BLAS and through an index; compiled already."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n, d)).astype(dtype)
     y, w = rng.normal(size=n), rng.normal(size=d + 1)
-    engine = make_engine(GroupedData.build(X, y, np.sort(rng.integers(0, K, n))), relu())
+    data = GroupedData.build(X, y, np.sort(rng.integers(0, K, n)))
+    engine = make_engine(data, relu())
+    indexed = make_engine(replace(data, X=IndexedRows(X, rng.permutation(n))), relu())
 
     def one_pass():
         engine.evaluate(w, surrogate=True)
+
+    def by_index():
+        indexed.evaluate(w, surrogate=True)
 
     def read():
         over_ranges(lambda lo, hi: total(X, lo * n // 64, hi * n // 64), 64)
@@ -94,7 +102,7 @@ def works(n, d, K, dtype):
 
     one_pass()
     read()
-    return one_pass, read, by_blas
+    return one_pass, read, by_blas, by_index
 
 
 def main() -> None:
@@ -102,13 +110,15 @@ def main() -> None:
     print(
         f"{'rows':>10}{'features':>10}{'groups':>8}{'type':>9}"
         f"{'read ms':>10}{'pass ms':>10}{'ratio':>7}{'blocked BLAS ms':>17}{'ratio':>7}"
+        f"{'index ms':>10}{'ratio':>7}"
     )
     for n, d, K, dtype in CASES:
         with single_threaded_blas():
-            ours, floor, blas = map(min, take_turns(*works(n, d, K, dtype)))
+            ours, floor, blas, index = map(min, take_turns(*works(n, d, K, dtype)))
         print(
             f"{n:>10,}{d:>10,}{K:>8,}{np.dtype(dtype).name:>9}{floor * 1e3:>10.2f}"
             f"{ours * 1e3:>10.2f}{ours / floor:>7.2f}{blas * 1e3:>17.2f}{blas / floor:>7.2f}"
+            f"{index * 1e3:>10.2f}{index / floor:>7.2f}"
         )
 
 

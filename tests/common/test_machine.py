@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 
 import pytest
@@ -53,3 +54,30 @@ def test_the_memory_built_in(monkeypatch):
 
     monkeypatch.setattr(os, "sysconf", unknown)
     assert machine.physical() is None
+
+
+def test_what_is_left_is_the_least_of_the_machine_the_container_and_the_shell(
+    limits, tmp_path, monkeypatch
+):
+    taken, memory = tmp_path / "memory.current", tmp_path / "meminfo"
+    monkeypatch.setattr(machine, "TAKEN", (taken, tmp_path / "missing"))
+    monkeypatch.setattr(machine, "MEMORY", memory)
+    monkeypatch.setattr(machine, "address_space_left", lambda: math.inf)
+    assert machine.memory_left() == math.inf  # nothing is reported
+    memory.write_text("MemTotal:  9 kB\nMemFree:  1 kB\nMemAvailable:      5 kB\n")
+    assert machine.memory_left() == 5 * 1024
+    limits[0].write_text("4000\n")
+    assert machine.memory_left() == 5 * 1024  # nothing says how much of it is taken
+    taken.write_text("1500\n")
+    assert machine.memory_left() == 2500
+    taken.write_text("4100\n")
+    assert machine.memory_left() == 0
+    taken.write_text("1500\n")
+    monkeypatch.setattr(machine, "address_space_left", lambda: 77.0)
+    assert machine.memory_left() == 77
+    memory.write_text("MemAvailable: much\n")
+    assert machine.memory_left() == 77
+
+
+def test_something_is_left_here():
+    assert machine.memory_left() > 0

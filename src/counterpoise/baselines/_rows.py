@@ -74,7 +74,7 @@ def minimise_over_rows(
     Return the fit and ``nu``.
     """
     engine, frame, prior = in_memory(solver), solver.frame, solver.prior
-    data, floor = engine.data, RISK_FLOOR * loss_scale(engine, prior)
+    data, floor = engine.data.copied(), RISK_FLOOR * loss_scale(engine, prior)
     row_weights = data.weights_of(0, len(data.y))
     share, none = row_weights / row_weights.sum(), np.zeros(len(data.y))
     options, reads = solver.options, engine.counter

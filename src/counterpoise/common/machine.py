@@ -15,6 +15,12 @@ LIMITS = (
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
 )
+# What a container has taken, for each of the limits; and what the whole machine has left.
+TAKEN = (
+    Path("/sys/fs/cgroup/memory.current"),
+    Path("/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+)
+MEMORY = Path("/proc/meminfo")
 
 
 def memory() -> float | None:
@@ -52,6 +58,25 @@ def address_space_left() -> float:
     except (OSError, ValueError, IndexError):  # a system that does not report it
         return limit
     return limit - pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def memory_left() -> float:
+    """Return how many bytes this process may still take; infinite if the system does not tell.
+
+    Memory that caches of files take counts as free, because the system gives it back.
+    """
+    found = [address_space_left()]
+    for file, limit in zip(TAKEN, map(_limit, LIMITS), strict=True):
+        taken = _limit(file)
+        if limit is not None and taken is not None:
+            found.append(limit - taken)
+    try:
+        for line in MEMORY.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                found.append(1024.0 * int(line.split()[1]))
+    except (OSError, ValueError, IndexError):  # a system that does not report it
+        pass
+    return max(0.0, min(found))
 
 
 def _limit(file: Path) -> float | None:

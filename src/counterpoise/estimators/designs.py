@@ -23,8 +23,8 @@ from counterpoise.rows.engines.cells import CellsEngine
 from counterpoise.rows.engines.lockstep import in_lockstep
 from counterpoise.rows.group_indicators import with_indicators
 from counterpoise.rows.groups import GroupedData, label_list
+from counterpoise.rows.indexed import in_order
 from counterpoise.rows.memberships import RowGroups
-from counterpoise.rows.sorting import take_rows
 from counterpoise.rows.threads import single_threaded_blas
 from counterpoise.solver.options import FitOptions
 from counterpoise.solver.solve import open_solver, running, solver_for
@@ -172,7 +172,7 @@ class Design:
     def solver(self, rows: Array) -> Solver:
         """Open a solver for some rows, which may lack some groups."""
         own = self.groups.take(rows)
-        X = self.data.X[rows] if self.data.is_sparse else take_rows(self.data.X, rows)
+        X = self.data.X[rows] if self.data.is_sparse else in_order(self.data.X, rows)
         weights = self.weights[rows] if self.data.row_weights.size else None
         groups = own.strata if own.overlap is None else own.overlap
         options = self._options_for(np.flatnonzero(own.sizes))
@@ -306,7 +306,7 @@ class OwnDesign(Design):
 
     def _fitted(self, rows: Array) -> Array:
         pooled = self.pooled(rows)
-        X = self.data.X[rows] if self.data.is_sparse else take_rows(self.data.X, rows)
+        X = self.data.X[rows] if self.data.is_sparse else in_order(self.data.X, rows)
         y, codes, weights = self.data.y[rows], self.groups.strata[rows], self.weights[rows]
         return np.array(
             [

@@ -312,7 +312,7 @@ def sorted_numbers(n: int, codes: Array, weights: Any) -> Array:
     """Return the numbers of the user's rows in the order in which they are sorted."""
     column = np.arange(n, dtype=float)[:, None]
     built = GroupedData.build(column, np.zeros(n), codes, weights, intercept=False)
-    return built.X[:, 0].astype(np.int64)
+    return np.asarray(built.X)[:, 0].astype(np.int64)
 
 
 def given_splits(cv: Any, X: Any, y: Array, groups: Any, weights: Any) -> list[tuple[Array, Array]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ class GroupedData:
 
     Attributes
     ----------
-    X : C-ordered float32 or float64 array, or CSR matrix, of shape (n, d)
+    X : C-ordered float32 or float64 array, `IndexedRows` of one, or CSR matrix, of shape (n, d)
     y : float64 array of shape (n,)
     labels : array of shape (K,)
         The sorted group labels; group ``i`` owns rows ``offsets[i] : offsets[i+1]``.
@@ -58,7 +58,8 @@ class GroupedData:
     ) -> GroupedData:
         """Sort checked rows by group, leaving out rows of zero weight.
 
-        ``X`` is copied only if its rows are not in group order, or not C-ordered floats.
+        ``X`` is copied only if its rows are not in group order, or not C-ordered floats. Rows for
+        whose copy there is no room are read through an index.
         """
         n = X.shape[0]
         if len(y) != n:
@@ -98,7 +99,8 @@ class GroupedData:
 
         ``keep`` selects rows of ``X`` and ``y``; ``codes`` and ``weights`` hold only those.
         """
-        from counterpoise.rows.sorting import sorted_order, take_rows
+        from counterpoise.rows.indexed import IndexedRows, as_floats, in_order
+        from counterpoise.rows.sorting import sorted_order
 
         order, offsets = sorted_order(codes, len(labels))
         rows = keep if order is None else order if keep is None else keep[order]
@@ -106,11 +108,10 @@ class GroupedData:
             X = X.tocsr() if rows is None else X.tocsr()[rows]
             if X.dtype not in (np.float32, np.float64):
                 X = X.astype(float)
-        else:
-            X = np.asarray(X)
-            if X.dtype not in (np.float32, np.float64):
-                X = X.astype(float)
-            X = np.ascontiguousarray(X) if rows is None else take_rows(X, rows)
+        elif rows is not None:
+            X = in_order(X, rows)
+        elif not isinstance(X, IndexedRows):
+            X = np.ascontiguousarray(as_floats(X))
         y = np.asarray(y, dtype=float)
         if weights is not None and order is not None:
             weights = weights[order]
@@ -148,6 +149,10 @@ class GroupedData:
     def weights_of(self, lo: int, hi: int) -> Array:
         """Return the weights of rows ``lo:hi``; ones if all rows have equal weight."""
         return self.row_weights[lo:hi] if self.row_weights.size else np.ones(hi - lo)
+
+    def copied(self) -> GroupedData:
+        """Return the same rows as an array in the order of their groups, if not sparse."""
+        return self if self.is_sparse else replace(self, X=np.asarray(self.X))
 
     def alone(self, rows: Any, weights: Array, labels: Array) -> GroupedData:
         """Return some rows as one group, with their own weights (empty if all are equal)."""

@@ -20,17 +20,18 @@ from counterpoise.rows.compilation import (
     stretch_kernel,
 )
 from counterpoise.rows.engines.questions import Evaluate, Gram
-from counterpoise.rows.engines.row_part import RowPart
+from counterpoise.rows.engines.row_part import GramWork, RowPart
+from counterpoise.rows.indexed import flat_rows
 
 Array = np.ndarray
+# Scales rows ``first:last`` by a share into ``rows[filled:]``, and returns the end of these.
+Fill = Callable[[Array, float, int, int, int], int]
 
 # With fewer numbers than this, numpy scales rows in less time than it takes to load a kernel.
 SMALL = 1 << 17
 # Number of rows to scale at a time before computing their Gram matrix.
 GRAM_ROWS = 2048
 # Scores as they are, with slopes of one.
-# Rows are in the order of their groups.
-ORDERED = np.empty(0, dtype=np.int64)
 PLAIN = RowKernel(0, (0.0, 0.0, 0.0), VALUES)
 
 
@@ -61,13 +62,13 @@ class DensePart(RowPart):
     def _kernel(self, W: Array, bias: Array, row_of_W: Array, y: Array, kernel: RowKernel) -> Array:
         from counterpoise.rows import kernels
 
-        X, y, seg = frozen(self.data.X.reshape(-1)), frozen(y), self.segments
+        (X, order), y, seg = flat_rows(self.data.X), frozen(y), self.segments
         sums = np.empty((self.data.n_groups, self.data.n_features + 2))
         parts = np.empty((len(seg.parts), sums.shape[1]))
 
         def work(first: int, last: int) -> None:
             kernels.evaluate_dense(
-                X, ORDERED, y, self._weights, W, bias, row_of_W, seg.starts, seg.stops,
+                X, order, y, self._weights, W, bias, row_of_W, seg.starts, seg.stops,
                 seg.groups, seg.slots, seg.chunks[first], seg.chunks[last], kernel, sums, parts,
             )  # fmt: skip
 
@@ -86,16 +87,13 @@ class DensePart(RowPart):
             np.array(values) for values in zip(*[self._split(q.w) for q in asked], strict=True)
         )
         parameters = np.array([kernel.parameters for kernel in kernels])
-        X, y, seg = (
-            frozen(self.data.X.reshape(-1)),
-            self.labels_of(asked[0].truncate),
-            self.segments,
-        )
+        (X, order), seg = flat_rows(self.data.X), self.segments
+        y = frozen(self.labels_of(asked[0].truncate))
         sums = np.empty((len(seg.starts), len(asked), self.data.n_features + 2))
 
         def work(first: int, last: int) -> None:
             many_kernels.evaluate_many(
-                X, ORDERED, frozen(y), self._weights, W, bias, seg.starts, seg.stops, first, last,
+                X, order, y, self._weights, W, bias, seg.starts, seg.stops, first, last,
                 kernels[0].address, parameters, kernels[0].kind, sums,
             )  # fmt: skip
 
@@ -106,60 +104,70 @@ class DensePart(RowPart):
     def _rows(self, lo: int, hi: int) -> Array:
         return self.data.X[lo:hi].astype(float, copy=False)
 
-    def _gram(self, lo: int, hi: int, share: float, q: Gram) -> Array:
-        size = self.data.n_coef if q.basis is None else q.basis.shape[1]
-        out = np.zeros((size, size))
+    def _gram_work(self, q: Gram) -> GramWork:
+        n_coef, basis = self.data.n_coef, q.basis
+        size = n_coef if basis is None else basis.shape[1]
         linear = _is_linear(q.loss)
         kernel = PLAIN if q.w is None or linear else stretch_kernel(q.loss)
         if kernel is None:
-            for a, b in self._blocks(lo, hi):
-                rows = self._slope_rows(a, b, share, q)
-                out += rows.T @ rows
-            return out
-        rows = _scratch(self.data.n_coef)
+            return partial(self._python_gram, q)
         if kernel is PLAIN and self.numbers < SMALL:
-            fill: Callable[[int, int, int], int] = partial(self._shift_rows, share, q.shift, rows)
+            fill: Fill = partial(self._shift_rows, q.shift)
         else:
-            fill = self._filler(share, q, kernel, rows, linear=linear)
-        filled = 0
-        while lo < hi:
-            stop = min(hi, lo + GRAM_ROWS - filled)
-            filled, lo = fill(lo, stop, filled), stop
-            if filled > GRAM_ROWS - 64 or lo == hi:
-                mapped = rows[:filled]
-                if q.basis is not None:
-                    mapped = mapped[:, : self.data.n_coef] @ q.basis
-                out += (mapped.T @ mapped)[:size, :size]
-                filled = 0
+            fill = self._filler(q, kernel, linear=linear)
+
+        def work(lo: int, hi: int, share: float) -> Array:
+            rows, filled, out = _scratch(n_coef), 0, np.zeros((size, size))
+            while lo < hi:
+                stop = min(hi, lo + GRAM_ROWS - filled)
+                filled, lo = fill(rows, share, lo, stop, filled), stop
+                if filled > GRAM_ROWS - 64 or lo == hi:
+                    mapped = rows[:filled]
+                    if basis is not None:
+                        mapped = mapped[:, :n_coef] @ basis
+                    out += (mapped.T @ mapped)[:size, :size]
+                    filled = 0
+            return out
+
+        return work
+
+    def _python_gram(self, q: Gram, lo: int, hi: int, share: float) -> Array:
+        """Return the matrix for a loss without a compiled kernel."""
+        size = self.data.n_coef if q.basis is None else q.basis.shape[1]
+        out = np.zeros((size, size))
+        for a, b in self._blocks(lo, hi):
+            rows = self._slope_rows(a, b, share, q)
+            out += rows.T @ rows
         return out
 
-    def _filler(
-        self, share: float, q: Gram, kernel: RowKernel, rows: Array, *, linear: bool
-    ) -> Callable[[int, int, int], int]:
+    def _filler(self, q: Gram, kernel: RowKernel, *, linear: bool) -> Fill:
         """Return a function that scales rows ``first:last`` into ``rows[filled:]``, compiled."""
         from counterpoise.rows import kernels
 
-        X, y = frozen(self.data.X.reshape(-1)), frozen(self.data.y)
+        (X, order), y, weights = flat_rows(self.data.X), frozen(self.data.y), self._weights
         coef, bias = (np.empty(0), 0.0) if q.w is None else self._split(q.w)
+        shift, intercept = q.shift, self.data.intercept
 
-        def shifted(first: int, last: int, filled: int) -> int:
+        def shifted(rows: Array, share: float, first: int, last: int, filled: int) -> int:
             return kernels.shifted_rows(
-                X, self._weights, q.shift, self.data.intercept, first, last, share, filled, rows
+                X, weights, shift, intercept, first, last, share, filled, rows
             )
 
-        def scaled(first: int, last: int, filled: int) -> int:
+        def scaled(rows: Array, share: float, first: int, last: int, filled: int) -> int:
             return kernels.scaled_rows(
-                X, ORDERED, y, self._weights, q.shift, self.data.intercept, coef, bias, first,
-                last, kernel, share, filled, rows,
+                X, order, y, weights, shift, intercept, coef, bias, first, last, kernel, share,
+                filled, rows,
             )  # fmt: skip
 
-        # Other models need the second kernel in any case, and can do without the first.
-        name, fill = ("shifted_rows", shifted) if linear else ("scaled_rows", scaled)
-        ready((name, X.dtype), lambda a, b: fill(a, b, 0))
+        # Other models and an index need the second kernel in any case, and not the first.
+        plain = linear and not order.size
+        name, fill = ("shifted_rows", shifted) if plain else ("scaled_rows", scaled)
+        rows = _scratch(self.data.n_coef)
+        ready((name, X.dtype), lambda a, b: fill(rows, 1.0, a, b, 0))
         return fill
 
     def _shift_rows(
-        self, share: float, shift: Array, rows: Array, first: int, last: int, filled: int
+        self, shift: Array, rows: Array, share: float, first: int, last: int, filled: int
     ) -> int:
         """Do what the kernel `shifted_rows` does, to the bit."""
         d, X = self.data.n_features, self.data.X[first:last]
@@ -180,11 +188,11 @@ class DensePart(RowPart):
         address = None if self.numbers < SMALL else kernel_address(sigma)
         if address is None:
             return super()._apart(lo, hi, coef, biases, sigma)
-        X, out = frozen(self.data.X.reshape(-1)), np.empty(len(coef) - 1)
+        (X, order), out = flat_rows(self.data.X), np.empty(len(coef) - 1)
         kernel = RowKernel(address, sigma.parameters, VALUES)
 
         def work(first: int, last: int) -> None:
-            kernels.separations(X, ORDERED, self._weights, coef, biases, first, last, kernel, out)
+            kernels.separations(X, order, self._weights, coef, biases, first, last, kernel, out)
 
         ready(("separations", X.dtype), work)
         work(lo, hi)

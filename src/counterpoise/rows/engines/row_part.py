@@ -25,6 +25,7 @@ from counterpoise.rows.threads import over_ranges
 
 Array = np.ndarray
 SegmentWork = Callable[[int, int, int], Array]
+GramWork = Callable[[int, int, float], Array]
 
 # Number of work pieces per data set, and the smallest size of one in numbers and rows. They are
 # fixed, so that sums have the same order for any number of threads.
@@ -139,8 +140,8 @@ class RowPart:
                 return self._evaluate_each(question)
             case GramEach():
                 size = self.data.n_coef
-                asked = [question.of_group(int(code)) for code in self.codes]
-                return self._group_sums(lambda a, b, g: self._gram(a, b, 1.0, asked[g]), size, size)
+                works = [self._gram_work(question.of_group(int(code))) for code in self.codes]
+                return self._group_sums(lambda a, b, g: works[g](a, b, 1.0), size, size)
             case Separation():
                 return self._separation(question)
             case Squares():
@@ -185,8 +186,11 @@ class RowPart:
         """Return rows ``lo:hi`` as an array or CSR matrix that supports ``@``."""
         raise NotImplementedError(type(self).__name__)
 
-    def _gram(self, lo: int, hi: int, share: float, question: Gram) -> Array:
-        """Return the matrix, summed over rows ``lo:hi`` of one group with this share."""
+    def _gram_work(self, question: Gram) -> GramWork:
+        """Return a function of ``lo``, ``hi`` and a share.
+
+        It returns the matrix, summed over rows ``lo:hi`` of one group with this share.
+        """
         raise NotImplementedError(type(self).__name__)
 
     def _squares(self, lo: int, hi: int, shift: Array) -> Array:
@@ -257,8 +261,9 @@ class RowPart:
 
     def _matrices(self, q: Gram) -> Array:
         size = self.data.n_coef if q.basis is None else q.basis.shape[1]
+        work = self._gram_work(q)
         if q.share_K is None:
-            return self._group_sums(lambda a, b, g: self._gram(a, b, 1.0, q), size, size)
+            return self._group_sums(lambda a, b, g: work(a, b, 1.0), size, size)
         # One matrix for all groups: chunks share as many partial sums as the budget allows.
         share, seg = q.share_K[self.codes], self.segments
         n_chunks = len(seg.chunks) - 1
@@ -269,8 +274,8 @@ class RowPart:
         def per_range(first: int, last: int) -> None:
             for run in range(first, last):
                 for s in range(edges[run], edges[run + 1]):
-                    out[run] += self._gram(
-                        int(seg.starts[s]), int(seg.stops[s]), float(share[seg.groups[s]]), q
+                    out[run] += work(
+                        int(seg.starts[s]), int(seg.stops[s]), float(share[seg.groups[s]])
                     )
 
         self._share_out(per_range, runs, size)

@@ -85,7 +85,7 @@ class SharesPart(RowPart):
             case Gram():
                 size = self.data.n_coef if question.basis is None else question.basis.shape[1]
                 shape = (size, size) if question.pooled else (K, size, size)
-                return self._mixed(self._gram_work(question), *shape)
+                return self._mixed(self._mixed_gram(question), *shape)
             case Separation():
                 return self._mixed(self._separation_work(question), K, len(question.points))
             case Squares():
@@ -130,7 +130,7 @@ class SharesPart(RowPart):
 
         return work
 
-    def _gram_work(self, q: Gram) -> BlockWork:
+    def _mixed_gram(self, q: Gram) -> BlockWork:
         def work(a: int, b: int, shares: Array) -> Array:
             rows = mapped_rows(self.data.X[a:b], q.shift, self.data.intercept, q.basis)
             if q.w is not None:

@@ -6,7 +6,7 @@ import numpy as np
 
 from counterpoise.rows.compilation import RowKernel, frozen, ready
 from counterpoise.rows.engines.questions import Gram
-from counterpoise.rows.engines.row_part import RowPart
+from counterpoise.rows.engines.row_part import GramWork, RowPart
 
 Array = np.ndarray
 
@@ -38,10 +38,14 @@ class SparsePart(RowPart):
     def _rows(self, lo: int, hi: int) -> Array:
         return self.data.X[lo:hi]
 
-    def _gram(self, lo: int, hi: int, share: float, question: Gram) -> Array:
+    def _gram_work(self, question: Gram) -> GramWork:
         size = self.data.n_coef if question.basis is None else question.basis.shape[1]
-        blocks = (self._block_gram(a, b, share, question) for a, b in self._blocks(lo, hi))
-        return sum(blocks, np.zeros((size, size)))
+
+        def work(lo: int, hi: int, share: float) -> Array:
+            blocks = (self._block_gram(a, b, share, question) for a, b in self._blocks(lo, hi))
+            return sum(blocks, np.zeros((size, size)))
+
+        return work
 
     def _block_gram(self, lo: int, hi: int, share: float, question: Gram) -> Array:
         X = self.data.X[lo:hi].astype(float)

@@ -78,7 +78,7 @@ class TorchEngine(SumEngine):
         X, y = check_matrix(X), check_labels(y, len(X))
         numbers = np.arange(len(X), dtype=float)[:, None]  # sorted in place of the rows
         data = GroupedData.build(numbers, y, host(groups), host(sample_weight), intercept=intercept)
-        order = data.X[:, 0].astype(np.int64)
+        order = np.asarray(data.X)[:, 0].astype(np.int64)
         if not np.array_equal(order, numbers[:, 0]):
             X = X.index_select(0, torch.from_numpy(order).to(X.device))
         self.X, self.dtype = X, working_dtype(X.device)
