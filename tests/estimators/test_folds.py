@@ -34,6 +34,12 @@ def test_parts_make_up_the_training_rows(splitter):
     assert seen == [*range(len(splits))]
 
 
+def test_repeats_do_not_cut_the_folds_of_others_to_pieces():
+    splits = [*RepeatedKFold(n_splits=5, n_repeats=3, random_state=0).split(np.zeros(400))]
+    runs = [(len(run), kept.shape[1]) for run, _, kept in fitted_together(splits, 400)]
+    assert runs == [(5, 5)] * 3
+
+
 @pytest.mark.parametrize("activation", ["relu", "identity"])
 def test_folds_in_lockstep_end_where_single_ones_do(activation, monkeypatch):
     X, y, groups = neuron_data(K=3, n=200, d=3, activation=activation, seed=6)

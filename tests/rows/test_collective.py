@@ -116,6 +116,44 @@ def test_a_failing_library_is_a_lost_rank():
         short.sum(np.ones(3))
 
 
+def test_sums_in_single_precision_are_refused():
+    single = Collective(lambda values: values.astype(np.float32), rank=0, size=1)
+    with pytest.raises(CollectiveError, match="must sum and return float64"):
+        single.sum(np.ones(3))
+
+
+def test_an_exchange_that_mixes_up_ranks_is_noticed():
+    def work(c):
+        gather = c._allgather
+        wrong = Collective(
+            None, rank=c.rank, size=c.size, allgather=gather,
+            alltoall=lambda values: gather(values)[c.rank],
+        )  # fmt: skip
+        return wrong.gather(np.ones(2))
+
+    for found in on_ranks(3, work, native=True):
+        assert isinstance(found, CollectiveError)
+        assert "from alltoall" in str(found)
+
+
+def test_a_function_may_use_its_memory_again(monkeypatch):
+    monkeypatch.setattr(module, "PIECE", 2)
+    memory = np.empty(64)
+
+    def allreduce(values):
+        memory[: len(values)] = values
+        return memory[: len(values)]
+
+    alone = Collective(allreduce, rank=0, size=1)
+    np.testing.assert_array_equal(alone.gather(np.arange(6.0)), [np.arange(6.0)])
+
+
+def test_ranks_say_if_what_they_were_told_differs():
+    found = on_ranks(2, lambda c: c.attempt("checking", lambda: 7, ["nu", 0.1 * c.rank]))
+    assert [type(one) for one in found] == [CollectiveError] * 2
+    assert on_ranks(2, lambda c: c.attempt("checking", lambda: 7, ["nu"])) == [7, 7]
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [

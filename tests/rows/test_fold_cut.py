@@ -25,6 +25,12 @@ def test_folds_do_not_depend_on_how_rows_are_stored():
     np.testing.assert_array_equal(row_hashes(X.astype(float), y), expected)
     np.testing.assert_array_equal(row_hashes(sparse.csr_matrix(X), y), expected)
     np.testing.assert_array_equal(row_hashes(np.asfortranarray(X), y), expected)
+    found = sparse.csr_matrix(X, dtype=float)
+    halves = sparse.csr_matrix(
+        (np.repeat(found.data / 2, 2), np.repeat(found.indices, 2), 2 * found.indptr), X.shape
+    )
+    np.testing.assert_array_equal(row_hashes(halves, y), expected)
+    assert halves.nnz == 2 * found.nnz  # which stays as it is
     negative_zero = np.where(X == 0, -0.0, X)
     np.testing.assert_array_equal(row_hashes(negative_zero, y), expected)
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from counterpoise.dual.divergences import KL, ChiSquare, CVaR, Fixed
+from counterpoise.dual.divergences import KL, ChiSquare, CVaR, Fixed, SimplexPoint
+from counterpoise.dual.divergences.base import Separable
 from counterpoise.dual.objective import Objective
 from counterpoise.solver import minmax
 from counterpoise.solver.coordinates import unscaled
@@ -177,6 +178,24 @@ def test_where_it_applies():
     model = quadratics(3, 2, 0)
     shared = QuadraticEngine(model.loss_K, model.grad_KD, model.hess[:1])
     assert not applies(objective_of(3), shared)
+
+
+def test_a_subclass_that_changes_a_divergence_must_describe_it_anew():
+    class Named(KL):
+        name = "named"
+
+    class Capped(KL):
+        def respond(self, losses, prior, **options):
+            return SimplexPoint.of(prior)
+
+    class Described(Capped):
+        def separable(self, prior):
+            return Separable(True, np.ones_like(prior))
+
+    model = quadratics(3, 2, 0)
+    assert separable(model, objective_of(3, Named(), nu=0.1)) is not None
+    assert separable(model, objective_of(3, Capped(), nu=0.1)) is None
+    assert separable(model, objective_of(3, Described(), nu=0.1)) is not None
 
 
 @settings(max_examples=100, deadline=None)

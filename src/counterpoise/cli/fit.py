@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -95,7 +95,7 @@ def fit(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
 
     request.check()
     replaced = out is not None and (Path(out) / "model.json").exists()
-    with _removed_if_empty(out):
+    with _ready(out):
         from counterpoise.tabular.fit import fit_table
 
         table, learned = request.read()
@@ -124,23 +124,18 @@ def fit(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
 
 
 @contextmanager
-def _removed_if_empty(out: str | None) -> Iterator[None]:
+def _ready(out: str | None) -> Iterator[None]:
     """Create a folder before the work begins; remove it if nothing was written to it."""
-    from counterpoise.storage.folders import writable_folder
-
-    fresh = out is not None and not Path(out).exists()
-    if out is not None:
-        writable_folder(out)
-    try:
-        if out is not None:
-            from counterpoise.storage.models import ready_folder
-
-            ready_folder(out)  # also checks what is stored there
+    if out is None:
         yield
-    finally:
-        if fresh and out is not None:
-            with suppress(OSError):  # it is not empty
-                Path(out).rmdir()
+        return
+    from counterpoise.storage.folders import removed_if_empty
+
+    with removed_if_empty(out):
+        from counterpoise.storage.models import ready_folder
+
+        ready_folder(out)  # also checks what is stored there
+        yield
 
 
 def _settings(options: dict[str, Any], folds: int) -> dict[str, Any]:

@@ -162,6 +162,14 @@ def row_loss(loss: str | Loss, n_classes: int) -> Loss:
 
 
 def _winners(scores: Array) -> Array:
+    """Return the numbers of the classes with the highest scores."""
+    missing = np.isnan(scores) if scores.ndim == 1 else np.isnan(scores).any(axis=1)
+    if missing.any():
+        raise ValueError(
+            f"X has missing values in {int(missing.sum())} row(s), first in row "
+            f"{int(np.flatnonzero(missing)[0])}, whose class is unknown; impute or leave out "
+            "these rows"
+        )
     if scores.ndim == 1:
         return (scores > 0).astype(np.intp)
     return np.argmax(scores, axis=1)

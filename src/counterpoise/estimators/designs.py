@@ -17,7 +17,7 @@ import numpy as np
 from counterpoise.assessment.diagnosis.floors import filled, large_enough, noise_floors
 from counterpoise.assessment.measures import Measure
 from counterpoise.estimators.by_group import by_group, group_scores, own_fits
-from counterpoise.estimators.folds import MOST_PARTS, CutRows, fitted_together
+from counterpoise.estimators.folds import CutRows, fitted_together
 from counterpoise.rows.engines.base import SumEngine
 from counterpoise.rows.engines.cells import CellsEngine
 from counterpoise.rows.engines.lockstep import in_lockstep
@@ -34,7 +34,7 @@ Array = np.ndarray
 
 # Candidates are fitted to this relative accuracy: the noise of held-out rows exceeds it by far.
 CANDIDATE_TOL = 1e-5
-# Splits are fitted one by one if a matrix for every cell would take more numbers than this.
+# Fits in lockstep may take so many numbers at once for a matrix of every cell.
 MOST_NUMBERS = 1 << 26
 # How a group that is known at prediction enters a fit.
 UNUSED, FEATURE, OWN = "", "group as a feature", "one fit per group"
@@ -195,27 +195,36 @@ class Design:
         The result of a split has shape (C, scores, d + 1), with intercepts last. Fits of different
         splits and families run in lockstep, so that one read of the rows serves them all.
         """
-        D, K = self.data.n_coef * self.measure.loss.n_scores, self.groups.n_groups
-        if self.groups.overlap is not None or K * MOST_PARTS * D**2 > MOST_NUMBERS:
+        if self.groups.overlap is not None:
             return [self._fitted(train) for train, _ in splits]
         out: list[Array] = []
         for run, parts, kept in fitted_together(splits, len(self.data.y)):
+            if not self._at_once(self.groups.n_groups * kept.shape[1]):
+                out += [self._fitted(splits[s][0]) for s in run]
+                continue
             loss, centred = self.options.row_loss(), self.options.precondition is not None
             rows = CutRows.of(self.data, parts, kept, loss, centred=centred)
             with single_threaded_blas():
                 out += self._fit_together(rows, [splits[s][0] for s in run])
         return out
 
+    def _at_once(self, cells: int) -> int:
+        """Return how many fits may ask for a matrix of every cell at once."""
+        return MOST_NUMBERS // (cells * (self.data.n_coef * self.measure.loss.n_scores) ** 2)
+
     def _fitted(self, rows: Array) -> Array:
         """Fit every candidate to some rows."""
         whole = self.solver(rows)
         found: dict[Candidate, Array] = {}
+        measured: dict[float | None, Measured] = {}
         with running(whole):
             whole.frame  # noqa: B018  measured once, for all variants
             for family in self._families():
-                solver = _with_ridge(whole, family[0].alpha)
-                measured = self.average(solver)
-                found |= self._follow(solver, family, measured, self.data.y[rows])
+                alpha = family[0].alpha
+                solver = _with_ridge(whole, alpha)
+                if alpha not in measured:
+                    measured[alpha] = self.average(solver)
+                found |= self._follow(solver, family, measured[alpha], self.data.y[rows])
         return self._stacked(found)
 
     def _fit_together(self, rows: CutRows, trains: Sequence[Array]) -> list[Array]:
@@ -227,7 +236,8 @@ class Design:
             solvers = {alpha: _with_ridge(solver, alpha) for alpha in alphas}
             return {alpha: (own, self.average(own)) for alpha, own in solvers.items()}
 
-        solved = in_lockstep(rows.engine, [partial(averages, s) for s in range(len(trains))])
+        some = max(1, self._at_once(rows.engine.n_groups))
+        solved = in_lockstep(rows.engine, [partial(averages, s) for s in range(len(trains))], some)
 
         def paths(s: int, family: list[Candidate], seat: SumEngine) -> dict[Candidate, Array]:
             solver, measured = solved[s][family[0].alpha]
@@ -238,7 +248,7 @@ class Design:
             )
 
         jobs = [(s, family) for s in range(len(trains)) for family in self._families()]
-        ended = in_lockstep(rows.engine, [partial(paths, s, family) for s, family in jobs])
+        ended = in_lockstep(rows.engine, [partial(paths, s, family) for s, family in jobs], some)
         found: list[dict[Candidate, Array]] = [{} for _ in trains]
         for (s, _), coefs in zip(jobs, ended, strict=True):
             found[s] |= coefs

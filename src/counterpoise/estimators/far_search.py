@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-from counterpoise.assessment.diagnosis.floors import large_enough
+from counterpoise.assessment.diagnosis.floors import large_enough, one_class
 from counterpoise.assessment.held_out import HeldOut
 from counterpoise.assessment.held_out_sums import (
     CandidateSums,
@@ -306,9 +306,7 @@ def knows_floors(design: FarDesign, n_scores: int) -> bool:
     count = design.data.n_coef * max(1, n_scores - 1)
     mixed = np.ones(design.groups.n_groups, dtype=bool)
     if design.options.loss is not None:
-        engine = design.solver(np.empty(0)).engine
-        means = engine.label_means()
-        mixed = engine.label_squares() - means**2 > 1e-9
+        mixed = ~one_class(design.solver(np.empty(0)).engine)
     for cut in design.cuts:
         rows_A = cut.engine.sample().counts
         for kept in cut.kept_SA:

@@ -62,7 +62,8 @@ def fitted_together(
     first, parts, kept = 0, np.zeros(n, dtype=np.int64), np.ones((0, 1), dtype=bool)
     for s, (train, _) in enumerate(splits):
         finer, more = _refined(parts, kept, train)
-        if more.shape[1] > MOST_PARTS and s > first:
+        # Splits whose held-out rows overlap, as those of another repeat, cut parts to pieces.
+        if s > first and more.shape[1] > min(MOST_PARTS, s - first + 2):
             yield range(first, s), parts, kept
             first = s
             finer, more = _refined(np.zeros_like(parts), np.ones((0, 1), dtype=bool), train)

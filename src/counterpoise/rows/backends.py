@@ -40,6 +40,13 @@ from counterpoise.rows.sources import Source
 from counterpoise.storage.packing import check_storable
 
 Array = np.ndarray
+# The kinds of predictions, and the methods of models that make them.
+METHODS = {
+    "predict": "predict",
+    "scores": "decision_function",
+    "probabilities": "predict_proba",
+    "log_probabilities": "predict_log_proba",
+}
 PassProgress = Callable[[int, int, int | None], None]
 
 
@@ -50,7 +57,7 @@ class Fitted(Protocol):
     intercept_: Any
 
     def outputs(self, X: Any, kind: str) -> Array:
-        """Predict rows in memory without checking them; ``kind`` is one of the model's."""
+        """Predict rows in memory without checking them; ``kind`` is a key of ``METHODS``."""
 
     def outputs_of_tensor(self, scores: Any, kind: str) -> Any:
         """Turn a tensor of linear scores into outputs."""
@@ -66,6 +73,8 @@ class Backend(ABC):
     """A kind of rows. Subclasses override what differs from arrays in memory."""
 
     name: str = "memory"
+    # Whether labels, groups and weights are names of columns of the rows, and nothing else.
+    by_name: bool = False
     # Whether scikit-learn checks the rows. Other backends check them when they open them.
     is_memory: bool = False
 
@@ -198,7 +207,8 @@ class SourceBackend(Backend):
             return engines.open_copies(X, loss, **options)
 
     def predict(self, X: Any, model: Fitted, kind: str = "predict") -> Array:
-        return np.concatenate([model.outputs(model.check_width(chunk[0]), kind) for chunk in X])
+        found = [model.outputs(model.check_width(chunk[0]), kind) for chunk in X]
+        return np.concatenate([model.empty_output(kind), *found])
 
     def number_classes(self, X: Any, y: Any) -> tuple[Any, Any, Array]:
         found = ClassNumbers.of(X)
@@ -263,6 +273,7 @@ class SparkBackend(Backend):
     """Spark data frames, read by the executors; labels and the like are names of columns."""
 
     name = "spark"
+    by_name = True
 
     def matches(self, X: object) -> bool:
         return "pyspark" in _roots(X)
@@ -381,9 +392,7 @@ class CollectiveBackend(Backend):
         """Predict the rows of this rank; no other rank takes part."""
         if X.X is None:
             return model.empty_output(kind)
-        own = backend_of(X.X)
-        rows = np.asarray(X.X) if own.is_memory and not hasattr(X.X, "tocsr") else X.X
-        return own.predict(rows, model, kind)
+        return getattr(model, METHODS[kind])(X.X)
 
     def number_classes(self, X: Any, y: Any) -> tuple[Any, Any, Array]:
         from counterpoise.rows.engines.rank_rows import number_classes
@@ -461,6 +470,8 @@ def open_engine(
 
 def has_memberships(groups: Any, X: Any) -> bool:
     """Return whether the ``groups`` of rows ``X`` are memberships rather than labels."""
+    if backend_of(X).by_name and not (hasattr(groups, "shape") or hasattr(groups, "patterns")):
+        return False
     if backend_of(groups).is_memory:
         rows = getattr(X, "shape", (None,))[0]
         return as_memberships(groups, rows) is not None

@@ -13,8 +13,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from counterpoise.rows.sources import Source
-
 Array = np.ndarray
 Exchange = Callable[[Array], Any]
 T = TypeVar("T")
@@ -24,6 +22,8 @@ PIECE = 1 << 16
 # Dimensions that an array may have, and the numbers in a header: what is done, whether it failed,
 # a signature, the number of dimensions and the shape.
 DIMENSIONS = 8
+# A number that single precision cannot hold.
+FINE = 1.0 + 2.0**-40
 HEADER = 4 + DIMENSIONS
 # Types of errors that every rank raises as they are; others become a RuntimeError.
 KNOWN = {"TypeError": TypeError, "ValueError": ValueError, "OSError": OSError}
@@ -171,15 +171,18 @@ class Collective:
         found = self.gather(numbers) if count else np.zeros((self.size, 0))
         return [row.astype("<u4").tobytes()[:n] for row, n in zip(found, lengths, strict=True)]
 
-    def attempt(self, what: str, work: Callable[[], T]) -> T:
-        """Return ``work()``; if it fails on any rank, all ranks raise its error."""
+    def attempt(self, what: str, work: Callable[[], T], told: Any = None) -> T:
+        """Return ``work()``; if it fails on any rank, all ranks raise its error.
+
+        They also raise if what they have ``told`` differs; it must print the same on all ranks.
+        """
         found: Any = None
         error: Exception | None = None
         try:
             found = work()
         except Exception as failure:
             error = failure
-        self.meet(what, error)
+        self.meet(what, error, signature=zlib.crc32(repr(told).encode()))
         return found
 
     def meet(
@@ -233,25 +236,39 @@ class Collective:
 
     def _greet(self) -> None:
         """Check on first use that the ranks are numbered, and that the functions do their work."""
-        found = self._gather(np.array([self.rank + 1.0]))[:, 0]
-        if not np.array_equal(found, np.arange(self.size) + 1.0):
+        found = self._gather(np.array([self.rank + 1.0, FINE]))
+        if not np.array_equal(found[:, 0], np.arange(self.size) + 1.0):
             raise CollectiveError(
-                f"rank {self.rank} of {self.size} gathered {found.tolist()!r:.80} instead of "
+                f"rank {self.rank} of {self.size} gathered {found[:, 0].tolist()!r:.80} instead of "
                 f"the numbers from 1 to {self.size}; allreduce must return the sum over all ranks, "
                 "and every rank needs its own number"
             )
+        if (found[:, 1] != FINE).any():
+            raise CollectiveError(
+                f"rank {self.rank} of {self.size} gathered {found[:, 1].tolist()!r:.80} instead of "
+                f"{FINE!r}; allreduce and its like must sum and return float64"
+            )
+        if self._alltoall is not None:
+            for_all = self.rank + self.size * np.arange(float(self.size))[:, None]
+            got = self._call(self._alltoall, for_all, for_all.shape)[:, 0]
+            if not np.array_equal(got, np.arange(self.size) + self.size * self.rank):
+                raise CollectiveError(
+                    f"rank {self.rank} of {self.size} got {got.tolist()!r:.80} from alltoall; its "
+                    "row i must be the row that rank i has for this rank"
+                )
 
     def _call(self, function: Exchange, values: Array, shape: tuple[int, ...]) -> Array:
         """Call a function of the user or of a library; its errors mean that a rank is gone."""
         try:
-            found = np.asarray(function(values), dtype=float)
+            found = np.array(function(values), dtype=float)  # which the function may use again
         except Exception as error:
             lines = str(error).strip().splitlines()
             said = f"{type(error).__name__}: {lines[0]:.200}" if lines else type(error).__name__
             raise CollectiveError(
-                f"rank {self.rank} of {self.size} cannot reach the others ({said}). Another rank "
-                "was killed, or did not answer in time; look at its log. A fit with checkpoint "
-                "continues if all ranks are started again"
+                f"rank {self.rank} of {self.size} cannot reach the others ({said}). Unless the "
+                "function that connects them is at fault, another rank was killed, or did not "
+                "answer in time; look at its log. A fit with checkpoint continues if all ranks are "
+                "started again"
             ) from error
         if found.shape != shape:
             raise CollectiveError(
@@ -276,13 +293,10 @@ class RankRows:
     def __repr__(self) -> str:
         return f"<rows of rank {self.collective.rank} of {self.collective.size}>"
 
-    @property
-    def feature_names(self) -> list[str] | None:
-        """The names of the features: those of a source, or the columns of a data frame."""
-        if isinstance(self.X, Source):
-            return None if self.X.feature_names is None else list(self.X.feature_names)
-        names = list(getattr(self.X, "columns", []))
-        return names if names and all(isinstance(name, str) for name in names) else None
+
+def on_all_ranks(X: Any, what: str, work: Callable[[], T], told: Any = None) -> T:
+    """Return ``work()``, as an attempt of all ranks if ``X`` are the rows of one of several."""
+    return X.collective.attempt(what, work, told) if isinstance(X, RankRows) else work()
 
 
 def in_order(parts: Array) -> Array:

@@ -89,6 +89,9 @@ def row_hashes(
     out = _mixed(_mixed(_bits(y) * STEP + np.uint64(seed % (1 << 64))) + own)
     odd = _mixed(np.arange(1, X.shape[1] + 1, dtype=np.uint64) * STEP) | np.uint64(1)
     if sparse.issparse(X):
+        if not X.has_canonical_format:
+            X = X.copy()
+            X.sum_duplicates()
         terms = _bits(X.data) * odd[X.indices]
         sums = np.concatenate([np.zeros(1, dtype=np.uint64), np.cumsum(terms, dtype=np.uint64)])
         return _mixed(out + (sums[X.indptr[1:]] - sums[X.indptr[:-1]]))

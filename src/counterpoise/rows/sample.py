@@ -71,8 +71,7 @@ class RowSample:
         rows: Any = slice(None)
         if counts.max(initial=0) > cap:
             # Discard most rows first; more than enough remain.
-            likely = np.minimum(1.0, (cap + 6.0 * np.sqrt(cap) + 20.0) / np.maximum(counts, 1))
-            rows = np.flatnonzero(keys < likely[codes])
+            rows = np.flatnonzero(keys < _enough(cap, counts)[codes])
             rows = rows[_smallest(keys[rows], codes[rows], cap)]
         return cls(
             X=X[rows].copy(),  # the user may change the originals
@@ -84,6 +83,20 @@ class RowSample:
             keys=keys[rows],
             budget=budget,
         )
+
+    def thinned(self, n_features: int, labels: Array, counts: Array) -> RowSample:
+        """Return the rows that may stay in a merge with others.
+
+        ``labels`` and ``counts`` are the groups of all rows that are merged, and their sizes.
+        """
+        cap = _cap(self.budget, n_features, len(labels))
+        bounds = _enough(cap, counts)[np.searchsorted(labels, self.labels)]
+        rows = np.flatnonzero(self.keys < bounds[self.codes])
+        weights = None if self.weights is None else self.weights[rows]
+        return replace(
+            self, X=self.X[rows], y=self.y[rows], weights=weights, codes=self.codes[rows],
+            keys=self.keys[rows],
+        )  # fmt: skip
 
     def with_rows(self, X: Any, budget: int) -> RowSample:
         """Return the sample with rows in place of their numbers, which were drawn instead."""
@@ -112,6 +125,11 @@ class RowSample:
 
     def _all_weights(self) -> Array:
         return np.ones(len(self.y)) if self.weights is None else self.weights
+
+
+def _enough(cap: int, counts: Array) -> Array:
+    """Return bounds on the keys: almost surely ``cap`` rows or more of every group lie below."""
+    return np.minimum(1.0, (cap + 6.0 * np.sqrt(cap) + 20.0) / np.maximum(counts, 1))
 
 
 def _cap(budget: int, n_features: int, n_groups: int) -> int:

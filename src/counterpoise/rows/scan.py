@@ -249,10 +249,25 @@ def union_labels(left: Array, right: Array) -> Array:
     try:
         if text[0] != text[1] and "O" not in (left.dtype.kind, right.dtype.kind):
             raise TypeError
-        return np.union1d(left, right)
+        both = np.union1d(left, right)
     except TypeError:
         raise TypeError(
             f"groups of different chunks cannot be sorted together ({left.dtype} such as "
             f"{left[0]!r}, and {right.dtype} such as {right[0]!r}); convert them to one type, for "
             "example with str()"
         ) from None
+    for labels in (left, right):
+        if labels.dtype != both.dtype and not _told_apart(labels, both.dtype):
+            raise ValueError(
+                f"groups of different chunks are {left.dtype} and {right.dtype}, whose common type "
+                f"{both.dtype} cannot hold all of their numbers; convert them to one type"
+            )
+    return both
+
+
+def _told_apart(labels: Array, dtype: Any) -> bool:
+    """Return whether labels keep their values in another type of numbers or text."""
+    if labels.dtype.kind not in "iu" or dtype.kind != "f":
+        return True
+    largest = max(abs(int(labels.min())), abs(int(labels.max())))
+    return largest <= 1 << (np.finfo(dtype).nmant + 1)

@@ -68,10 +68,11 @@ class Problem:
             out = out + share * self.ridge.matrix()
         return out
 
-    def evaluate_each(self, U_KD: Array) -> GroupEval:
-        """Compute losses and true gradients at coordinates of every group's own, in one pass."""
+    def evaluate_each(self, U_KD: Array, *, surrogate: bool = False) -> GroupEval:
+        """Compute losses and gradients at coordinates of every group's own, in one pass."""
         assert isinstance(self.engine, SumEngine)
-        loss, grad = self.engine.evaluate_each(self.coordinates.to_user(U_KD))
+        W_KD = self.coordinates.to_user(U_KD)
+        loss, grad = self.engine.evaluate_each(W_KD, surrogate=surrogate)
         grad = self.coordinates.pull(grad)
         if self.ridge is not None:
             loss = loss + np.array([self.ridge.value(u) for u in U_KD])

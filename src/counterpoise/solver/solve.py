@@ -16,6 +16,7 @@ from counterpoise.common.arguments import check_reference
 from counterpoise.dual.divergences import check_prior, get_divergence
 from counterpoise.losses import Loss
 from counterpoise.rows.backends import backend_of, open_engine
+from counterpoise.rows.collective import on_all_ranks
 from counterpoise.rows.engines.base import SumEngine
 from counterpoise.rows.engines.journal import JournaledEngine
 from counterpoise.rows.engines.shared_journal import open_journal
@@ -67,8 +68,17 @@ def solve(
         Options of :class:`FitOptions`, and ``checkpoint``, ``progress`` and ``check_input`` of
         :func:`open_solver`.
     """
-    check_nu_option(nu)
-    solver = open_solver(X, y, groups, sample_weight, **_split(options))
+    given = _split(options)
+    chosen: FitOptions = given["options"]
+    plain = [nu, *(getattr(chosen, field.name) for field in fields(chosen))]
+    told = [value for value in plain if value is None or isinstance(value, (str, int, float))]
+
+    def check() -> None:
+        check_nu_option(nu)
+        _taking_effect(chosen, chosen.row_loss())
+
+    on_all_ranks(X, "checking the options", check, [told, given.get("checkpoint") is None])
+    solver = open_solver(X, y, groups, sample_weight, **given)
     with running(solver):
         found = solver.fit(nu, start=solver.checked(start), callback=callback)
         status = " ".join([found.status, *solver.engine.census.notes])
@@ -152,6 +162,20 @@ def solver_for(
     engine: SumEngine, options: FitOptions, *, checkpoint: str | os.PathLike[str] | None = None
 ) -> Solver:
     """Check the options for the groups of an engine; ``checkpoint`` as in :func:`open_solver`."""
+    ranks = engine.collective
+    if ranks is None:
+        solver = _checked_solver(engine, options)
+    else:
+        solver = ranks.attempt(
+            "checking the options for the groups", lambda: _checked_solver(engine, options)
+        )
+    if checkpoint is None:
+        return solver
+    return replace(solver, engine=JournaledEngine(engine, open_journal(checkpoint, engine)))
+
+
+def _checked_solver(engine: SumEngine, options: FitOptions) -> Solver:
+    """Check the options for the groups of an engine."""
     options = _taking_effect(options, engine.loss)
     schedule, divergence = get_schedule(options.schedule), get_divergence(options.divergence)
     labels, prior = engine.census.labels, options.prior
@@ -161,8 +185,6 @@ def solver_for(
     reference_K = check_reference(per_group(options.reference, labels, "reference"), len(labels))
     check_centre(engine.shift)
     check_label_sizes(engine.census, options.truncate)
-    if checkpoint is not None:
-        engine = JournaledEngine(engine, open_journal(checkpoint, engine))
     return Solver(engine, divergence, prior_K, reference_K, schedule, options)
 
 

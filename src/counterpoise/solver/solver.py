@@ -199,28 +199,54 @@ class Solver:
     ) -> dict[float, Array]:
         """Fit like `path`, without certificates; return the user's coefficients for every ``nu``.
 
-        Only the first fit runs Algorithm 1, unless ``start`` are the coefficients of a similar
-        fit. Every other one descends from the fit before it. A linear model reads no rows after
-        its moments are measured. ``tol`` is that of the options unless given.
+        The first fit runs Algorithm 1, unless ``start`` are the coefficients of a similar fit.
+        Every other one descends from the fit before it. Where the risk is not convex, descent may
+        never reach a group whose rows are all inactive. There, more paths lead from the ends of
+        Algorithm 1 for the largest and the least ``nu`` to where they meet the first one, and the
+        best fit counts. A linear model reads no rows after its moments are measured. ``tol`` is
+        that of the options unless given.
         """
         if tol is not None and tol != self.options.tol:
             return self.variant(tol=tol).points(nus, start)
         order = sorted({float(nu) for nu in nus}, reverse=True)
         setup = self.set_up(order[0])
-        to_user = self.frame.coordinates.to_user
-        found, end = {}, None
+        found: dict[float, PolishResult] = {}
+        first = None
         if start is None:
-            end = self.descend(setup, self.run(setup, order[0]))
-            found[order.pop(0)] = to_user(end.u)
-        u, point = self._point(start) if end is None else end.u, SimplexPoint.of(self.prior)
+            first = found[order[0]] = self.descend(setup, self.run(setup, order[0]))
+        u, point = self._point(start) if first is None else first.u, SimplexPoint.of(self.prior)
         if setup.working is not setup.problem:
-            end = None  # whose losses are those of the rows, not of their quadratics
-        for nu in order:
-            assert u is not None
+            first = None  # whose losses are those of the rows, not of their quadratics
+        assert u is not None
+        self._walk(setup, [nu for nu in order if nu not in found], u, point, first, found)
+        if not (self.engine.loss.is_convex or self.engine.loss.is_quadratic):
+            if start is not None:
+                run = self.run(setup, order[0])
+                self._walk(setup, order, run.result, run.dual.point, None, found)
+            least = self.set_up(order[-1])
+            end = self.descend(least, self.run(least, order[-1]))
+            if end.risk < found[order[-1]].risk:
+                found[order[-1]] = end
+                self._walk(setup, order[-2::-1], end.u, end.point, end, found)
+        to_user = self.frame.coordinates.to_user
+        return {nu: to_user(end.u) for nu, end in found.items()}
+
+    def _walk(
+        self,
+        setup: Setup,
+        nus: Iterable[float],
+        u: Array,
+        point: SimplexPoint,
+        end: PolishResult | None,
+        found: dict[float, PolishResult],
+    ) -> None:
+        """Descend for one ``nu`` after the other, until a fit known already is as good."""
+        for nu in nus:
             end = self._follow(setup, nu, u, point, end)
             u, point = end.u, end.point
-            found[nu] = to_user(u)
-        return found
+            if nu in found and end.risk >= found[nu].risk:
+                return
+            found[nu] = end
 
     def _follow(
         self, setup: Setup, nu: float, u: Array, point: SimplexPoint, last: PolishResult | None

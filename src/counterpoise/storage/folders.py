@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 FILE = "model.json"
@@ -22,6 +24,20 @@ def check_stored(folder: PathLike) -> None:
         raise ModelFileError(
             f"{str(path)!r} holds no {FILE}; give a folder that a model was stored in"
         )
+
+
+@contextmanager
+def removed_if_empty(folder: PathLike) -> Iterator[None]:
+    """Create a folder before the work begins; remove what was created if nothing is in it."""
+    path = Path(os.path.abspath(folder))
+    created = [place for place in (path, *path.parents) if not place.exists()]
+    writable_folder(folder)
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # it is not empty
+            for place in created:
+                place.rmdir()
 
 
 def writable_folder(folder: PathLike) -> Path:

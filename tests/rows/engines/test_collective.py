@@ -10,8 +10,15 @@ from problems import neuron_data
 from scipy import sparse
 from thread_ranks import on_ranks
 
-from counterpoise import Chunks, GroupDRONeuronCV, Memberships
-from counterpoise.activations import Activation, relu
+from counterpoise import (
+    Chunks,
+    GroupDROClassifier,
+    GroupDRONeuron,
+    GroupDRONeuronCV,
+    Memberships,
+    load,
+)
+from counterpoise.activations import Activation, leaky_relu, relu
 from counterpoise.losses import NeuronLoss
 from counterpoise.rows.backends import TorchBackend, backend_of, open_engine
 from counterpoise.rows.collective import CollectiveError
@@ -25,6 +32,7 @@ from counterpoise.rows.engines.questions import (
     Separation,
     Squares,
 )
+from counterpoise.rows.sample import BUDGET
 
 D, CUTS = 4, [0, 300, 300, 1000, 1600]  # the second of four ranks has no rows
 
@@ -322,6 +330,166 @@ def test_signatures_see_nested_questions():
     codes = np.arange(2)
     assert signature(Renumbered(first, codes)) != signature(Renumbered(second, codes))
     assert signature(Renumbered(first, codes)) == signature(Renumbered(first, codes))
+
+
+@pytest.mark.parametrize("storage", ["memory", "source"])
+def test_questions_asked_together_take_one_read(rows, storage):
+    several = questions(5)
+
+    def work(c):
+        engine = shared(c, stored(part(rows, c.rank), c.rank, storage))
+        one_by_one, before = [engine.ask(question) for question in several], engine.passes
+        together = engine.ask_all(several)
+        assert engine.ask_all([]) == []
+        return one_by_one, together, engine.passes - before
+
+    reads = opened(rows if storage == "memory" else [Chunks([tuple(rows)]), None, None, None])
+    before = reads.passes
+    reads.ask_all(several)
+    for found in on_ranks(4, work):
+        assert not isinstance(found, Exception), found
+        one_by_one, together, passes = found
+        assert passes == reads.passes - before
+        for first, second in zip(one_by_one, together, strict=True):
+            np.testing.assert_array_equal(first, second)
+
+
+def test_signatures_see_losses_and_levels():
+    w, loss = np.zeros(5), NeuronLoss(relu())
+    found = {
+        signature(Evaluate(w, loss, True, None)), signature(Evaluate(w, loss, True, 2.0)),
+        signature(Evaluate(w, loss, True, 3.0)), signature(Evaluate(w, loss, False, 2.0)),
+        signature(Evaluate(w, NeuronLoss(leaky_relu(0.1)), True, None)),
+        signature(Labels(0.1, 2.0)),
+        signature(Labels(0.2, 2.0)),
+    }  # fmt: skip
+    assert len(found) == 7
+
+
+@pytest.mark.parametrize(
+    "options", [dict(truncate=2.0), dict(nu=0.3), dict(tol=1e-3), dict(checkpoint="path")]
+)
+def test_options_that_differ(rows, options, tmp_path):
+    if "checkpoint" in options:
+        options = dict(checkpoint=tmp_path / "fit.journal")
+
+    def work(c):
+        model = GroupDRONeuron("relu", **(options if c.rank == 2 else {}))
+        return model.fit(c.rows(*part(rows, c.rank)))
+
+    for found in on_ranks(4, work):
+        assert isinstance(found, CollectiveError)
+        assert "with the same options" in str(found)
+    assert not list(tmp_path.iterdir())
+
+
+PRIOR = dict.fromkeys(["a", "bb", "ccc", "d", "e"], 0.2)
+
+
+@pytest.mark.parametrize(
+    ("options", "wrong"), [({}, dict(nu=-1.0)), (dict(prior=PRIOR), dict(prior={"z": 1.0}))]
+)
+def test_wrong_options_of_one_rank_end_all(rows, options, wrong):
+    def work(c):
+        model = GroupDRONeuron("relu", **(wrong if c.rank == 3 else options))
+        return model.fit(c.rows(*part(rows, c.rank)))
+
+    for found in on_ranks(4, work):
+        assert isinstance(found, ValueError)
+        assert str(found).startswith("rank 3 of 4")
+
+
+def test_predictions_of_a_rank_are_checked_as_those_in_memory(rows):
+    import pandas as pd
+
+    frame = pd.DataFrame(rows[0], columns=list("wxyz"))
+    (model,) = on_ranks(1, lambda c: GroupDRONeuron().fit(c.rows(frame, *rows[1:])))
+    (found,) = on_ranks(1, lambda c: model.predict(c.rows(frame)))
+    np.testing.assert_array_equal(found, model.predict(frame))
+    missing = frame.copy()
+    missing.iloc[3, 1] = np.nan
+    for wrong in (frame[list("zyxw")], missing):
+        (found,) = on_ranks(1, lambda c, wrong=wrong: model.predict(c.rows(wrong)))
+        assert isinstance(found, ValueError)
+
+
+def test_features_of_a_dask_frame_leave_out_the_other_columns(rows, tmp_path):
+    pytest.importorskip("dask")
+    import dask.dataframe as dd
+    import pandas as pd
+
+    X, y, groups, _ = rows
+    frame = pd.DataFrame(X, columns=list("wxyz")).assign(label=y, g=groups)
+    parts = dd.from_pandas(frame, npartitions=2)
+    (model,) = on_ranks(1, lambda c: GroupDRONeuron().fit(c.rows(parts, "label", "g")))
+    assert model.feature_names_in_.tolist() == list("wxyz")
+    model.save(tmp_path / "fit")
+    frame = frame[list("wxyz")]
+    np.testing.assert_array_equal(load(tmp_path / "fit").predict(frame), model.predict(frame))
+
+
+def test_lazy_frames_columns_of_labels_and_ranks_without_rows(rows):
+    import polars as pl
+
+    def work(c):
+        X, y, groups, weights = part(rows, c.rank)
+        if c.rank == 1:
+            return GroupDRONeuron().fit(c.rows(np.empty((0, D))))
+        lazy = pl.DataFrame(X, schema=list("wxyz")).lazy()
+        return GroupDRONeuron().fit(c.rows(lazy, y[:, None], groups, weights))
+
+    found = on_ranks(4, work)
+    expected = GroupDRONeuron().fit(*rows)
+    for model in found:
+        assert not isinstance(model, Exception), model
+        assert model.feature_names_in_.tolist() == list("wxyz")
+        np.testing.assert_allclose(model.coef_, expected.coef_, rtol=1e-6)
+
+
+def test_classes_of_ranks_with_empty_sources_or_no_labels(rows):
+    X, y, groups, weights = rows
+    classes = np.where(y > np.median(y), "hi", "lo")
+    none = (X[:0], classes[:0], groups[:0], weights[:0])
+
+    def work(c, columns=(X, classes, groups, weights)):
+        given = c.rows(Chunks([none])) if c.rank else c.rows(*columns)
+        return GroupDROClassifier().fit(given)
+
+    for found in on_ranks(2, work):
+        assert found.classes_.tolist() == ["hi", "lo"]
+        assert found.predict(Chunks([none])).tolist() == []
+        assert found.predict(Chunks(lambda: iter([]))).tolist() == []
+    for found in on_ranks(2, lambda c: work(c, (X, None, groups, weights))):
+        assert "y is None; give the classes of these rows" in str(found)
+
+
+def test_whole_numbers_that_no_common_type_holds(rows):
+    X, y, _, _ = rows
+    many = 2**60 + np.arange(len(X)) % 2
+
+    def work(c):
+        kind = np.int64 if c.rank else np.uint64
+        return shared(c, [X, y, many.astype(kind)])
+
+    for found in on_ranks(2, work):
+        assert isinstance(found, ValueError)
+        assert "convert them to one type" in str(found)
+
+
+def test_the_first_look_sends_little_more_of_a_sample_than_is_kept():
+    n, rng = 640_000, np.random.default_rng(0)
+    X, y, groups = rng.normal(size=(n, 1)), rng.normal(size=n), np.arange(n) % 3
+
+    def work(c):
+        rows = slice(n // 8 * c.rank, n // 8 * (c.rank + 1))
+        engine = shared(c, [X[rows], y[rows], groups[rows]])
+        return len(engine._own.scan.sample.y), engine.sample()
+
+    found = on_ranks(8, work)
+    for sent, kept in found:
+        assert len(kept.y) == BUDGET // 3 * 3
+        assert sent < 1.05 * BUDGET / 8 < n / 8  # and not all of its own sample
+        np.testing.assert_array_equal(kept.X, found[0][1].X)
 
 
 def test_ranks_cross_validate_together(rows):

@@ -51,7 +51,7 @@ def questions(width, K, shift, seed=0):
         Gram(w[0], RELU, rng.random(K), shift, None),
         Labels(0.3, None),
         Moments(rng.normal(size=(K, width))),
-        EvaluateEach(rng.normal(size=(K, width)), RELU, 0.4),
+        EvaluateEach(rng.normal(size=(K, width)), RELU, False, 0.4),
         GramEach(rng.normal(size=(K, width)), RELU, shift),
     ]
 
@@ -173,6 +173,51 @@ def test_an_error_of_the_engine_reaches_every_fit(tmp_path):
     with pytest.raises(TypeError, match="cannot answer Question"):
         in_lockstep(engine, [fit, fit])
     assert not [t for t in threading.enumerate() if t.name.startswith("counterpoise-fit")]
+
+
+def test_answers_that_cannot_be_shared_end_all_fits(tmp_path, monkeypatch):
+    """As if there were no memory for a copy; no fit may wait for ever."""
+
+    class Precious(np.ndarray):
+        def copy(self, *_):
+            raise MemoryError("no room")
+
+    engine = make_engine(make(tmp_path, "float64", K=2, d=3)[0], RELU)
+    monkeypatch.setattr(
+        engine, "ask_all", lambda asked: [engine.ask(one).view(Precious) for one in asked]
+    )
+    ended = []
+
+    def work(seat):
+        try:
+            return seat.ask(Labels(0.3, None))
+        finally:
+            ended.append(1)
+
+    def fit():
+        with pytest.raises(MemoryError, match="no room"):
+            in_lockstep(engine, [work] * 3)
+        ended.append("all")
+
+    thread = threading.Thread(target=fit, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert ended == [1, 1, 1, "all"]
+
+
+@pytest.mark.parametrize("most", [1, 2, 5, None])
+def test_at_most_so_many_fits_at_once(tmp_path, most, monkeypatch):
+    engine = make_engine(make(tmp_path, "float64", K=2, d=3)[0], RELU)
+    together, ask_all = [], engine.ask_all
+    monkeypatch.setattr(
+        engine, "ask_all", lambda asked: (together.append(len(asked)), ask_all(asked))[1]
+    )
+    tasks = [
+        lambda seat, c=c: (seat.ask(Evaluate(np.full(4, float(c)), RELU, True, None)), c)
+        for c in range(5)
+    ]
+    assert [c for _, c in in_lockstep(engine, tasks, most)] == [*range(5)]
+    assert together == {1: [], 2: [2, 2], 5: [5], None: [5]}[most]
 
 
 @pytest.mark.parametrize("restarted", [False, True])

@@ -312,10 +312,21 @@ def test_a_fit_removes_only_files_of_fits_that_ended_before_it_began(tmp_path, m
 
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
     for number in range(5):
-        (tmp_path / f"{FOLDER}{number:08}").mkdir()
-    remove_ended("00000003", ["00000001", "00000003"])
-    left = sorted(path.name.removeprefix(FOLDER) for path in tmp_path.iterdir())
-    assert left == ["00000001", "00000003", "00000004"]
+        (tmp_path / f"{FOLDER}ab-{number:08}").mkdir()
+    others = ["", "-notes", "00000001", "abc-00000001", "aa-00000001"]
+    for other in others:
+        (tmp_path / f"{FOLDER}{other}").mkdir()
+    remove_ended("ab-00000003", ["ab-00000001", "ab-00000003"])
+    left = {path.name.removeprefix(FOLDER) for path in tmp_path.iterdir()}
+    assert left == {"ab-00000001", "ab-00000003", "ab-00000004", *others}
+
+
+def test_without_a_folder_of_spark_nothing_is_stored(monkeypatch):
+    from counterpoise.rows.engines.spark_parts import local_folder
+
+    monkeypatch.delenv("SPARK_LOCAL_DIRS", raising=False)
+    with pytest.raises(ValueError, match=r"set spark\.local\.dir"):
+        local_folder()
 
 
 def test_digests_see_other_labels_and_no_other_order():

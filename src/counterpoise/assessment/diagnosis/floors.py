@@ -71,13 +71,21 @@ def _floors_from(solver: Solver, average: Array) -> Array:
     problem = setup.problem
     u = problem.project(problem.coordinates.from_user(average))
     tol = max(solver.options.tol, FLOOR_TOL)
-    U, found = fit_each_alone(problem, u, tol=tol, floor=setup.floor)
+    moments, loss = solver.frame.matrices, setup.engine.loss
+    if loss.is_convex or loss.is_quadratic:
+        moments = None
+    U, found = fit_each_alone(problem, u, tol=tol, floor=setup.floor, moments=moments)
     losses = found.loss_K
     if problem.ridge is not None:  # the loss without it
         losses = np.maximum(losses - [problem.ridge.value(own) for own in U], 0.0)
     if of_classes(setup.engine.loss):
-        losses = np.where(np.isin(setup.engine.label_means(), (0.0, 1.0)), 0.0, losses)
+        losses = np.where(one_class(setup.engine), 0.0, losses)
     return losses
+
+
+def one_class(engine: SumEngine) -> Array:
+    """Mark the groups whose labels, numbers of two classes, are all the same."""
+    return engine.label_squares() - engine.label_means() ** 2 <= 1e-9
 
 
 def free_coefficients(engine: SumEngine) -> int:

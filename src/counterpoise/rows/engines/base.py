@@ -230,11 +230,11 @@ class SumEngine:
             sums = self.ask(Evaluate(w, self.loss, surrogate, self.truncate))
         return self._means(sums, unit)
 
-    def evaluate_each(self, W_KD: Array) -> GroupEval:
-        """Compute losses and true gradients at coefficients of every group's own, in one pass."""
+    def evaluate_each(self, W_KD: Array, *, surrogate: bool = False) -> GroupEval:
+        """Compute losses and gradients at coefficients of every group's own, in one pass."""
         assert self.loss.n_scores == 1
-        sums = self.ask(EvaluateEach(self._floats(W_KD), self.loss, self.truncate))
-        return self._means(sums, self.loss.gradient_unit(surrogate=False))
+        sums = self.ask(EvaluateEach(self._floats(W_KD), self.loss, surrogate, self.truncate))
+        return self._means(sums, self.loss.gradient_unit(surrogate=surrogate))
 
     def curvature_each(self, W_KD: Array) -> Array:
         """Compute second derivatives at coefficients of every group's own, in one pass."""

@@ -7,8 +7,12 @@ From then on, only sums travel.
 
 from __future__ import annotations
 
+import math
 import zlib
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import TypeVar
 
 import numpy as np
 from scipy import sparse
@@ -17,8 +21,9 @@ from counterpoise.activations import Activation
 from counterpoise.losses import Loss
 from counterpoise.rows.collective import Collective
 from counterpoise.rows.engines.base import SumEngine
+from counterpoise.rows.engines.journal import digest_question
 from counterpoise.rows.engines.questions import Question
-from counterpoise.rows.engines.tally import merge_scans
+from counterpoise.rows.engines.tally import merge_scans, widened
 from counterpoise.rows.parcels import (
     from_parcel,
     numbered,
@@ -28,9 +33,10 @@ from counterpoise.rows.parcels import (
     to_parcel,
 )
 from counterpoise.rows.sample import RowSample
-from counterpoise.rows.scan import NoRows, Scan
+from counterpoise.rows.scan import NoRows, Scan, union_labels
 
 Array = np.ndarray
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,7 @@ class CollectiveEngine(SumEngine):
         *, names: list[str] | None = None, intercept: bool = True, centred: bool = True,
     ) -> None:  # fmt: skip
         self.collective: Collective = collective
-        self._own = own
+        own = self._own = _thinned(collective, own)
         told = {
             "scan": None if own.scan is None else scan_tree(numbered(own.scan, collective.rank)),
             "rounding": 0.0 if own.engine is None else own.engine.rounding,
@@ -104,55 +110,98 @@ class CollectiveEngine(SumEngine):
         return self._rounding
 
     def ask(self, question: Question) -> Array:
-        found, error = None, None
+        (answer,) = self.ask_all([question])
+        return answer
+
+    def ask_all(self, questions: Sequence[Question]) -> Sequence[Array]:
+        """Answer questions with as few reads as this rank can; add up the answers of all ranks."""
+        if not questions:
+            return []
+        found: list[Array] = []
+        error = None
+        before = 0 if self._own.engine is None else self._own.engine.passes
         try:
-            found = self._answer(question)
+            found = self._answers(questions)
         except Exception as failure:  # all ranks raise it
             error = failure
-        shape = self.collective.meet(
-            type(question).__name__, error, signature=signature(question),
-            shape=None if found is None else found.shape,
+        # The shape of one answer, or else how many numbers describe all shapes.
+        told = [number for sums in found for number in (sums.ndim, *sums.shape)]
+        shape = told[1:] if len(questions) == 1 else [len(told)]
+        agreed = self.collective.meet(
+            ", ".join(dict.fromkeys(type(question).__name__ for question in questions)), error,
+            signature=signature(*questions), shape=shape if found else None,
         )  # fmt: skip
-        assert shape is not None  # some rank has rows
-        self.counter.count += 1
-        return self.collective.sum(np.zeros(shape) if found is None else found)
+        assert agreed is not None  # some rank has rows
+        shapes, reads = [agreed], 1
+        if len(questions) > 1:
+            after = 0 if self._own.engine is None else self._own.engine.passes
+            heard = self.collective.gather(
+                np.array([after - before, *(told or [0] * agreed[0])], dtype=float)
+            ).astype(int)
+            reads, known = int(heard[:, 0].max()), iter(heard[heard[:, 1:].any(axis=1)][0, 1:])
+            shapes = [tuple(int(next(known)) for _ in range(ndim)) for ndim in known]
+        self.counter.count += reads
+        sizes = [math.prod(shape) for shape in shapes]
+        flat = [sums.reshape(-1) for sums in found] or [np.zeros(sum(sizes))]
+        parts = np.split(self.collective.sum(np.concatenate(flat)), np.cumsum(sizes)[:-1])
+        return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
 
-    def _answer(self, question: Question) -> Array | None:
+    def _answers(self, questions: Sequence[Question]) -> list[Array]:
         """Return the sums over the rows of this rank, with zeros for groups that it lacks."""
         engine, codes = self._own.engine, self._codes
         if engine is None:
-            return None
-        if len(codes) == self.n_groups:
-            sums = engine.ask(question)
+            return []
+        if len(codes) < self.n_groups:
+            own = [question.for_groups(codes) for question in questions]
+            answers = [
+                sums if question.pooled else widened(sums, codes, self.n_groups)
+                for question, sums in zip(questions, engine.ask_all(own), strict=True)
+            ]
         else:
-            sums = engine.ask(question.for_groups(codes))
-            if not question.pooled:
-                wide = np.zeros((self.n_groups, *sums.shape[1:]))
-                wide[codes] = sums
-                sums = wide
-        return sums if self._own.scale == 1.0 else sums * self._own.scale
+            answers = list(engine.ask_all(questions))
+        scale = self._own.scale
+        return answers if scale == 1.0 else [sums * scale for sums in answers]
 
 
-def signature(question: Question) -> int:
-    """Return a checksum of the arrays of a question, which must be the same on all ranks."""
-    crc = zlib.crc32(type(question).__name__.encode())
-    for field in fields(question):
-        value = getattr(question, field.name)
-        if isinstance(value, Question):
-            crc = zlib.crc32(signature(value).to_bytes(4, "little"), crc)
-        elif isinstance(value, np.ndarray):
-            crc = zlib.crc32(np.ascontiguousarray(value).tobytes(), crc)
-    return crc
+def _thinned(collective: Collective, own: Own) -> Own:
+    """Return rows with as much of their sample as all ranks together may keep of it."""
+    scan = own.scan
+    told = None if scan is None else {
+        "labels": scan.labels, "counts": scan.sample.counts, "grouped": scan.grouped,
+    }  # fmt: skip
+    packed = collective.attempt("packing the groups", lambda: to_parcel(told))
+    heard = [from_parcel(data) for data in collective.gather_bytes(packed)]
+    some = [rank for rank in heard if rank is not None]
+    if len({rank["grouped"] for rank in some}) != 1:
+        return own  # no rank has rows, or else merging the scans says what is wrong
+    labels = _of_ranks(lambda: reduce(union_labels, [rank["labels"] for rank in some]))
+    counts = np.zeros(len(labels), dtype=np.int64)
+    for rank in some:
+        counts[np.searchsorted(labels, rank["labels"])] += rank["counts"]
+    if scan is None:
+        return own
+    sample = scan.sample.thinned(scan.n_features, labels, counts)
+    return replace(own, scan=replace(scan, sample=sample))
+
+
+def _of_ranks(work: Callable[[], T]) -> T:
+    """Return ``work()``, with errors about ranks instead of chunks."""
+    try:
+        return work()
+    except (TypeError, ValueError) as error:
+        raise type(error)(str(error).replace("chunks", "ranks")) from None
+
+
+def signature(*questions: Question) -> int:
+    """Return a checksum of questions, which must be the same on all ranks."""
+    return zlib.crc32("".join(map(digest_question, questions)).encode())
 
 
 def _merged(scans: list[Scan]) -> Scan:
     """Merge the scans of ranks in their order; errors are about ranks."""
     if not scans:
         raise NoRows("no rank has any rows (with positive weight) to fit")
-    try:
-        return merge_scans(*scans)
-    except (TypeError, ValueError) as error:
-        raise type(error)(str(error).replace("chunks", "ranks")) from None
+    return _of_ranks(lambda: merge_scans(*scans))
 
 
 def _same_names(heard: list[list[str] | None]) -> list[str] | None:

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+from scipy import sparse
 
 from counterpoise.activations import Activation
 from counterpoise.losses import Loss, NeuronLoss
@@ -289,6 +290,12 @@ def digest_question(question: Question) -> str:
     parts: list[Any] = [type(question).__name__]
     for field in fields(question):
         value = getattr(question, field.name)
+        if isinstance(value, Question):
+            value = digest_question(value)
+        elif isinstance(value, tuple) and all(isinstance(item, Question) for item in value):
+            value = [digest_question(item) for item in value]
+        elif sparse.issparse(value):
+            value = _digest([value.shape, value.data, value.indices, value.indptr])
         if isinstance(value, NeuronLoss):
             value = value.activation  # as in journals of version 0.1
         if isinstance(value, Loss):
@@ -301,6 +308,8 @@ def digest_question(question: Question) -> str:
             code = CODES.get(type(value).__name__, 0)
             known = [value.name, code, *value.parameters, value.alpha, value.beta]
             value = _digest([known, value.value(PROBES), value.slope(PROBES)])
+        elif f"at {id(value):#x}" in repr(value):  # an address
+            value = type(value).__qualname__
         parts.append(value)
     return _digest(parts)
 

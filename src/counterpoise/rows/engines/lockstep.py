@@ -27,12 +27,18 @@ T = TypeVar("T")
 POLL = 0.2
 
 
-def in_lockstep(inner: SumEngine, tasks: Sequence[Callable[[SumEngine], T]]) -> list[T]:
+def in_lockstep(
+    inner: SumEngine, tasks: Sequence[Callable[[SumEngine], T]], most: int | None = None
+) -> list[T]:
     """Call every task with an engine for the rows of ``inner``, and return their results.
 
-    Tasks run at the same time; their questions are answered together. If some raise, the error of
-    the first task among them is raised after all tasks have ended.
+    Tasks run at the same time, as many as ``most`` if given; their questions are answered together.
+    If some raise, the error of the first task among them is raised after those beside it have
+    ended.
     """
+    if most is not None and most < len(tasks):
+        parts = [tasks[i : i + most] for i in range(0, len(tasks), most)]
+        return [result for part in parts for result in in_lockstep(inner, part)]
     if len(tasks) == 1:
         return [tasks[0](inner)]
     table = _Table(inner, len(tasks))
@@ -141,18 +147,21 @@ class _Table:
 
     def _round(self) -> None:
         """Answer all questions, each distinct one once."""
-        places = sorted(self._asked)
-        keys = [same(self._asked[place]) for place in places]
-        distinct = {key: self._asked[place] for key, place in zip(keys, places, strict=True)}
-        found: dict[Any, Any] = {}
+        asked, self._asked = self._asked, {}
+        places = sorted(asked)
         try:
-            found = dict(zip(distinct, self.inner.ask_all([*distinct.values()]), strict=True))
+            self._answers |= self._answered(asked, places)
         except BaseException as error:  # raised in every fit
-            found = dict.fromkeys(distinct, error)
-        seen: set[Any] = set()
-        for key, place in zip(keys, places, strict=True):
-            shared = key in seen and not isinstance(found[key], BaseException)
-            self._answers[place] = found[key].copy() if shared else found[key]  # they may write
-            seen.add(key)
-        self._asked = {}
+            self._answers |= dict.fromkeys(places, error)
         self._waiting.extend(places)
+
+    def _answered(self, asked: dict[int, Question], places: list[int]) -> dict[int, Array]:
+        """Return the answers by place; no two places share an array, because fits may write."""
+        keys = [same(asked[place]) for place in places]
+        distinct = {key: asked[place] for key, place in zip(keys, places, strict=True)}
+        found = dict(zip(distinct, self.inner.ask_all([*distinct.values()]), strict=True))
+        answers: dict[int, Array] = {}
+        for key, place in zip(keys, places, strict=True):
+            answers[place] = found[key].copy() if key not in distinct else found[key]
+            distinct.pop(key, None)  # later places get copies
+        return answers

@@ -157,10 +157,11 @@ class Gram(Question):
 
 @dataclass(frozen=True, eq=False)
 class EvaluateEach(Question):
-    """The sums of `Evaluate`, with true slopes, at every group's own coefficients: (K, d + 2)."""
+    """The sums of `Evaluate` at every group's own coefficients: (K, d + 2)."""
 
     W_KD: Array
     loss: Loss
+    surrogate: bool
     truncate: float | None
 
     def for_groups(self, codes: Array) -> Question:
@@ -170,7 +171,7 @@ class EvaluateEach(Question):
         w, d = self.W_KD[group], X.shape[1]
         y = y if self.truncate is None else np.clip(y, -self.truncate, self.truncate)
         z = np.asarray(X @ w[:d], dtype=float) + (w[d] if len(w) > d else 0.0)
-        value, pull = self.loss.value_and_pull(z, y, surrogate=False)
+        value, pull = self.loss.value_and_pull(z, y, surrogate=self.surrogate)
         c = weights * pull
         return np.concatenate([X.T @ c, [c.sum(), weights @ value]])
 

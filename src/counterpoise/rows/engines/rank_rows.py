@@ -27,6 +27,7 @@ from counterpoise.rows.engines.overlapping import (
     too_many,
 )
 from counterpoise.rows.fold_cut import FoldCut
+from counterpoise.rows.frames import collected, given
 from counterpoise.rows.groups import GroupedData, OverlappingGroups, check_sample_weight
 from counterpoise.rows.memberships import as_memberships, check_length, from_keys
 from counterpoise.rows.parcels import from_parcel, to_parcel
@@ -46,6 +47,7 @@ def open_collective(
     arrays.
     """
     collective = rows.collective
+    names = collective.attempt("finding the features", lambda: _names(rows, backend))
     options: dict[str, Any] = dict(
         intercept=intercept, centred=centred, progress=progress,
         cut=None if cut is None else replace(cut, seed=_same_seed(collective, cut.seed)),
@@ -58,7 +60,7 @@ def open_collective(
             what, lambda: _open_keys(rows, backend, to_host, loss, options, own)
         )
     engine = CollectiveEngine(
-        collective, own, loss, names=rows.feature_names, intercept=intercept, centred=centred
+        collective, own, loss, names=names, intercept=intercept, centred=centred
     )
     rows.shared_names = engine.feature_names
     if not overlapping:
@@ -67,6 +69,15 @@ def open_collective(
     if not is_few(len(keys), engine.n_features):
         raise too_many(len(keys), "collective")
     return OverlappingEngine.of_patterns(engine, from_keys(keys))
+
+
+def _names(rows: RankRows, backend: Any) -> list[str] | None:
+    """Return the names of the features of this rank, if they have names."""
+    if backend.is_memory:
+        found = [*getattr(collected(rows.X), "columns", [])]
+    else:
+        found = backend.feature_names(rows.X, (rows.y, rows.groups, rows.sample_weight)) or []
+    return [*found] if found and all(isinstance(name, str) for name in found) else None
 
 
 def _same_seed(collective: Collective, seed: int) -> int:
@@ -90,9 +101,13 @@ def _open(
             return Own(engine, engine.scan)
         return Own()
     if not backend.in_place(X):
-        X, y, groups, weights = map(to_host, (X, *others))
+        X, y, groups, weights = _on_host(rows, to_host)
+        if not _length(X):
+            return Own()
+        if y is None:
+            raise ValueError("y is None; give the labels of these rows")
         if as_memberships(groups, _length(X)) is not None:
-            return Own(overlapping=True) if _length(X) else Own()
+            return Own(overlapping=True)
         return _in_memory(X, y, groups, weights, loss, options)
     engine = backend.open(X, *others, loss, **options)
     scan = getattr(engine, "scan", None)
@@ -121,7 +136,7 @@ def _open_keys(
             engine = ChunkedEngine(PatternSource(rows.X), loss, **options)
             return Own(engine, engine.scan)
         return Own()
-    X, y, groups, weights = map(to_host, (rows.X, rows.y, rows.groups, rows.sample_weight))
+    X, y, groups, weights = _on_host(rows, to_host)
     found = as_memberships(groups, _length(X))
     assert found is not None
     check_length(found, _length(X))
@@ -141,6 +156,19 @@ def _in_memory(
         rows.X, rows.y, rows.codes, rows.labels, rows.weights, intercept=options["intercept"]
     )
     return Own(MemoryEngine(data, loss, centred=options["centred"]), Scan.of(rows))
+
+
+def _on_host(rows: RankRows, to_host: Callable[[Any], Any]) -> tuple[Any, Any, Any, Any]:
+    """Return features, labels, groups and weights in memory; labels have one dimension."""
+    named = {"X": rows.X, "y": rows.y, "groups": rows.groups, "sample_weight": rows.sample_weight}
+    X, y, groups, weights = (to_host(given(value, name)) for name, value in named.items())
+    return X, None if y is None else _column(y), groups, weights
+
+
+def _column(y: Any) -> Array:
+    """Return labels as an array of one dimension, if they have one column."""
+    y = np.asarray(y)
+    return y.reshape(-1) if y.ndim == 2 and y.shape[1] == 1 else y
 
 
 def _length(X: Any) -> int:
@@ -172,9 +200,19 @@ def number_classes(rows: RankRows, to_host: Callable[[Any], Any]) -> tuple[RankR
             return None
         if isinstance(rows.X, Source):
             with suppress(NoRows):
-                return ClassNumbers.of(rows.X).classes
+                found = ClassNumbers.of(rows.X).classes
+                return found if len(found) else None
             return None
-        found = encode_classes(np.asarray(to_host(rows.y)))[0]
+        if rows.y is None:
+            if np.shape(rows.X)[:1] == (0,):
+                return None
+            raise ValueError("y is None; give the classes of these rows")
+        if isinstance(rows.y, str):
+            raise ValueError(
+                f"y={rows.y!r} is the name of a column; ranks of a classifier need the labels "
+                "themselves, or a source of chunks"
+            )
+        found = encode_classes(_column(to_host(given(rows.y, "y"))))[0]
         return found if len(found) else None
 
     packed = collective.attempt("finding the classes", lambda: to_parcel(find()))
@@ -191,5 +229,5 @@ def number_classes(rows: RankRows, to_host: Callable[[Any], Any]) -> tuple[RankR
     if isinstance(X, Source):
         X = ClassNumbers(X, classes)
     elif X is not None:
-        y = class_numbers(np.asarray(to_host(y)), classes)
+        y = class_numbers(_column(to_host(given(rows.y, "y"))), classes)
     return RankRows(collective, X, y, rows.groups, rows.sample_weight), None, classes

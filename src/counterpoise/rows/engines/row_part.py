@@ -220,7 +220,7 @@ class RowPart:
         )
 
     def _evaluate_each(self, q: EvaluateEach) -> Array:
-        kernel = evaluation_kernel(q.loss, surrogate=False)
+        kernel = evaluation_kernel(q.loss, surrogate=q.surrogate)
         if kernel is None:
             return self._by_rows(q)
         return self._per_group(q.W_KD, self.labels_of(q.truncate), kernel)

@@ -9,6 +9,8 @@ lost, Spark computes its partitions again from the data frame.
 from __future__ import annotations
 
 import pickle
+import secrets
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -22,6 +24,7 @@ from pyspark import RDD, StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import pandas_udf
+from pyspark.sql.types import BooleanType, DoubleType, FloatType, IntegralType, StringType
 
 from counterpoise.activations import Activation
 from counterpoise.losses import Loss
@@ -54,6 +57,8 @@ Array = np.ndarray
 FAN_IN = 16
 # With more tasks than this, executors add up sums before the driver does.
 MANY_TASKS = 64
+# Types of classes, which predictions have, too.
+CLASS_TYPES = (StringType, BooleanType, IntegralType, FloatType, DoubleType)
 # Names of the columns that predictions are put in, as in Spark ML.
 OUTPUTS = {
     "predict": "prediction",
@@ -61,7 +66,8 @@ OUTPUTS = {
     "probabilities": "probability",
     "log_probabilities": "logProbability",
 }
-# Numbers of fits, in the order in which they start.
+# Fits have names of this process and a number, in the order in which they start.
+_TOKEN = secrets.token_hex(8)
 _numbers = counting()
 
 
@@ -106,15 +112,17 @@ class SparkEngine(SumEngine):
 class SparkRows:
     """The partitions of a data frame on the executors, until nobody refers to them.
 
-    Their files are removed when the next fit starts, or with the application.
+    Their files are removed when this process starts its next fit, or with the application.
     """
 
     _alive: ClassVar[weakref.WeakSet[SparkRows]] = weakref.WeakSet()
+    _naming: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(self, frame: DataFrame, *, intercept: bool, cut: FoldCut | None = None) -> None:
-        self.name = f"{next(_numbers):08}"
-        self._alive.add(self)
-        alive = [rows.name for rows in self._alive]
+        with self._naming:
+            self.name = f"{_TOKEN}-{next(_numbers):08}"
+            self._alive.add(self)
+            alive = [rows.name for rows in self._alive]
         load = partial(load_partition, intercept=intercept, fit=self.name, alive=alive, cut=cut)
         cells = frame.mapInArrow(load, "loaded binary").rdd
         loaded = _kept(cells.mapPartitionsWithIndex(unpack))
@@ -238,15 +246,29 @@ def predict(
     """Add a column of outputs to a data frame, lazily.
 
     ``function`` takes the ``rows``, arrays of ``count`` features; ``empty`` is its result for no
-    rows, and ``name`` is the new column.
+    rows, and ``name`` is the new column, which replaces one of this name. Rows that lack a feature
+    have no output.
     """
 
     def outputs(rows: pd.Series) -> pd.Series:
-        values = function(as_matrix(rows, count)) if len(rows) else empty
-        return pd.Series(list(values) if values.ndim == 2 else values)
+        if not len(rows):
+            return pd.Series(list(empty) if empty.ndim == 2 else empty)
+        values: list[Any] = [None] * len(rows)
+        whole = [i for i, row in enumerate(rows) if _is_complete(row)]
+        if whole:
+            found = function(as_matrix(rows.iloc[whole], count))
+            for i, value in zip(whole, found if found.ndim == 2 else found.tolist(), strict=True):
+                values[i] = value
+        mixed = len(whole) < len(rows) or empty.ndim == 2
+        return pd.Series(values, dtype=object if mixed else None)
 
     as_udf: Any = pandas_udf  # whose types know no optional pandas
     return frame.withColumn(name, as_udf(outputs, type_of(empty))(rows))
+
+
+def _is_complete(row: Any) -> bool:
+    """Return whether a row is there and none of its features is missing."""
+    return row is not None and bool(np.isfinite(np.asarray(row, dtype=float)).all())
 
 
 def as_matrix(rows: pd.Series, count: int) -> Array:
@@ -273,6 +295,12 @@ def number_classes(X: Any, y: Any) -> tuple[DataFrame, str, Array]:
     if not isinstance(y, str) or y not in frame.columns:
         raise ValueError(
             f"y must be the name of a column of X, which has {frame.columns[:20]!r}; got {y!r}"
+        )
+    kind = frame.schema[y].dataType
+    if not isinstance(kind, CLASS_TYPES):
+        raise ValueError(
+            f"y={y!r} is a column of {kind.simpleString()}; classes must be text, numbers or "
+            f"booleans, so cast it: X.withColumn({y!r}, X[{y!r}].cast('string'))"
         )
     found = [row[0] for row in frame.select(by_name(y)).distinct().collect()]
     classes = encode_classes(found)[0]

@@ -117,8 +117,8 @@ def load_partition(
 
     Files of fits that ended before this one began are removed.
     """
-    remove_ended(fit, alive)
     try:
+        remove_ended(fit, alive)
         loaded = _load(list(batches), intercept, fit, cut)
     except (TypeError, ValueError) as error:
         loaded = Loaded(error=str(error))
@@ -181,7 +181,7 @@ def digest(rows: Rows) -> int:
 def store(part: RowPart, fit: str) -> StoredPart:
     """Write the rows of a part to a new file of this executor."""
     folder = Path(local_folder()) / f"{FOLDER}{fit}"
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
     data = part.data
     with tempfile.NamedTemporaryFile(dir=folder, suffix=".rows", delete=False) as file:
         for array in (data.y, data.row_weights, data.X):
@@ -200,15 +200,22 @@ def store(part: RowPart, fit: str) -> StoredPart:
 
 def local_folder() -> str:
     """Return the folder that Spark gives this executor, and removes with it."""
-    return os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")[0]
+    found = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
+    if not found:
+        raise ValueError(
+            "Spark gives its Python workers no folder (SPARK_LOCAL_DIRS); set spark.local.dir"
+        )
+    return found
 
 
 def remove_ended(fit: str, alive: Sequence[str]) -> None:
     """Remove the files of fits before this one that were not ``alive`` when it began.
 
-    Names are in the order of fits. A partition may be read again when later fits have begun.
+    Names are those of a process and in the order of its fits; files of other processes that share
+    the application stay. A partition may be read again when later fits have begun.
     """
-    for folder in Path(local_folder()).glob(f"{FOLDER}*"):
+    process = fit.rpartition("-")[0]
+    for folder in Path(local_folder()).glob(f"{FOLDER}{process}-*"):
         name = folder.name.removeprefix(FOLDER)
         if name < fit and name not in alive:
             shutil.rmtree(folder, ignore_errors=True)

@@ -1,7 +1,7 @@
 """Parts of the rows on different machines: their sums, added in an order that never changes.
 
-The engines for Dask, Spark and collectives share this: a part answers for its own groups, and a
-`Tally` adds up the answers in a tree whose shape depends only on the number of parts.
+The engines for Dask and Spark share this: a part answers for its own groups, and a `Tally` adds up
+the answers in a tree whose shape depends only on the number of parts. Collectives merge scans, too.
 """
 
 from __future__ import annotations
@@ -59,8 +59,13 @@ def _widened(part: RowPart, question: Question, sums: Array, n_groups: int) -> A
     """Return sums of a part's own groups with zeros for all others."""
     if question.pooled or len(part.codes) == n_groups:
         return sums
+    return widened(sums, part.codes, n_groups)
+
+
+def widened(sums: Array, codes: Array, n_groups: int) -> Array:
+    """Return sums of the groups with these codes, with zeros for all others."""
     wide = np.zeros((n_groups, *sums.shape[1:]))
-    wide[part.codes] = sums
+    wide[codes] = sums
     return wide
 
 
