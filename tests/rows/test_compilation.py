@@ -125,3 +125,25 @@ def test_kernels_go_to_the_folder_of_the_user_if_the_package_is_read_only(tmp_pa
     assert first == [0, 1]
     assert Path(folder).is_relative_to(home)
     assert cache_hits(source, **mine) == [1, 0, folder]
+
+
+def test_kernels_are_compiled_again_if_a_file_changes_that_they_inline(monkeypatch):
+    from counterpoise.common import compiling
+    from counterpoise.rows import lines, many_kernels
+
+    assert {kernels.__file__, lines.__file__} <= compiling.sources(kernels)
+    assert {kernels.__file__, lines.__file__} <= compiling.sources(many_kernels)
+
+    def stamp(kernel):
+        compiling._stamp(kernel)
+        return kernel._cache._cache_file._source_stamp
+
+    before = [stamp(kernel) for kernel in (kernels.gather_rows, many_kernels.evaluate_many)]
+    stat = os.stat
+    monkeypatch.setattr(
+        compiling.os, "stat", lambda path: stat(ROOT if path == lines.__file__ else path)
+    )
+    after = [stamp(kernel) for kernel in (kernels.gather_rows, many_kernels.evaluate_many)]
+    monkeypatch.undo()
+    assert [stamp(kernel) for kernel in (kernels.gather_rows, many_kernels.evaluate_many)] == before
+    assert all(a != b for a, b in zip(after, before, strict=True))

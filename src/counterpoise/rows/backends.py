@@ -470,7 +470,7 @@ def open_engine(
 
 def has_memberships(groups: Any, X: Any) -> bool:
     """Return whether the ``groups`` of rows ``X`` are memberships rather than labels."""
-    if backend_of(X).by_name and not (hasattr(groups, "shape") or hasattr(groups, "patterns")):
+    if backend_of(groups).by_name:  # a column instead of its name, which is refused later
         return False
     if backend_of(groups).is_memory:
         rows = getattr(X, "shape", (None,))[0]

@@ -251,7 +251,56 @@ def test_predict_adds_a_column_lazily_and_takes_features_by_name(spark, frame, r
         model.predict(frame)
 
 
+def test_rows_that_lack_a_feature_have_no_prediction(spark, rows):  # noqa: F811
+    X, y, groups, _ = rows
+    classes = np.where(y > np.median(y), "hi", "lo")
+    some = [[None if k == i % 5 else float(X[i, k]) for k in range(len(NAMES))] for i in range(6)]
+    frame = spark.createDataFrame(some, NAMES)
+    whole = [i for i, row in enumerate(some) if None not in row]
+    assert whole == [4]
+    model = GroupDROClassifier().fit(X, classes, groups)
+    row = np.array([some[4]])
+    expected, probabilities = model.predict(row)[0], model.predict_proba(row)[0]
+    model.feature_names_in_ = np.array(NAMES, dtype=object)
+    found = model.predict_proba(model.predict(frame)).collect()
+    assert [row.prediction for row in found] == [None] * 4 + [expected, None]
+    assert [row.probability is None for row in found] == [True] * 4 + [False, True]
+    np.testing.assert_allclose(found[4].probability, probabilities)
+    neuron = GroupDRONeuron().fit(X, y, groups)
+    neuron.feature_names_in_ = np.array(NAMES, dtype=object)
+    values = [row.prediction for row in neuron.predict(frame).collect()]
+    assert [value is None for value in values] == [i not in whole for i in range(6)]
+
+
+def test_vectors_that_are_missing_have_no_prediction(spark, rows):  # noqa: F811
+    from pyspark.sql import functions as F
+
+    X, y, groups, _ = rows
+    model = GroupDRONeuron("identity").fit(X, y, groups)
+    cells = [(0, [float(x) for x in X[0]]), (1, None)]
+    frame = spark.createDataFrame(cells, "i int, v array<double>").orderBy(F.col("i"))
+    first, second = [row.prediction for row in model.predict(frame).collect()]
+    assert first == pytest.approx(model.predict(X[:1])[0])
+    assert second is None
+
+
 # -- what is refused -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["date", "decimal(10,2)", "timestamp"])
+def test_classes_of_types_that_predictions_cannot_have(frame, kind):
+    from pyspark.sql import functions as F
+
+    table = frame.withColumn("y", (F.lit(None) if kind[0] == "d" else F.lit(0)).cast(kind))
+    with pytest.raises(ValueError, match=r"classes must be text, numbers or booleans, so cast it"):
+        GroupDROClassifier().fit(table, "y", "g")
+
+
+def test_a_column_object_is_no_name(frame):
+    from pyspark.sql import functions as F
+
+    with pytest.raises(ValueError, match="groups must be the name of a column of X"):
+        GroupDRONeuron().fit(frame, "y", F.col("g"))
 
 
 def test_columns_that_are_not_there_or_not_numbers(frame):
