@@ -230,13 +230,12 @@ class Chosen:
             coefs = replace(design, candidates=[candidate]).fits([(rows, rows[:0])])[0][0]
             self._describe_own(search, candidate, coefs)
         else:
-            slopes = np.atleast_2d(self.coef_)
-            whole = np.column_stack([slopes, np.atleast_1d(self.intercept_)])
+            whole = np.column_stack([np.atleast_2d(self.coef_), np.atleast_1d(self.intercept_)])
             coefs = by_group(whole, d, K, self.group_base_)
         shares = base.groups.sums(base.weights)
         mean = np.tensordot(shares / shares.sum(), coefs, axes=1)
-        self.group_coef_ = np.concatenate([coefs, mean[None]])[..., :d]
-        self.group_intercept_ = np.concatenate([coefs, mean[None]])[..., -1]
+        both = np.concatenate([coefs, mean[None]])
+        self.group_coef_, self.group_intercept_ = both[..., :d], both[..., -1]
         scalar = np.ndim(self.intercept_) == 0
         self.coef_ = mean[0, :d] if scalar else mean[:, :d]
         self.intercept_ = float(mean[0, -1]) if scalar else mean[:, -1]
@@ -245,8 +244,8 @@ class Chosen:
         """Set what describes fits of single groups, which no solver has made together."""
         base = search.designs[0]
         scores = group_scores(base.data.X, base.groups.strata, coefs)
-        used = scores[:, 0] if scores.shape[1] == 1 else scores
-        amounts = search.measure.loss.value(used, base.data.y)
+        scores = scores[:, 0] if scores.shape[1] == 1 else scores
+        amounts = search.measure.loss.value(scores, base.data.y)
         mass = base.groups.sums(base.weights)
         self.group_risks_ = base.groups.sums(amounts, base.weights) / mass
         self.group_weights_ = mass / mass.sum()

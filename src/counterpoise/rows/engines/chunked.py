@@ -11,15 +11,14 @@ import numpy as np
 
 from counterpoise.activations import Activation
 from counterpoise.losses import Loss
-from counterpoise.rows.engines.base import SumEngine
 from counterpoise.rows.engines.memory import make_part
 from counterpoise.rows.engines.questions import Question
 from counterpoise.rows.engines.row_part import RowPart
+from counterpoise.rows.engines.scanned import ScannedEngine
 from counterpoise.rows.engines.tally import answer_part, plus
 from counterpoise.rows.engines.together import Together
 from counterpoise.rows.fold_cut import FoldCut
 from counterpoise.rows.groups import GroupedData, places_of
-from counterpoise.rows.sample import RowSample
 from counterpoise.rows.scan import NoRows, Rows, Scan, check_chunk
 from counterpoise.rows.sources import Source
 
@@ -29,7 +28,7 @@ T = TypeVar("T")
 PassProgress = Callable[[int, int, int | None], None]
 
 
-class ChunkedEngine(SumEngine):
+class ChunkedEngine(ScannedEngine):
     """Sums over the chunks of a source; only a few chunks and the answer are in memory.
 
     The next chunk is read while the current one is summed. Chunks are added in order, so answers
@@ -73,15 +72,6 @@ class ChunkedEngine(SumEngine):
         self.counter.count += 1
         answers: Sequence[Array] = total
         return answers
-
-    def fingerprint(self) -> str:
-        return self.scan.fingerprint
-
-    def checksum(self) -> Array:
-        return np.array([self.scan.checksum])
-
-    def sample(self) -> RowSample:
-        return self.scan.sample
 
     def _chunks(self) -> Iterator[tuple[int, Rows]]:
         done, first = 0, not hasattr(self, "census")

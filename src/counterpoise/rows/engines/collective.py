@@ -23,6 +23,7 @@ from counterpoise.rows.collective import Collective
 from counterpoise.rows.engines.base import SumEngine
 from counterpoise.rows.engines.journal import digest_question
 from counterpoise.rows.engines.questions import Question
+from counterpoise.rows.engines.scanned import ScannedEngine
 from counterpoise.rows.engines.tally import merge_scans, widened
 from counterpoise.rows.parcels import (
     from_parcel,
@@ -53,7 +54,7 @@ class Own:
     scale: float = 1.0
 
 
-class CollectiveEngine(SumEngine):
+class CollectiveEngine(ScannedEngine):
     """Sums over the rows of all ranks; every rank has such an engine, and asks the same."""
 
     def __init__(
@@ -95,15 +96,6 @@ class CollectiveEngine(SumEngine):
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
         return scan.sample.with_rows(X[back], scan.sample.budget * max(1, scan.n_features))
-
-    def fingerprint(self) -> str:
-        return self.scan.fingerprint
-
-    def checksum(self) -> Array:
-        return np.array([self.scan.checksum])
-
-    def sample(self) -> RowSample:
-        return self.scan.sample
 
     @property
     def rounding(self) -> float:

@@ -26,14 +26,13 @@ from dask.utils import is_dataframe_like
 from counterpoise.activations import Activation
 from counterpoise.losses import Loss
 from counterpoise.rows.classes import class_numbers, encode_classes
-from counterpoise.rows.engines.base import SumEngine
 from counterpoise.rows.engines.chunked import to_part
 from counterpoise.rows.engines.dask_blocks import Columns, blocks, features, plain
 from counterpoise.rows.engines.dask_homes import Homes, load_in_runs
 from counterpoise.rows.engines.questions import Question
 from counterpoise.rows.engines.row_part import RowPart
+from counterpoise.rows.engines.scanned import ClusterEngine
 from counterpoise.rows.engines.tally import Tally, answer_parts, merge_scans, place_part
-from counterpoise.rows.engines.together import Together
 from counterpoise.rows.fold_cut import FoldCut
 from counterpoise.rows.groups import GroupedData
 from counterpoise.rows.sample import RowSample
@@ -45,7 +44,7 @@ Array = np.ndarray
 FAN_IN = 16
 
 
-class DaskEngine(SumEngine):
+class DaskEngine(ClusterEngine):
     """Sums over the blocks of a Dask array or dataframe.
 
     ``y``, ``groups`` and ``sample_weight`` are Dask arrays or series, or arrays in memory, in the
@@ -78,22 +77,6 @@ class DaskEngine(SumEngine):
         self._bundles = homes.bundles(len(parts))
         super().__init__(self.scan.census(intercept=intercept, centred=centred), loss)
         self.counter.count = 1
-
-    def fingerprint(self) -> str:
-        return self.scan.fingerprint
-
-    def checksum(self) -> Array:
-        return np.array([self.scan.checksum])
-
-    def sample(self) -> RowSample:
-        return self.scan.sample
-
-    def ask(self, question: Question) -> Array:
-        return np.require(self._sum(question), requirements="W")
-
-    def ask_all(self, questions: Sequence[Question]) -> Sequence[Array]:
-        answers: Sequence[Array] = self._sum(Together(tuple(questions)))
-        return [np.require(answer, requirements="W") for answer in answers]
 
     def _sum(self, question: Question) -> Any:
         graph: dict[str, Any] = {}

@@ -12,7 +12,7 @@ import pickle
 import secrets
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial, reduce
 from itertools import count as counting
@@ -29,8 +29,8 @@ from pyspark.sql.types import BooleanType, DoubleType, FloatType, IntegralType, 
 from counterpoise.activations import Activation
 from counterpoise.losses import Loss
 from counterpoise.rows.classes import encode_classes
-from counterpoise.rows.engines.base import SumEngine
 from counterpoise.rows.engines.questions import Question
+from counterpoise.rows.engines.scanned import ClusterEngine
 from counterpoise.rows.engines.spark_columns import (
     by_name,
     check_frame,
@@ -46,9 +46,7 @@ from counterpoise.rows.engines.spark_parts import (
     place,
 )
 from counterpoise.rows.engines.tally import Tally, merge_scans
-from counterpoise.rows.engines.together import Together
 from counterpoise.rows.fold_cut import FoldCut
-from counterpoise.rows.sample import RowSample
 from counterpoise.rows.scan import Scan
 
 Array = np.ndarray
@@ -71,7 +69,7 @@ _TOKEN = secrets.token_hex(8)
 _numbers = counting()
 
 
-class SparkEngine(SumEngine):
+class SparkEngine(ClusterEngine):
     """Sums over the partitions of a Spark data frame.
 
     ``y``, ``groups`` and ``sample_weight`` are names of columns of ``X``; the other columns are
@@ -86,22 +84,6 @@ class SparkEngine(SumEngine):
         self.scan = self._rows.scan
         super().__init__(self.scan.census(intercept=intercept, centred=centred), loss)
         self.counter.count = 1
-
-    def fingerprint(self) -> str:
-        return self.scan.fingerprint
-
-    def checksum(self) -> Array:
-        return np.array([self.scan.checksum])
-
-    def sample(self) -> RowSample:
-        return self.scan.sample
-
-    def ask(self, question: Question) -> Array:
-        return np.require(self._sum(question), requirements="W")
-
-    def ask_all(self, questions: Sequence[Question]) -> Sequence[Array]:
-        answers: Sequence[Array] = self._sum(Together(tuple(questions)))
-        return [np.require(answer, requirements="W") for answer in answers]
 
     def _sum(self, question: Question) -> Any:
         total = self._rows.ask(question, self.n_groups)
