@@ -70,8 +70,13 @@ def test_what_is_left_is_the_least_of_the_machine_the_container_and_the_shell(
     assert machine.memory_left() == 5 * 1024  # nothing says how much of it is taken
     taken.write_text("1500\n")
     assert machine.memory_left() == 2500
+    (tmp_path / "memory.stat").write_text("anon 900\nfile 500\ninactive_file 400\n")
+    assert machine.memory_left() == 2900  # what caches of files take is free
     taken.write_text("4100\n")
+    assert machine.memory_left() == 300
+    (tmp_path / "memory.stat").write_text("total_inactive_file 50\n")
     assert machine.memory_left() == 0
+    (tmp_path / "memory.stat").unlink()
     taken.write_text("1500\n")
     monkeypatch.setattr(machine, "address_space_left", lambda: 77.0)
     assert machine.memory_left() == 77

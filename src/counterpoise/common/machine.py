@@ -69,14 +69,20 @@ def memory_left() -> float:
     for file, limit in zip(TAKEN, map(_limit, LIMITS), strict=True):
         taken = _limit(file)
         if limit is not None and taken is not None:
-            found.append(limit - taken)
+            known = _fields(file.with_name("memory.stat"))
+            cached = known.get("inactive_file", known.get("total_inactive_file", 0.0))
+            found.append(limit - taken + cached)
+    available = _fields(MEMORY).get("MemAvailable:")
+    return max(0.0, min([*found, *([] if available is None else [1024.0 * available])]))
+
+
+def _fields(file: Path) -> dict[str, float]:
+    """Return the numbers of a file of the system by their names; none if it cannot be read."""
     try:
-        for line in MEMORY.read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                found.append(1024.0 * int(line.split()[1]))
-    except (OSError, ValueError, IndexError):  # a system that does not report it
-        pass
-    return max(0.0, min(found))
+        pairs = [line.split()[:2] for line in file.read_text().splitlines()]
+        return {name: float(number) for name, number in pairs}
+    except (OSError, ValueError):
+        return {}
 
 
 def _limit(file: Path) -> float | None:
