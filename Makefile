@@ -101,7 +101,7 @@ bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/regions.py
 	$(BIN)/python benchmarks/mixing.py
 
-# What got slower since benchmarks/record.json, as ratios; about 4 minutes. Fails if anything did.
+# What got slower since benchmarks/record.json, as ratios; a minute or two. Fails if anything did.
 # `bench-record` measures twice and writes a new record: for a quiet machine.
 bench-quick: $(VENV)/.bench
 	$(BIN)/python benchmarks/guard.py

@@ -1,11 +1,13 @@
 """What mixing and reweighting cost beside the model that is trained.
 
-    python benchmarks/mixing.py [--tokens 1000]
+    python benchmarks/mixing.py [--tokens 1000] [--domains 1000]
 
 1. Tokens a second that a small LLaMA (1.3 M parameters, batch 8 x 256) consumes in training.
 2. Tokens a second that a `MixtureLoader` gives, from corpora of 1 to `--tokens` million tokens.
 3. Microseconds of every piece of reweighting, as a share of a training step: following the draws,
    an update of the weights with its change of the mixture, and `GroupDROLoss` beside a plain mean.
+4. The same pieces with 6 and with `--domains` domains: the update, draws, a change of the mixture,
+   what a log and a checkpoint hold.
 
 Best of several runs, in alternation where two are compared; everything runs once before the clock.
 """
@@ -106,6 +108,57 @@ def pieces(folder: Path) -> dict[str, float]:
     return {"follow": best(follow) / 200, "update": best(update) / 200}
 
 
+def many_domains(folder: Path, count: int) -> dict[str, float]:
+    """Seconds and bytes of every piece of steering a mixture of many domains."""
+    rng = np.random.default_rng(0)
+    sizes = (10**7 * rng.dirichlet(np.full(count, 2.0))).astype(int) + 4 * LENGTH
+    tokens = {
+        f"cluster-{k}": [rng.integers(1, VOCAB, n, dtype=np.uint16)] for k, n in enumerate(sizes)
+    }
+    write_tokens(tokens, folder, vocab_size=VOCAB, end=0)
+    losses, errors, counts = rng.normal(3.0, 0.3, count), np.full(count, 0.01), np.full(count, 1e4)
+    begin = time.perf_counter()
+    mixture = MixtureDataset(folder, LENGTH, batch_size=BATCH)
+    found = {"open, first": time.perf_counter() - begin}
+    found["open"] = best(lambda: MixtureDataset(folder, LENGTH, batch_size=BATCH), 2)
+    reweighter = Reweighter(mixture.domains, "adaptive", start=mixture.weights)
+    number = iter(range(1, 10**9))
+
+    def steer(**options):
+        steering = Steering(reweighter, mixture, **options)
+        return lambda: steering.observe(losses, counts, next(number), errors=errors)
+
+    weights = mixture.weights
+    found["update"] = best(lambda: reweighter.update(losses, counts, errors=errors))
+    found["set_weights"] = best(lambda: mixture.set_weights(weights))
+    found["observe"] = best(steer())
+    found["observe, variance"] = best(steer(sampling="variance"))
+    log = folder / "run.jsonl"
+    found["observe with a log"] = best(steer(logs=log))
+    found["log bytes"] = len(log.read_bytes().splitlines()[-1])
+    found["observe with TensorBoard"] = best(steer(logs=folder / "board"), 2)
+    mixture = MixtureDataset(folder, LENGTH, batch_size=BATCH)
+
+    def follow():
+        for _ in range(200):
+            mixture.count_batch()
+
+    found["follow"] = best(follow) / 200
+    steering = Steering(reweighter, mixture)
+    found["state"] = best(lambda: json.dumps(steering.state_dict()))
+    state = steering.state_dict()
+    found["state bytes"] = len(json.dumps(state))
+    found["load"] = best(lambda: steering.load_state_dict(state))
+    batches = iter(mixture.loader(BATCH))
+    for _ in range(20):
+        next(batches)
+    begin = time.perf_counter()
+    for _ in range(200):
+        next(batches)
+    found["batch"] = (time.perf_counter() - begin) / 200
+    return found
+
+
 def loss_beside_mean(rows: int = 128) -> tuple[float, float]:
     """Seconds from losses of examples to their gradients: a mean, and `GroupDROLoss`."""
     losses, groups = torch.rand(rows, requires_grad=True), torch.randint(4, (rows,))
@@ -126,6 +179,7 @@ def loss_beside_mean(rows: int = 128) -> tuple[float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tokens", type=int, default=1000, help="millions in the largest corpus")
+    parser.add_argument("--domains", type=int, default=1000, help="domains of the largest mixture")
     parser.add_argument("--out", type=Path, default=Path("out/bench"))
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
@@ -157,6 +211,13 @@ def main() -> None:
         for name, cost in pieces(small).items():
             found["pieces"][name] = cost
             print(f"{name:7s} {1e6 * cost:7.1f} us a step, {cost / seconds:.3%} of it")
+        found["domains"] = {}
+        for count in (len(SHARES), options.domains):
+            costs = many_domains(work / f"{count}-domains", count)
+            found["domains"][count] = costs
+            for name, cost in costs.items():
+                shown = f"{cost:,.0f}" if "bytes" in name else f"{1e6 * cost:,.0f} us"
+                print(f"{count:5d} domains, {name:25s} {shown}")
         plain, robust = loss_beside_mean()
         found["loss"] = {"mean": plain, "group_dro": robust}
         print(

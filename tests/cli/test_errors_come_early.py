@@ -45,7 +45,7 @@ def called(tmp_path):
 
 
 HELP = ["fit", "predict", "report", "diagnose", "frontier", "compare", "show", "export", "sample"]
-LM = ["prepare", "train", "references", "compare", "evaluate", "tasks", "figures"]
+LM = ["prepare", "train", "references", "compare", "evaluate", "steer", "tasks", "figures"]
 
 
 @pytest.mark.parametrize(
@@ -102,6 +102,9 @@ NO_TOML = "error: there is no configuration file 'nowhere.toml'; check the path"
         ("lm train wrong.toml", 1, "'wrong.toml' is not TOML"),
         ("lm compare nowhere.toml --seeds a", 2, "--seeds must be whole numbers"),
         ("lm evaluate x --config nowhere.toml", 1, NO_TOML),
+        ("lm steer --losses x --publish y --config nowhere.toml", 1, NO_TOML),
+        ("lm steer --losses x --publish nowhere/y", 2, "--publish: there is no folder 'nowhere'"),
+        ("lm steer --losses x --publish y --prior web", 2, "must be DOMAIN=NUMBER; got 'web'"),
     ],
 )  # fmt: skip
 def test_errors_that_need_no_data_need_no_numpy(called, tmp_path, words, code, message):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -22,7 +22,8 @@ from counterpoise.assessment.held_out import HeldOut
 from counterpoise.assessment.intervals import RiskIntervals, check_level
 from counterpoise.assessment.measures import Measure
 from counterpoise.assessment.record import AbsoluteErrors, RiskComparison
-from counterpoise.dual.divergences import check_nu, check_prior
+from counterpoise.dual.divergences import check_prior
+from counterpoise.estimators.asked import check_classes, check_cost
 from counterpoise.estimators.base import FLOATS
 from counterpoise.estimators.by_group import by_group, group_scores
 from counterpoise.estimators.designs import (
@@ -58,13 +59,10 @@ from counterpoise.rows.memberships import RowGroups
 from counterpoise.rows.sample import RowSample
 from counterpoise.rows.threads import single_threaded_blas
 from counterpoise.solver.options import FitOptions, named_prior, per_group
-from counterpoise.solver.solve import PATH
 from counterpoise.storage.packing import check_storable
 
 Array = np.ndarray
 
-# Default values of nu, as multiples of the average fit's loss.
-SHARES = (math.inf, *PATH)
 # Pseudo-rows per coefficient that pull the fits of groups together, and losses that can be pooled.
 PULLS, LOG = (10.0, 1.0), ("log", "multinomial")
 # Fitted attributes that the input validation sets.
@@ -485,66 +483,6 @@ class Chosen:
         known = self.SINGLE().get_params(deep=False)
         mine = self.get_params(deep=False)
         return {name: mine[name] for name in mine if name in known and name not in self.SEARCHED}
-
-
-def checked_nus(nus: Sequence[float] | None) -> tuple[float, ...]:
-    """Return the values of ``nu`` to try, from large to small; multiples of the loss if None."""
-    if nus is not None and (isinstance(nus, (str, Real)) or np.ndim(nus) != 1):
-        raise ValueError(f"nus must be a list of numbers >= 0, or None; got {nus!r}")
-    found = SHARES if nus is None else tuple(check_nu(nu) for nu in nus)
-    if not found:
-        raise ValueError("nus is empty; give at least one value, or None for a default path")
-    return tuple(sorted(set(found), reverse=True))
-
-
-def checked_flags(name: str, values: Any) -> list[bool]:
-    """Return distinct True or False."""
-    for flag in distinct(values, name):
-        if not isinstance(flag, (bool, np.bool_)):
-            raise ValueError(f"{name} must list True or False; got {flag!r}")
-    return [bool(flag) for flag in distinct(values, name)]
-
-
-def distinct(values: Any, names: str) -> list[Any]:
-    """Return the values without repetitions; a single value becomes a list of one."""
-    if values is None or isinstance(values, (bool, np.bool_, Real, str)):
-        values = [values]
-    try:
-        out = list(dict.fromkeys(values))
-    except TypeError:
-        raise ValueError(f"{names} must be a flat list; got {values!r}") from None
-    if not out:
-        raise ValueError(f"{names} must list at least one choice")
-    return out
-
-
-def check_classes(
-    splits: Sequence[tuple[Array, Array]], data: GroupedData, classes: Array | None
-) -> None:
-    """Raise ValueError if the training rows of a split lack a class."""
-    if classes is None:
-        return
-    whole = np.unique(data.y)
-    for i, (train, _) in enumerate(splits):
-        lost = np.setdiff1d(whole, data.y[train])
-        if len(lost):
-            raise ValueError(
-                f"cv gave split {i} whose training rows lack a class (number {int(lost[0])} of "
-                f"{len(whole)} in sorted order); stratify the splits by class, or give cv as a "
-                "number of folds"
-            )
-
-
-def check_cost(name: str, cost: Any) -> float | None:
-    """Return a limit on a relative rise; None for no limit."""
-    if cost is None:
-        return None
-    number = isinstance(cost, Real) and not isinstance(cost, (bool, np.bool_))
-    if not number or not 0 <= cost < math.inf:
-        raise ValueError(
-            f"{name} must be None or a number >= 0, such as 0.1 for a rise of 10 %; got {cost!r}"
-        )
-    return float(cost)
 
 
 def known_codes(groups: Any, labels: Array, n: int) -> Array:

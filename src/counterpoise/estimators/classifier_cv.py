@@ -14,7 +14,8 @@ from sklearn.utils.metaestimators import available_if
 
 from counterpoise.assessment.measures import Measure, classifier_measure
 from counterpoise.dual.divergences import Divergence
-from counterpoise.estimators.chosen import Chosen, checked_flags, checked_nus, distinct
+from counterpoise.estimators.asked import checked_flags, checked_nus, distinct
+from counterpoise.estimators.chosen import Chosen
 from counterpoise.estimators.classes import has_probabilities, row_loss
 from counterpoise.estimators.classifier import GroupDROClassifier
 from counterpoise.estimators.designs import Candidate

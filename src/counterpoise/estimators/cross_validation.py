@@ -15,8 +15,9 @@ from counterpoise.activations import Activation, get_activation
 from counterpoise.assessment.measures import Measure
 from counterpoise.assessment.metrics import worst_group_risk
 from counterpoise.dual.divergences import Divergence
+from counterpoise.estimators.asked import checked_flags, checked_nus, distinct
 from counterpoise.estimators.base import Neuron
-from counterpoise.estimators.chosen import Chosen, checked_flags, checked_nus, distinct
+from counterpoise.estimators.chosen import Chosen
 from counterpoise.estimators.classifier_cv import GroupDROClassifierCV
 from counterpoise.estimators.designs import Candidate
 from counterpoise.estimators.frontier import Frontier
