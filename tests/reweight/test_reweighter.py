@@ -114,13 +114,14 @@ def test_nu_pulls_to_the_prior():
 
 def test_the_step_is_the_solvers_own(monkeypatch):
     """One function moves weights: breaking it breaks every rule that moves."""
+    from counterpoise.dual import step
     from counterpoise.reweight import rules
 
     def broken(*args, **kwargs):
         raise RuntimeError("moved")
 
-    monkeypatch.setattr(rules, "dual_step", broken)
-    monkeypatch.setattr(rules, "proximal_weights", broken)
+    for room in (step, rules):
+        monkeypatch.setattr(room, "proximal_weights", broken)
     for rule in set(NAMED) - {"static", "temperature"}:
         with pytest.raises(RuntimeError, match="moved"):
             Reweighter(NAMES, rule).update([1.0, 2.0, 3.0, 4.0])
@@ -246,7 +247,8 @@ def test_negative_extrapolated_weights_are_projected_and_counted():
 def test_one_broken_loss_leaves_its_own_dual_alone(rule, bad, smoothing):
     """The others move as if they were alone; nothing becomes NaN."""
     prior = np.array([0.4, 0.3, 0.2, 0.1])
-    ours = Reweighter(NAMES, rule, prior=prior, extrapolation=0.0, smoothing=smoothing)
+    plain = {} if rule == "adaptive" else {"extrapolation": 0.0}
+    ours = Reweighter(NAMES, rule, prior=prior, smoothing=smoothing, **plain)
     before = ours.dual.weights
     with pytest.warns(ReweightWarning, match="'github'.*not a finite number.*left out"):
         weights = ours.update([0.5, bad, 1.0, 0.2])
@@ -321,15 +323,19 @@ def test_names_may_come_in_any_order():
 
 def test_evaluations_at_start_up_and_after_a_resume_add_nothing():
     ours = Reweighter(NAMES)
-    ours.update([1.0, 2.0, 3.0, 4.0], step=0)
+    with pytest.warns(ReweightWarning, match="losses of step 0, before the first batch, make no"):
+        ours.update([1.0, 2.0, 3.0, 4.0], step=0)
+    ours.update([1.0, 2.0, 3.0, 4.0], step=0)  # said once
     assert ours.updates == 0
     assert ours.weights.tolist() == [0.25] * 4
     first = ours.update([1.0, 2.0, 3.0, 4.0], step=100)
     again = Reweighter(NAMES)
     again.load_state_dict(ours.state_dict())
     np.testing.assert_array_equal(again.update([9.0, 2.0, 3.0, 4.0], step=100), first)
-    with pytest.warns(ReweightWarning, match="step 50 comes after step 100"):
-        np.testing.assert_array_equal(again.update([9.0, 2.0, 3.0, 4.0], step=50), first)
+    before = again.state_dict()
+    with pytest.raises(ValueError, match="step=50 comes after step 100: steps must not go back"):
+        again.update([9.0, 2.0, 3.0, 4.0], step=50)
+    assert again.state_dict() == before
     assert (again.updates, again.repeated) == (1, 3)
     assert not np.array_equal(again.update([9.0, 2.0, 3.0, 4.0], step=101), first)
 
@@ -375,7 +381,12 @@ def test_a_resume_goes_on_to_the_bit(rule):
 
     def make():
         return Reweighter(
-            NAMES, rule, nu=0.1 if rule.startswith("pd") else 0.0, step=0.5, ema=0.5, floor=0.01
+            NAMES,
+            rule,
+            nu=0.1 if rule.startswith("pd") else 0.0,
+            step=1.0 if rule == "adaptive" else 0.5,
+            ema=0.5,
+            floor=0.01,
         )
 
     whole, parts = make(), make()
@@ -575,7 +586,8 @@ def test_an_evaluation_at_step_0_can_move_the_weights():
     ours, theirs = Reweighter(NAMES), Reweighter(NAMES)
     ours.begin_run(-1)
     ours.update([1.0, 2.0, 3.0, 4.0], step=0)
-    theirs.update([1.0, 2.0, 3.0, 4.0], step=0)
+    with pytest.warns(ReweightWarning, match=r"call begin_run\(-1\) first"):
+        theirs.update([1.0, 2.0, 3.0, 4.0], step=0)
     assert (ours.updates, theirs.updates) == (1, 0)
     ours.update([1.0, 2.0, 3.0, 4.0], step=0)
     assert (ours.updates, ours.repeated) == (1, 1)

@@ -143,3 +143,18 @@ def check_whole(name: str, value: Any, least: int = 0) -> int:
     if not (is_number(value) and hasattr(value, "__index__")) or value < least:
         raise ValueError(f"{name} must be a whole number >= {least}; got {value!r}")
     return int(value)
+
+
+def check_version(state: Mapping[str, Any], *readable: int) -> None:
+    """Raise ValueError unless a stored state has a version that this release reads.
+
+    >>> check_version({"version": 2}, 1, 2)
+    >>> check_version({"version": 3}, 1, 2)
+    Traceback (most recent call last):
+        ...
+    ValueError: state has version 3; this release reads 1 and 2
+    """
+    found = state.get("version")
+    if found not in readable:
+        read = " and ".join(map(str, readable))
+        raise ValueError(f"state has version {found!r}; this release reads {read}")

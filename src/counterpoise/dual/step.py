@@ -62,6 +62,49 @@ class DualState:
         return self.point.weights - self.previous
 
 
+@dataclass(frozen=True)
+class Proximal:
+    """A step of the weights, before it meets the losses.
+
+    ``respond`` returns ``argmax_lam lam.losses - nu phi(lam) - kappa D(lam, centre)``.
+    """
+
+    centre: SimplexPoint
+    nu: float
+    kappa: float
+    prior: Array
+    divergence: Divergence
+
+    def respond(self, losses: Array, present: Array | None = None) -> SimplexPoint:
+        """Return the weights after the step; groups that are not ``present`` keep theirs."""
+        return proximal_weights(
+            losses,
+            self.centre,
+            nu=self.nu,
+            kappa=self.kappa,
+            prior=self.prior,
+            divergence=self.divergence,
+            present=present,
+        )
+
+
+def proximal_of(
+    state: DualState,
+    *,
+    step: float,
+    nu: float,
+    nu0: float,
+    prior: Array,
+    divergence: str | Divergence = "kl",
+) -> Proximal:
+    """Return the step that `dual_step` makes, with ``kappa = (nu0 + nu A_{t-1}) / a_t``."""
+    if not step > 0:
+        raise ValueError(f"step must be positive; got {step!r}")
+    kappa = (nu0 + nu * state.total) / step
+    prior = np.asarray(prior, dtype=float)
+    return Proximal(state.point, nu, kappa, prior, get_divergence(divergence))
+
+
 def dual_step(
     state: DualState,
     losses: Array,
@@ -102,20 +145,10 @@ def dual_step(
     >>> s.weights.round(12).tolist()
     [0.25, 0.75]
     """
-    if not step > 0:
-        raise ValueError(f"step must be positive; got {step!r}")
+    move = proximal_of(state, step=step, nu=nu, nu0=nu0, prior=prior, divergence=divergence)
     if present is not None and not state.weights[present].sum() > 0:
         return state
-    point = proximal_weights(
-        np.asarray(losses, dtype=float),
-        state.point,
-        nu=nu,
-        kappa=(nu0 + nu * state.total) / step,
-        prior=np.asarray(prior, dtype=float),
-        divergence=divergence,
-        present=present,
-    )
-    return state.moved(point, step)
+    return state.moved(move.respond(np.asarray(losses, dtype=float), present), step)
 
 
 def proximal_weights(

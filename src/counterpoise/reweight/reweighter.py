@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,18 +18,31 @@ import numpy as np
 from counterpoise.common.arguments import (
     check_counts,
     check_reference,
+    check_version,
     check_weights,
     check_whole,
-    is_number,
     one_each,
 )
-from counterpoise.dual.divergences import SimplexPoint, check_nu
+from counterpoise.dual.divergences import SimplexPoint, check_nu, get_divergence
 from counterpoise.dual.step import DualState, project, smooth
+from counterpoise.reweight.account import Account, Round
+from counterpoise.reweight.certificate import WeightCertificate, certify
+from counterpoise.reweight.checks import (
+    check_bounds,
+    check_domains,
+    check_errors,
+    check_total,
+    finite,
+    frozen,
+    number_between,
+)
 from counterpoise.reweight.rules import Rule, RuleState, Setting, get_rule
 
 Array = np.ndarray
 
-STATE_VERSION = 1
+STATE_VERSION = 2
+# States of version 1 have no account; one is opened when they are read.
+READABLE = (1, 2)
 # Domains that `repr` shows at most.
 SHOWN = 6
 
@@ -43,7 +55,8 @@ class ReweightWarning(UserWarning):
 class Update:
     """Input and output of an update, with one entry per domain, in order.
 
-    ``losses`` are as given (NaN for a missing loss), and ``excess`` is the input of the rule.
+    ``losses`` are as given (NaN for a missing loss), ``excess`` is the input of the rule, and
+    ``errors`` are standard errors, if they were given.
     """
 
     step: int | None
@@ -52,6 +65,7 @@ class Update:
     excess: Array
     present: Array
     weights: Array
+    errors: Array | None = None
 
 
 class Reweighter:
@@ -62,7 +76,9 @@ class Reweighter:
     domains : sequence of str or int
         Names of the domains, in the order of all arrays.
     rule : str or Rule, default "pd-kl"
-        ``"pd-kl"`` and ``"pd-chi2"`` are the paper's dual update. ``"static"``,
+        ``"pd-kl"`` and ``"pd-chi2"`` are the paper's dual update. ``"adaptive"`` is the same update
+        with a pull and a step that it measures; it is the default of language-model training, where
+        losses are of evaluations. ``"static"``,
         ``"temperature"``, ``"sheared"``, ``"doremi"``, ``"group-dro"`` and ``"odm"`` are rules
         from other work. To set a rule's own options, pass an object: ``Temperature(3.0)``.
     step : float or callable, default 1.0
@@ -133,7 +149,7 @@ class Reweighter:
         floor: Any = None,
         cap: Any = None,
     ) -> None:
-        self.domains = _check_domains(domains)
+        self.domains = check_domains(domains)
         K = len(self.domains)
         self.rule = get_rule(rule)
         self._check_step(step(1) if callable(step) else step)
@@ -141,8 +157,8 @@ class Reweighter:
         self.nu = check_nu(nu)
         if math.isinf(self.nu):
             raise ValueError("nu must be finite; for weights that never move use rule='static'")
-        self.extrapolation = _number("extrapolation", extrapolation, 0.0, 100.0)
-        self.smoothing = _number("smoothing", smoothing, 0.0, 1.0)
+        self.extrapolation = number_between("extrapolation", extrapolation, 0.0, 100.0)
+        self.smoothing = number_between("smoothing", smoothing, 0.0, 1.0)
         names = self.domains
         self.prior = np.full(K, 1.0 / K) if prior is None else check_weights(prior, names, "prior")
         self.start = self.prior if start is None else check_weights(start, names, "start")
@@ -150,21 +166,32 @@ class Reweighter:
         if clip is not None and not isinstance(clip, bool):
             raise ValueError(f"clip must be True, False or None; got {clip!r}")
         self.clip = self.rule.clips if clip is None else clip
-        self.ema = None if ema is None else _number("ema", ema, 0.0, 1.0)
+        self.ema = None if ema is None else number_between("ema", ema, 0.0, 1.0)
         if self.ema == 1.0:
             raise ValueError("ema must be below 1; with 1 no loss would ever count")
-        self._bounds = self._check_bounds(floor, cap)
+        self._bounds = check_bounds(floor, cap, self.domains)
+        if self.rule.measures:
+            for name, value, usual in (
+                ("step", step, 1.0), ("nu", nu, 0.0), ("extrapolation", extrapolation, 1.0),
+            ):  # fmt: skip
+                if value != usual:
+                    raise ValueError(
+                        f"{name}={value!r} has no effect on the rule {self.rule.name!r}, which "
+                        "measures its step and pull; leave it out, or use rule='pd-kl'"
+                    )
         self.reset()
 
     def reset(self) -> None:
         """Forget all losses and return to the first weights."""
         K = len(self.domains)
         self._state = self.rule.start(self.start, self.prior)
-        self.weights = _frozen(self._bounded(self._state.dual.weights))
+        self.weights = frozen(self._bounded(self._state.dual.weights))
         self.updates = self.projections = self.repeated = self.global_step = 0
         self.missed = dict.fromkeys(self.domains, 0)
         self._sum_of_weights = np.zeros(K)
         self._averages = np.full(K, np.nan)
+        self._account = Account.open(K)
+        self._told_of_start = False
         self.last: Update | None = None
 
     @property
@@ -218,6 +245,8 @@ class Reweighter:
         step: int | None = None,
         *,
         reference: Any = None,
+        errors: Any = None,
+        total: float | None = None,
         absent_ok: bool = False,
     ) -> Array:
         """Update the weights with one round of losses.
@@ -230,10 +259,16 @@ class Reweighter:
         counts : sequence or mapping, optional
             Tokens or examples behind each loss. A domain with none is left out, with a warning.
         step : int, optional
-            Global training step. A step that is not after the last one counted (0 at first)
-            makes no update, so an evaluation at start-up or after a resume changes nothing.
+            Global training step. The last step counted (0 at first) makes no second update, so an
+            evaluation at start-up or after a resume changes nothing. An earlier step is an error.
         reference : sequence or mapping, optional
             Reference losses for this round only, instead of the Reweighter's.
+        errors : sequence or mapping, optional
+            Standard errors of the losses, NaN where unknown. They tell noise from differences in
+            `certificate`, and in the rule ``"adaptive"``.
+        total : float, optional
+            Tokens or examples in all domains together. Counts with another sum are an error:
+            something was lost or counted twice.
         absent_ok : bool, default False
             Whether domains without tokens are routine (small batches). They are then counted
             without a warning.
@@ -246,17 +281,13 @@ class Reweighter:
         loss_K = one_each(losses, self.domains, "losses")
         count_K = np.ones(len(loss_K)) if counts is None else check_counts(counts, self.domains)
         reference_K = self.reference if reference is None else self._check_reference(reference)
+        error_K = None if errors is None else check_errors(errors, self.domains)
+        if total is not None:
+            check_total(count_K, total, counts)
         if step is not None:
             step = check_whole("step", step)
-            if step <= self.global_step:
-                self.repeated += 1
-                if 0 < step < self.global_step:
-                    warnings.warn(
-                        f"step {step} comes after step {self.global_step}: no update. If a new "
-                        "run counts its steps from the start, call begin_run()",
-                        ReweightWarning,
-                        stacklevel=2,
-                    )
+            if not self.counts_step(step):
+                self._repeat(step)
                 return self.weights.copy()
 
         with np.errstate(over="ignore", invalid="ignore"):
@@ -264,10 +295,13 @@ class Reweighter:
         finite, counted = np.isfinite(excess_K), count_K > 0
         present = finite & counted
         self._report(~finite & counted, ~counted, absent_ok)
-        setting = self._setting()
+        setting = self._setting(error_K)
         shown, averages = self._shown(excess_K, present)
-        state = self._state
+        state, entry = self._state, None
         if present.any():
+            if present.all():
+                move = self.rule.proximal(state, shown, present, setting)
+                entry = Round(excess_K, shown, self.weights, move, error_K)
             state = self.rule.advance(state, shown, present, setting)
         proposed = self.rule.propose(state, setting)
         negative = bool(proposed.min() < 0)
@@ -278,22 +312,66 @@ class Reweighter:
         weights = weights / weights.sum()
 
         self._state, self._averages = state, averages
-        self.weights = _frozen(weights)
+        self._account = self._account.after(entry)
+        self.weights = frozen(weights)
         self.projections += negative
         self.updates += 1
         self._sum_of_weights = self._sum_of_weights + weights
         if step is not None:
             self.global_step = step
-        self.last = Update(step, loss_K, reference_K, shown, present, self.weights)
+        self.last = Update(step, loss_K, reference_K, shown, present, self.weights, error_K)
         return self.weights.copy()
 
-    def begin_run(self, step: int = 0) -> None:
+    def counts_step(self, step: int) -> bool:
+        """Return whether an update for this global step would count; an earlier one is an error."""
+        if 0 < step < self.global_step:
+            raise ValueError(
+                f"step={step} comes after step {self.global_step}: steps must not go backwards. If "
+                "a new run counts its steps from the start, call begin_run(); to go back to a "
+                "checkpoint, load its state_dict"
+            )
+        return step > self.global_step
+
+    def certificate(self, *, confidence: float = 0.95, fresh: bool = False) -> WeightCertificate:
+        """Return what the updates so far show about the weights; print it to read it.
+
+        Parameters
+        ----------
+        confidence : float, default 0.95
+            Of the bands around the domains' mean excess losses: all of them hold together, at all
+            numbers of updates.
+        fresh : bool, default False
+            Whether every round measures other text, so that errors average out over rounds. By
+            default nothing is assumed of how the errors of rounds depend on one another, as befits
+            a held-out set that is measured again and again.
+        """
+        if self._account.rounds == 0:
+            raise RuntimeError(
+                "there is no certificate yet: it needs an update with a loss of every domain"
+            )
+        return certify(
+            self._account,
+            self.domains,
+            get_divergence(self.rule.divergence),
+            self.prior,
+            number_between("confidence", confidence, 0.5, 1.0 - 1e-9),
+            fresh,
+        )
+
+    @property
+    def certifies(self) -> bool:
+        """Whether there is a `certificate`."""
+        return self._account.rounds > 0
+
+    def begin_run(self, step: int = 0, *, quiet: bool = False) -> None:
         """Count global steps from ``step`` again, keeping all weights.
 
         Call this when a new run continues the training of the model and counts its own steps. With
-        ``step=-1``, an evaluation at step 0, before the first batch, makes an update as well.
+        ``step=-1``, an evaluation at step 0, before the first batch, makes an update as well;
+        ``quiet`` says that it is known to make none.
         """
         self.global_step = min(self.global_step, step)
+        self._told_of_start = self._told_of_start or quiet
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything a resume needs, as plain numbers, lists and strings."""
@@ -306,15 +384,15 @@ class Reweighter:
             "weights": self.weights.tolist(),
             "dual": {
                 "weights": dual.weights.tolist(),
-                "logs": _finite(dual.point.logs),
+                "logs": finite(dual.point.logs),
                 "previous": dual.previous.tolist(),
                 "step": dual.step,
                 "total": dual.total,
                 "iteration": dual.iteration,
             },
-            "extra": {name: _finite(values) for name, values in self._state.extra.items()},
+            "extra": {name: finite(values) for name, values in self._state.extra.items()},
             "averages": {
-                "excess": _finite(self._averages),
+                "excess": finite(self._averages),
                 "sum_of_weights": self._sum_of_weights.tolist(),
             },
             "global_step": self.global_step,
@@ -322,6 +400,7 @@ class Reweighter:
             "projections": self.projections,
             "repeated": self.repeated,
             "missed": [self.missed[name] for name in self.domains],
+            "account": self._account.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -329,11 +408,7 @@ class Reweighter:
 
         The rule and the domains must be the same; the domains' order may differ.
         """
-        version = state.get("version")
-        if version != STATE_VERSION:
-            raise ValueError(
-                f"state has version {version!r}; this release reads version {STATE_VERSION}"
-            )
+        check_version(state, *READABLE)
         try:
             self._load(state)
         except (KeyError, TypeError, AttributeError) as error:
@@ -378,14 +453,17 @@ class Reweighter:
         averages = numbers(state["averages"]["excess"], np.nan)
         sum_of_weights = numbers(state["averages"]["sum_of_weights"])
         missed = numbers(state["missed"]).astype(int).tolist()
+        account = Account.open(len(order))
+        if state["version"] > 1:
+            account = Account.from_state(state["account"], order)
         counters = {k: int(state[k]) for k in ("updates", "projections", "repeated", "global_step")}
         self._state = RuleState(dual, extra)
-        self.weights = _frozen(self._bounded(weights))  # the bounds may be new
+        self.weights = frozen(self._bounded(weights))  # the bounds may be new
         self._averages, self._sum_of_weights = averages, sum_of_weights
         self.missed = dict(zip(self.domains, missed, strict=True))
         for name, value in counters.items():
             setattr(self, name, value)
-        self.last = None
+        self._account, self.last = account, None
 
     def __repr__(self) -> str:
         shown = zip(self.domains[:SHOWN], self.weights[:SHOWN].tolist(), strict=True)
@@ -401,13 +479,13 @@ class Reweighter:
     def _check_reference(self, reference: Any) -> Array:
         return check_reference(one_each(reference, self.domains, "reference"), len(self.domains))
 
-    def _setting(self) -> Setting:
+    def _setting(self, errors: Array | None) -> Setting:
         number = self.updates + 1
         size = self._check_step(self.step(number)) if callable(self.step) else float(self.step)
         factor = self.extrapolation
         if callable(self.step) and factor > 0:
             factor *= size / self._check_step(self.step(number + 1))
-        return Setting(size, self.nu, factor, self.smoothing, self.prior, self.weights)
+        return Setting(size, self.nu, factor, self.smoothing, self.prior, self.weights, errors)
 
     def _shown(self, excess: Array, present: Array) -> tuple[Array, Array]:
         """Return the input of the rule, and the updated running averages."""
@@ -428,31 +506,21 @@ class Reweighter:
                 return project(weights, low, high)
         return weights
 
-    def _check_bounds(self, floor: Any, cap: Any) -> tuple[Array, Array] | None:
-        if floor is None and cap is None:
-            return None
-        K = len(self.domains)
-        ends = []
-        for name, value, default in (("floor", floor, 0.0), ("cap", cap, 1.0)):
-            value = default if value is None else value
-            end = np.full(K, value) if is_number(value) else one_each(value, self.domains, name)
-            if not ((end >= 0) & (end <= 1)).all():
-                raise ValueError(
-                    f"{name} must be in [0, 1], one number or one per domain; got {value!r}"
-                )
-            ends.append(end.astype(float))
-        low, high = ends
-        if (low > high).any() or low.sum() > 1.0 + 1e-9 or high.sum() < 1.0 - 1e-9:
-            raise ValueError(
-                f"no weights lie between floor={floor!r} and cap={cap!r}: floors must add up to "
-                f"at most 1 (here {low.sum():.6g}), caps to at least 1 (here {high.sum():.6g}), "
-                "and no floor may be above its cap"
+    def _repeat(self, step: int) -> None:
+        """Count an update that is none, and say once why an evaluation at step 0 is none."""
+        self.repeated += 1
+        if step == 0 and self.updates == 0 and not self._told_of_start:
+            self._told_of_start = True
+            warnings.warn(
+                "losses of step 0, before the first batch, make no update; call begin_run(-1) "
+                "first (Steering: update_at_start=True) if they should",
+                ReweightWarning,
+                stacklevel=3,
             )
-        return low, high
 
     @staticmethod
     def _check_step(step: Any) -> float:
-        return _number("step", step, 0.0, positive=True)
+        return number_between("step", step, 0.0, positive=True)
 
     def _report(self, broken: Array, absent: Array, absent_ok: bool) -> None:
         for i in np.flatnonzero(broken | absent):
@@ -465,40 +533,3 @@ class Reweighter:
                     ReweightWarning,
                     stacklevel=4,
                 )
-
-
-def _check_domains(domains: Iterable[str | int]) -> tuple[str | int, ...]:
-    if isinstance(domains, (str, bytes)):
-        raise ValueError(f"domains must be a sequence of names; got the single string {domains!r}")
-    names = tuple(n.item() if isinstance(n, np.generic) else n for n in domains)
-    if not names:
-        raise ValueError("domains must name at least one domain; got none")
-    wrong = [n for n in names if not isinstance(n, (str, int)) or isinstance(n, bool)]
-    if wrong:
-        raise ValueError(f"domains must be strings or integers; got {wrong[0]!r}")
-    twice = sorted(repr(n) for n, count in Counter(names).items() if count > 1)
-    if twice:
-        raise ValueError(f"domains must differ; named more than once: {', '.join(twice[:5])}")
-    return names
-
-
-def _number(
-    name: str, value: Any, least: float, most: float = math.inf, positive: bool = False
-) -> float:
-    fits = is_number(value) and math.isfinite(value) and least <= value <= most
-    if not fits or (positive and value == 0):
-        allowed = "positive" if positive else f"between {least:g} and {most:g}"
-        raise ValueError(f"{name} must be a finite number, {allowed}; got {value!r}")
-    return float(value)
-
-
-def _frozen(weights: Array) -> Array:
-    """Return a read-only copy."""
-    out = np.array(weights, dtype=float)
-    out.flags.writeable = False
-    return out
-
-
-def _finite(values: Array) -> list[float | None]:
-    """Return a list for JSON, which has no infinities; they become None."""
-    return [v if math.isfinite(v) else None for v in values.tolist()]

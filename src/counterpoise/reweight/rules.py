@@ -1,7 +1,8 @@
 """Rules by which a `Reweighter` updates weights, all built on the solver's dual step.
 
 A rule is a small class. `advance` computes the next state from the current state and this round's
-losses; `propose` computes the weights from a state. Both are pure. To write your own:
+losses; `propose` computes the weights from a state. Both are pure. A rule that says in `proximal`
+which step it makes gets a bound on its regret (`Reweighter.certificate`). To write your own:
 
 >>> class Halfway(Rule):
 ...     '''Half of the way to the weights that exponential ascent would give.'''
@@ -21,13 +22,25 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from counterpoise.common.arguments import chosen, is_number
-from counterpoise.dual.divergences import SimplexPoint
-from counterpoise.dual.step import DualState, dual_step, extrapolate, proximal_weights, smooth
+from counterpoise.dual.divergences import SimplexPoint, get_divergence
+from counterpoise.dual.step import (
+    DualState,
+    Proximal,
+    dual_step,
+    extrapolate,
+    proximal_of,
+    proximal_weights,
+    smooth,
+)
 
 Array = np.ndarray
 
 # The paper's listing uses log(lam + LIFT), so that a vanished weight can recover.
 LIFT = 1e-6
+# Where noise explains the whole spread of the losses, the pull exceeds the spread by this factor.
+PULL_OF_NOISE = 1e6
+# A measured pull stays within this and its inverse, whatever the losses.
+LARGEST = 1e300
 
 
 @dataclass(frozen=True)
@@ -41,6 +54,8 @@ class Setting:
     prior: Array
     used: Array
     """Weights in use when the losses were measured."""
+    errors: Array | None = None
+    """Standard errors of the losses, if they are known; NaN for those that are not."""
 
 
 @dataclass(frozen=True)
@@ -60,15 +75,21 @@ class Rule:
     Attributes
     ----------
     name : str
+    divergence : str
+        The divergence of its objective and its steps.
     clips : bool
         Whether negative excess losses count as zero, unless ``clip`` is set.
     smooths : bool
         Whether the proposed weights are mixed with uniform weights, by ``smoothing``.
+    measures : bool
+        Whether the rule finds its own step and pull, so that ``step`` and ``nu`` are refused.
     """
 
     name: str
+    divergence = "kl"
     clips = False
     smooths = False
+    measures = False
 
     def start(self, weights: Array, prior: Array) -> RuleState:
         """Return the state before the first update."""
@@ -84,6 +105,12 @@ class Rule:
         """Return weights that sum to one; negative weights are projected and counted."""
         return state.dual.weights
 
+    def proximal(
+        self, state: RuleState, losses: Array, present: Array, setting: Setting
+    ) -> Proximal | None:
+        """Return the proximal step that `advance` makes; None if it makes another one."""
+        return None
+
     def __repr__(self) -> str:
         """Show all options; `load_state_dict` compares them."""
         options = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
@@ -97,7 +124,24 @@ def ascend(dual: DualState, losses: Array, present: Array, setting: Setting) -> 
     )
 
 
-class PrimalDual(Rule):
+class ProximalRule(Rule):
+    """A rule whose update is one proximal step; a subclass says which, in `proximal`."""
+
+    def proximal(
+        self, state: RuleState, losses: Array, present: Array, setting: Setting
+    ) -> Proximal:
+        raise NotImplementedError(type(self).__name__)
+
+    def advance(
+        self, state: RuleState, losses: Array, present: Array, setting: Setting
+    ) -> RuleState:
+        if not state.dual.weights[present].sum() > 0:
+            return state
+        move = self.proximal(state, losses, present, setting)
+        return state.moved(state.dual.moved(move.respond(losses, present), setting.step))
+
+
+class PrimalDual(ProximalRule):
     """The paper's dual update with extrapolation.
 
     The paper's experiments on language models do not state the extrapolation factor; the factor 1,
@@ -105,23 +149,18 @@ class PrimalDual(Rule):
     """
 
     smooths = True
-    divergence: str
 
-    def advance(
+    def proximal(
         self, state: RuleState, losses: Array, present: Array, setting: Setting
-    ) -> RuleState:
-        dual = self.centred(state.dual, setting)
-        moved = dual_step(
-            dual,
-            losses,
+    ) -> Proximal:
+        return proximal_of(
+            self.centred(state.dual, setting),
             step=setting.step,
             nu=setting.nu,
             nu0=1.0,
             prior=setting.prior,
             divergence=self.divergence,
-            present=present,
         )
-        return state.moved(moved)
 
     def centred(self, dual: DualState, setting: Setting) -> DualState:
         """Return the state from which the step starts."""
@@ -135,7 +174,6 @@ class PrimalDualKL(PrimalDual):
     """PD-KL: with ``nu = 0`` the paper's ``softmax(log(lam + 1e-6) + step * excess)``."""
 
     name = "pd-kl"
-    divergence = "kl"
 
     def centred(self, dual: DualState, setting: Setting) -> DualState:
         if setting.nu > 0:
@@ -190,7 +228,21 @@ class Temperature(Static):
         return RuleState(DualState.start(tempered.weights))
 
 
-class Sheared(Rule):
+class GroupDRO(ProximalRule):
+    """Online group DRO: exponential ascent on the losses.
+
+    Its authors use a step of 0.01 at every training step.
+    """
+
+    name = "group-dro"
+
+    def proximal(
+        self, state: RuleState, losses: Array, present: Array, setting: Setting
+    ) -> Proximal:
+        return proximal_of(state.dual, step=setting.step, nu=0.0, nu0=1.0, prior=setting.prior)
+
+
+class Sheared(GroupDRO):
     """The dynamic batch loading of Sheared LLaMA.
 
     It makes exponential ascent on the excess losses, clipped at zero, and keeps smoothed weights.
@@ -203,11 +255,11 @@ class Sheared(Rule):
     def advance(
         self, state: RuleState, losses: Array, present: Array, setting: Setting
     ) -> RuleState:
-        dual = ascend(state.dual, losses, present, setting)
+        moved = super().advance(state, losses, present, setting)
         if setting.smoothing > 0:
-            kept = smooth(dual.weights, setting.smoothing, present)
-            dual = replace(dual, point=SimplexPoint.of(kept))
-        return state.moved(dual)
+            kept = smooth(moved.dual.weights, setting.smoothing, present)
+            return moved.moved(replace(moved.dual, point=SimplexPoint.of(kept)))
+        return moved
 
 
 class DoReMi(Sheared):
@@ -221,18 +273,66 @@ class DoReMi(Sheared):
     name = "doremi"
 
 
-class GroupDRO(Rule):
-    """Online group DRO: exponential ascent on the losses.
+class Adaptive(ProximalRule):
+    """The dual update of PD-KL with a pull and a step that are measured; nothing to tune.
 
-    Its authors use a step of 0.01 at every training step.
+    The pull towards the prior is ``nu = spread / strength``, where ``spread`` is the standard
+    deviation of the excess losses over the domains. The weights' logarithms therefore respond to
+    standardised losses: nats or tenths of a nat make no difference. Where standard errors of the
+    losses are known, the part of the spread that they explain moves nothing.
+
+    The first update goes all the way to that response, because the first weights come from no
+    measurement. Later ones go ``share`` of the way, in logarithms, which averages the responses and
+    damps weights that swing.
+
+    Parameters
+    ----------
+    strength : float, default 0.5
+        Logarithm of the factor by which the weight of a domain exceeds its prior if its excess is
+        one standard deviation above the mean.
+    share : float in (0, 1], default 0.5
     """
 
-    name = "group-dro"
+    name = "adaptive"
+    measures = True
 
-    def advance(
+    def __init__(self, strength: float = 0.5, share: float = 0.5) -> None:
+        if not (is_number(strength) and 0 < strength < math.inf):
+            raise ValueError(f"strength must be a positive number; got {strength!r}")
+        if not (is_number(share) and 0 < share <= 1):
+            raise ValueError(f"share must be a number in (0, 1]; got {share!r}")
+        self.strength, self.share = float(strength), float(share)
+
+    def proximal(
         self, state: RuleState, losses: Array, present: Array, setting: Setting
-    ) -> RuleState:
-        return state.moved(ascend(state.dual, losses, present, setting))
+    ) -> Proximal:
+        errors = None if setting.errors is None else setting.errors[present]
+        nu = self.pull(losses[present], setting.prior[present], errors)
+        share = 1.0 if state.dual.iteration == 0 else self.share
+        kappa = min(nu * ((1.0 - share) / share), LARGEST)
+        return Proximal(state.dual.point, nu, kappa, setting.prior, get_divergence("kl"))
+
+    def pull(self, losses: Array, prior: Array, errors: Array | None = None) -> float:
+        """Return ``nu`` for losses and, if they are known, their standard errors.
+
+        >>> rule = Adaptive(strength=0.5)
+        >>> rule.pull(np.array([1.0, 3.0]), np.array([0.5, 0.5]))
+        2.0
+        """
+        share = prior / prior.sum()
+        size = float(np.abs(losses).max()) or 1.0  # so that no square overflows
+        scaled = losses / size
+        variance = float(share @ (scaled - share @ scaled) ** 2)
+        if variance == 0.0:
+            return 1.0  # all losses are equal, and the response is the prior
+        signal = variance
+        if errors is not None and np.isfinite(errors).all():
+            signal = max(variance - float(share @ (errors / size) ** 2), 0.0)
+        dulled = PULL_OF_NOISE
+        if signal * PULL_OF_NOISE**2 > variance:
+            dulled = math.sqrt(variance / signal)
+        nu = size * (math.sqrt(variance) / self.strength * dulled)
+        return min(max(nu, 1.0 / LARGEST), LARGEST)
 
 
 class OnlineDataMixing(Rule):
@@ -289,6 +389,7 @@ class OnlineDataMixing(Rule):
 NAMED: dict[str, type[Rule]] = {
     rule.name: rule
     for rule in (
+        Adaptive,
         PrimalDualKL,
         PrimalDualChiSquare,
         Static,
