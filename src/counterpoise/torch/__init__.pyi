@@ -7,4 +7,6 @@ from .heads.head import robust_head as robust_head
 from .heads.result import HeadScores as HeadScores
 from .heads.result import RobustHead as RobustHead
 from .loss import GroupDROLoss as GroupDROLoss
+from .mesh import data_group as data_group
+from .mesh import data_rank as data_rank
 from .weighing import weigh_losses as weigh_losses

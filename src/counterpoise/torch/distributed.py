@@ -148,6 +148,17 @@ def reduce_sums(values: torch.Tensor, group: Any = None) -> torch.Tensor:
     return total.to(values.device)
 
 
+def first_of(values: torch.Tensor, group: Any = None) -> torch.Tensor:
+    """Return the values of the first rank of a process group; every rank must call."""
+    if world_size(group) == 1:
+        return values
+    found = values.detach().to(_device_for(values.device, group), copy=True)
+    first = 0 if group is None else dist.get_global_rank(group, 0)
+    with naming_lost_ranks("losses were shared", group):
+        dist.broadcast(found, first, group=group)
+    return found.to(values.device)
+
+
 def reduce_checked(values: torch.Tensor, same: bytes, group: Any = None) -> torch.Tensor:
     """Sum double values over ranks, on the CPU, and check that all ranks hold ``same``.
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from counterpoise.common.arguments import check_counts, check_weights
+from counterpoise.common.arguments import check_counts, check_version, check_weights
 from counterpoise.reweight.reweighter import Reweighter, Update
 from counterpoise.torch.checks import (
     check_losses,
@@ -49,7 +49,8 @@ class GroupDROLoss(torch.nn.Module):
         absent, but noisier. All calls and ranks count alike, so they should have equally many
         examples.
     group : process group, optional
-        The ranks that share a batch; the default group if None.
+        The ranks that share a batch; the default group if None. `data_group` gives that of a
+        DeviceMesh.
 
     Notes
     -----
@@ -230,10 +231,7 @@ class GroupDROLoss(torch.nn.Module):
 
     def set_extra_state(self, state: Mapping[str, Any]) -> None:
         """Resume from a state; unfinished sums of another rank are dropped."""
-        if state.get("version") != STATE_VERSION:
-            raise ValueError(
-                f"state has version {state.get('version')!r}; this release reads {STATE_VERSION}"
-            )
+        check_version(state, STATE_VERSION)
         self.reweighter.load_state_dict(state["reweighter"])
         self._calls, self._pending = int(state["calls"]), None
         self._resumed = self._calls > 0
