@@ -8,6 +8,7 @@ import pytest
 from lm_problems import markov_corpus
 from lm_tasks import TASK_ROWS, save_task_files
 
+from counterpoise.cli.lm import lm
 from counterpoise.cli.main import main
 from counterpoise.common.toml import read_toml, to_toml
 from counterpoise.lm.training.run_folder import RunFolder
@@ -100,7 +101,7 @@ def test_the_help_cuts_nothing_off(capsys):
     assert main(["lm", "--help"]) == 0
     shown = capsys.readouterr().out
     commands = shown.split("Commands:")[1].strip().splitlines()
-    assert len(commands) == 7
+    assert len(commands) == len(lm.commands)
     assert all(line.endswith(".") and not line.endswith("...") for line in commands)
 
 
@@ -201,3 +202,16 @@ def test_the_list_of_tasks(tmp_path, capsys):
     ]
     assert main(["lm", "tasks", str(tmp_path)]) == 1
     assert "has no tasks.json; give a folder of task files" in capsys.readouterr().err
+
+
+def test_clusters_from_the_command_line(tmp_path, capsys):
+    rows = [{"body": f"{'wheat rye' if i % 3 else 'def return'} {i}"} for i in range(30)]
+    path, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    command = ["-q", "lm", "cluster", str(path), str(out), "--k", "2", "--text", "body"]
+    assert main([*command, "--size", "4"]) == 0
+    assert "30 documents in 2 clusters" in capsys.readouterr().out
+    labels = [json.loads(line)["cluster"] for line in out.read_text().splitlines()]
+    assert set(labels) == {0, 1}
+    assert main([*command, "--sample", "1"]) == 1
+    assert "sample=1 documents" in capsys.readouterr().err

@@ -231,6 +231,11 @@ def test_domain_losses_are_means_over_tokens(tmp_path):
         )
         assert found.losses[name] == pytest.approx(float(expected), rel=1e-5)
         assert found.counts[name] == len(data) * 15
+        per_sequence = torch.nn.functional.cross_entropy(
+            logits.transpose(1, 2), ids[:, 1:], reduction="none"
+        ).mean(1)
+        error = float(per_sequence.std()) / len(data) ** 0.5
+        assert found.errors[name] == pytest.approx(error, rel=1e-4)
     assert list(samples) == ["x", "y"]
     assert len(samples["x"]) == 12
     assert list(held_out(corpus, 16, domains=["y"])) == ["y"]
@@ -262,7 +267,7 @@ def plain(corpus, steps, folder, resume=False, workers=0):
         optimizer.zero_grad()
         step += 1
         if step % 3 == 0:
-            steering.observe(*domain_losses(model, validation), step=step)
+            steering.observe(domain_losses(model, validation), step=step)
         if step == steps:
             break
     steering.save(folder / "steering.json")

@@ -30,28 +30,28 @@ from counterpoise.storage import remembered
 LENGTH, WHOLE, STEPS = 16, 8, 9
 
 
-def steered(corpus, out, **options):
-    mixture = MixtureDataset(corpus, LENGTH, seed=1)
+def steered(corpus, out, mesh=None, **options):
+    mixture = MixtureDataset(corpus, LENGTH, seed=1, mesh=mesh)
     reweighter = Reweighter(mixture.domains, start=mixture.weights, **options)
     return mixture, Steering(reweighter, mixture, logs=out / "run.jsonl")
 
 
-def plain(corpus, out, wrap=lambda net: net, workers=0):
+def plain(corpus, out, wrap=lambda net: net, workers=0, mesh=None):
     """A plain loop; the whole batch is the same whatever the number of ranks."""
-    world = dist.get_world_size() if dist.is_initialized() else 1
     rank = dist.get_rank() if dist.is_initialized() else 0
-    mixture, steering = steered(corpus, out)
+    mixture, steering = steered(corpus, out, mesh)
     net = wrap(small_llama())
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     evaluation, read = held_out(corpus, LENGTH), []
-    for step, batch in enumerate(mixture.loader(WHOLE // world, num_workers=workers, lag=4), 1):
+    loader = mixture.loader(WHOLE // mixture.world_size, num_workers=workers, lag=4)
+    for step, batch in enumerate(loader, 1):
         batch.pop("domain")
         read.append(batch["input_ids"].tolist())
         net(**batch).loss.backward()
         optimizer.step()
         optimizer.zero_grad()
         if step % 3 == 0:
-            losses, counts = domain_losses(net, evaluation, batch_size=5)
+            losses, counts = domain_losses(net, evaluation, batch_size=5, mesh=mesh)
             steering.observe(losses, counts, step)
         if step == STEPS:
             break

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from counterpoise.cli.printing import say, show_json
+from counterpoise.cli.steer import steer
 from counterpoise.common.toml import parse_changes
 from counterpoise.lm.training.settings import Settings, load_settings
 
@@ -43,6 +44,9 @@ def lm() -> None:
     """
 
 
+lm.add_command(steer)
+
+
 @lm.command(short_help="Turn documents into token files.")
 @configured
 @click.option("--overwrite", is_flag=True, help="Overwrite a corpus prepared with other settings.")
@@ -54,6 +58,37 @@ def prepare(obj: dict[str, Any], config: str, changes: tuple[str, ...], overwrit
 
     corpus = prepare_corpus(settings, overwrite=overwrite, progress=obj["progress"])
     say(repr(corpus))
+
+
+@lm.command(short_help="Group documents by what they are about.")
+@click.argument("source", metavar="IN", type=click.Path())
+@click.argument("out", metavar="OUT", type=click.Path(dir_okay=False))
+@click.option("--k", type=int, required=True, help="Number of clusters.")
+@click.option("--text", default="text", show_default=True, help="Field that holds the text.")
+@click.option("--field", default="cluster", show_default=True, help="Field to write labels to.")
+@click.option("--size", default=64, show_default=True, help="Length of the embeddings.")
+@click.option(
+    "--sample", default=20_000, show_default=True, help="Documents in which clusters are found."
+)
+@click.option("--seed", default=0, show_default=True, help="Seed of sample and clusters.")
+def cluster(
+    source: str, out: str, k: int, text: str, field: str, size: int, sample: int, seed: int
+) -> None:
+    """Write the documents of IN to OUT (*.jsonl), each with the label of its cluster.
+
+    Documents are embedded by their words. corpus.by = "cluster" in a configuration then makes a
+    domain of every cluster.
+
+    \b
+    counterpoise lm cluster data/web.jsonl.gz data/clustered/web.jsonl --k 50
+    """
+    from counterpoise.lm.corpus.clusters import cluster_documents
+
+    found = cluster_documents(
+        source, out, k, text=text, field=field, size=size, sample=sample, seed=seed
+    )
+    least, most = min(found.values()), max(found.values())
+    say(f"{out}: {sum(found.values()):,} documents in {k} clusters of {least:,} to {most:,}")
 
 
 @lm.command(short_help="Train a model, or resume a stopped run.")

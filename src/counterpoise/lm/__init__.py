@@ -1,8 +1,8 @@
 """Language models whose mixture of training domains follows the group weights.
 
-Corpora, mixtures, steering, adapters for other trainers, a trainer of its own and comparisons live
-here. It may import `reweight`, `torch` (the loss), `report`, `storage`, `rows` (for Parquet) and
-`common`.
+Corpora, mixtures, steering, adapters for other trainers, weights published for other loaders and
+their readers, a trainer of its own and comparisons live here. It may import `reweight`, `torch`
+(the loss), `report`, `storage`, `rows` (for Parquet) and `common`.
 
 Public names are imported when they are first used; ``__init__.pyi`` lists them. Preparing a corpus
 therefore needs no torch.

@@ -2,7 +2,12 @@
 
 A record is ``{"update": ..., "step": ..., "domains": {name: {quantity: number}}}``. Updates are
 numbered 1, 2, ...; steps are training steps. Quantities are ``loss``, ``reference``, ``excess`` and
-``weight``, and with a mixture also ``share``, ``target``, ``samples``, ``tokens`` and ``epochs``.
+``weight``, with a mixture also ``share``, ``target``, ``samples``, ``tokens`` and ``epochs``, and
+with standard errors ``error``. If samples are not drawn by the weights, ``drawn_by`` is the share
+that they are drawn by, and ``sampling`` holds the ``effective_sample_size``, as a share of the
+samples, and the ``largest_ratio`` by which a loss is weighed. If tags are weighed, ``patterns``
+holds what was drawn of each pattern of tags. ``certificate`` holds the regret of the weights so
+far, its bound, and sentences about them; see `counterpoise.reweight.certificate`.
 """
 
 from __future__ import annotations
@@ -174,8 +179,11 @@ class TensorBoardLog(Log):
             except ImportError as error:
                 raise not_installed("TensorBoardLog needs", "tensorboard") from error
             self._writer = SummaryWriter(self.folder, purge_step=self._purge)
-        for tag, value in flat(record).items():
-            self._writer.add_scalar(tag, value, record["step"])
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        # One event for all scalars: one for each takes long where there are many domains.
+        values = [Summary.Value(tag=tag, simple_value=v) for tag, v in flat(record).items()]
+        self._writer.file_writer.add_summary(Summary(value=values), record["step"])
         self._writer.flush()
 
 
@@ -218,10 +226,15 @@ def get_logs(logs: Any) -> list[Log]:
 
 
 def flat(record: Record) -> dict[str, float]:
-    """Flatten a record to finite numbers by ``<domain>/<quantity>``."""
+    """Flatten a record to finite numbers by ``<domain>/<quantity>``.
+
+    Those of the certificate are under ``certificate``, those of sampling under ``sampling``.
+    """
+    others = {name: record.get(name, {}) for name in ("certificate", "sampling")}
+    tables = {**record["domains"], **others}
     return {
         f"{name}/{key}": value
-        for name, values in record["domains"].items()
+        for name, values in tables.items()
         for key, value in values.items()
-        if value is not None and math.isfinite(value)
+        if isinstance(value, (int, float)) and math.isfinite(value)
     }

@@ -64,22 +64,33 @@ def read_sealed(
     new_entry : str, optional
         An entry that only objects with checksums have, if there are no versions.
     """
-    data = read_regular(path)
-    try:
-        value = json.loads(data.decode())
-    except (ValueError, RecursionError) as error:
-        raise DamagedFile(f"{str(path)!r} is damaged: not JSON ({error}); {remedy}") from None
-    if not isinstance(value, dict):
-        raise DamagedFile(f"{str(path)!r} is damaged: not a JSON object; {remedy}")
+    value = _parsed(read_regular(path), repr(str(path)), remedy)
     if kind is not None:
         check_format(path, value, kind, versions, remedy)
     new = (since is not None and value.get("version") == since) or new_entry in value
     if SEAL not in value and not new:
         return value
+    return _unsealed(value, repr(str(path)), remedy)
+
+
+def open_sealed(data: bytes, what: str, remedy: str) -> dict[str, Any]:
+    """Open the text of a sealed object, without its checksum; raise `DamagedFile` otherwise."""
+    return _unsealed(_parsed(data, what, remedy), what, remedy)
+
+
+def _parsed(data: bytes, what: str, remedy: str) -> dict[str, Any]:
+    try:
+        value = json.loads(data.decode())
+    except (ValueError, RecursionError) as error:
+        raise DamagedFile(f"{what} is damaged: not JSON ({error}); {remedy}") from None
+    if not isinstance(value, dict):
+        raise DamagedFile(f"{what} is damaged: not a JSON object; {remedy}")
+    return value
+
+
+def _unsealed(value: dict[str, Any], what: str, remedy: str) -> dict[str, Any]:
     if not is_whole(value):
-        raise DamagedFile(
-            f"{str(path)!r} is damaged: its contents do not match their checksum; {remedy}"
-        )
+        raise DamagedFile(f"{what} is damaged: its contents do not match their checksum; {remedy}")
     return {key: entry for key, entry in value.items() if key != SEAL}
 
 

@@ -11,6 +11,7 @@ from lm_problems import markov_corpus, small_llama
 
 from counterpoise import ReweightWarning
 from counterpoise.lm import JsonlLog, held_out
+from counterpoise.reweight import Fixed
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +23,7 @@ def corpus(tmp_path_factory):
 
 def hf(
     corpus, steps, folder, resume=None, workers=0, dropout=0.0, metric="loss", collator=None,
-    more_sets=None, save_steps=6, update_at_start=False, **options,
+    more_sets=None, save_steps=6, update_at_start=False, sampling="weights", **options,
 ):  # fmt: skip
     from transformers import Trainer, TrainingArguments
 
@@ -43,8 +44,9 @@ def hf(
     )  # fmt: skip
     logs = folder / "run.jsonl"
     callback = reweight(
-        trainer, reweighter, lag=4, metric=metric, update_at_start=update_at_start, logs=logs
-    )
+        trainer, reweighter, lag=4, metric=metric, update_at_start=update_at_start,
+        sampling=sampling, logs=logs,
+    )  # fmt: skip
     trainer.train(resume_from_checkpoint=resume)
     return trainer, callback.steering
 
@@ -82,15 +84,22 @@ def test_trainer_resumes_to_the_bit_with_dropout(corpus, tmp_path):
 
 
 def test_trainer_evaluations_at_start_up_add_no_update(corpus, tmp_path):
-    _, steering = hf(corpus, 6, tmp_path, save_steps=3, eval_on_start=True)
+    late = {"save_steps": 3, "eval_on_start": True, "update_at_start": False}
+    _, steering = hf(corpus, 6, tmp_path, **late)
     assert (steering.reweighter.updates, steering.reweighter.repeated) == (2, 1)
     resume = str(tmp_path / "checkpoint-3")
-    again, resumed = hf(corpus, 6, tmp_path, resume=resume, save_steps=3, eval_on_start=True)
+    again, resumed = hf(corpus, 6, tmp_path, resume=resume, **late)
     assert (resumed.reweighter.updates, resumed.reweighter.repeated) == (2, 2)
     again.evaluate()
     assert resumed.reweighter.updates == 2
     assert resumed.reweighter.dual.total == 2.0
     np.testing.assert_array_equal(resumed.weights, steering.weights)
+
+
+def test_trainer_says_once_that_an_evaluation_at_start_up_makes_no_update(corpus, tmp_path):
+    with pytest.warns(ReweightWarning, match="losses of step 0, before the first batch") as told:
+        hf(corpus, 3, tmp_path, eval_on_start=True, update_at_start=None)
+    assert len(told) == 1
 
 
 def test_trainer_can_update_at_start(corpus, tmp_path):
@@ -196,3 +205,50 @@ def test_trainer_set_up_is_checked(corpus, tmp_path):
     trainer = Trainer(model=model, args=args, train_dataset=mixture, eval_dataset=evaluation)
     with pytest.raises(ValueError, match="leave it False"):
         reweight(trainer, reweighter)
+
+
+def test_trainer_weighs_losses_as_a_loop_does(corpus, tmp_path):
+    """Samples by fixed shares; gradients, clipping aside, are those of factor times loss."""
+    steps, plain = 6, {"optim": "sgd", "max_grad_norm": 0.0}
+    shares = np.array([0.2, 0.3, 0.5])
+    trainer, steering = hf(corpus, steps, tmp_path, sampling=Fixed(shares), **plain)
+    np.testing.assert_array_equal(steering.mixture.weights, shares)
+    (mixture, reweighter), model = begin(corpus), small_llama()
+    mixture.set_weights(shares)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    losses = {}
+    for entry in trainer.state.log_history:
+        for name in SIZES:
+            if f"eval_{name}_loss" in entry:
+                losses.setdefault(entry["step"], {})[name] = entry[f"eval_{name}_loss"]
+    factor = reweighter.weights / shares
+    for step, batch in enumerate(mixture.loader(4, lag=4), 1):
+        logits = model(input_ids=batch["input_ids"]).logits[:, :-1]
+        each = torch.nn.functional.cross_entropy(
+            logits.transpose(1, 2), batch["labels"][:, 1:], reduction="none"
+        )
+        (each.mean(1) * torch.tensor(factor)[batch["domain"]].float()).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step in losses:
+            factor = reweighter.update(losses[step], step=step) / shares
+        if step == steps:
+            break
+    np.testing.assert_allclose(steering.weights, reweighter.weights, atol=1e-9)
+    assert np.ptp(factor) > 1.0
+    np.testing.assert_allclose(parameters(trainer.model), parameters(model), atol=2e-6)
+
+
+def test_trainer_with_weighed_losses_resumes_and_accumulates(corpus, tmp_path):
+    options = {"sampling": "fixed", "gradient_accumulation_steps": 2, "save_steps": 3}
+    long, steering = hf(corpus, 6, tmp_path, **options)
+    again, resumed = hf(corpus, 6, tmp_path, resume=str(tmp_path / "checkpoint-3"), **options)
+    assert torch.equal(parameters(long.model), parameters(again.model))
+    assert steering.state_dict() == resumed.state_dict()
+
+
+def test_trainer_losses_that_cannot_be_weighed_are_refused(corpus, tmp_path):
+    with pytest.raises(ValueError, match="label_smoothing_factor; leave it out"):
+        hf(corpus, 3, tmp_path, sampling="fixed", label_smoothing_factor=0.1)
+    with pytest.raises(ValueError, match="a Trainer does not measure; use sampling='fixed'"):
+        hf(corpus, 3, tmp_path, sampling="variance")

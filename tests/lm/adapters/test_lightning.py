@@ -145,3 +145,11 @@ def test_lightning_epochs_lose_no_batch(corpus, whole, tmp_path):
     """Lightning fetches one batch ahead; what an epoch did not train on comes in the next."""
     epochs, _ = lightning(corpus, 12, tmp_path, limit_train_batches=5)
     assert torch.equal(parameters(whole[0]), parameters(epochs))
+
+
+def test_lightning_refuses_to_sample_apart_from_the_weights(corpus):
+    from counterpoise.lm.adapters.lightning import ReweightingCallback
+
+    mixture, reweighter = begin(corpus)
+    with pytest.raises(ValueError, match="a LightningModule computes its losses itself"):
+        ReweightingCallback(reweighter, mixture.loader(4), sampling="fixed")

@@ -75,7 +75,7 @@ RUNS = [
     MOVED,
     {
         "name": "pd-kl, no extrapolation", "group": "extrapolation", "against": "pd-kl",
-        "set": {"reweight.extrapolation": 0.0},
+        "set": {"reweight.rule": "pd-kl", "reweight.extrapolation": 0.0},
     },
 ]  # fmt: skip
 

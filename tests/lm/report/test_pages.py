@@ -13,6 +13,7 @@ from report_fits import blocks_of, by_id, data_of
 from counterpoise.cli.main import main
 from counterpoise.common.toml import to_toml
 from counterpoise.lm.compare.study import load_study
+from counterpoise.lm.logs import JsonlLog
 from counterpoise.lm.report import run_page, study_page, write_report
 from counterpoise.lm.training.run_folder import RunFolder
 
@@ -60,8 +61,12 @@ def test_a_run_has_all_its_parts(run):
     data = data_of(run_page(run))
     result = RunFolder(run).result
     assert [part["id"] for part in data["sections"]] == [
-        "losses", "mixture", "training", "tasks", "settings", "repeat",
+        "losses", "mixture", "certificate", "training", "tasks", "settings", "repeat",
     ]  # fmt: skip
+    (achieved,) = (part for part in data["sections"] if part["id"] == "certificate")
+    told = JsonlLog(run / "weights.jsonl").read()[-1]["certificate"]
+    assert all(json.dumps(sentence)[1:-1] in json.dumps(achieved) for sentence in told["says"])
+    assert "plus the regret of the weights" in json.dumps(achieved)
     rows = {row[0]: row for row in by_id(data, "loss-table")["rows"]}
     assert sorted(rows) == DOMAINS
     last = RunFolder(run).evaluations.read()[-1]

@@ -115,3 +115,17 @@ def test_settings_of_another_kind_are_named(tmp_path, text):
     (tmp_path / "config.toml").write_text(text + "\n")
     with pytest.raises(ValueError, match=r"config\.toml: "):
         load_settings(tmp_path / "config.toml")
+
+
+def test_a_field_splits_the_files_of_a_folder(tmp_path):
+    rows = [{"text": text, "meta": {"year": i % 3}} for i, text in enumerate(documents(60, 0))]
+    rows[0]["meta"] = {}
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/news.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    made = prepare_corpus(
+        settings(tmp_path, tokenizer="bytes", by="meta.year", by_missing="none", by_least=2,
+                 splits={"train": 1.0}, domains=["news-1", "news-2"]),
+        progress=False,
+    )  # fmt: skip
+    assert made.domains == ["news-0", "news-1", "news-2", "news-other"]
+    assert made["news-other"].n_documents == 1

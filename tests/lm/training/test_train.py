@@ -67,10 +67,11 @@ def test_a_run_learns_and_tells_all_about_itself(corpus, whole):
     assert result["tokens"] == 24 * 8 * 16
     # shares that were given add up to what was trained on
     assert sum(records[-1]["shares"].values()) == pytest.approx(1.0)
-    # the evaluation before the first step shows losses and moves nothing
-    start = dict.fromkeys(SIZES, 1 / 3)
-    assert records[0]["weights"] == pytest.approx(start)
-    assert records[1]["weights"] != pytest.approx(start)
+    # the first weights come from no measurement, so the evaluation before the first step moves them
+    ours = Reweighter(list(SIZES), "adaptive")
+    for record in records[:2]:
+        moved = ours.update(record["driving"], errors=record["driving_errors"]).tolist()
+        assert list(record["weights"].values()) == moved
     assert [r["step"] for r in RunFolder(out).steps.read()] == list(range(1, 25))
     assert RunFolder(out).settings == replace(settings(corpus), out=str(out))
     (about,) = json.loads((out / "environment.json").read_text())
@@ -150,6 +151,15 @@ def test_bf16_trains(corpus, tmp_path):
     assert model_of(tmp_path)["model.norm.weight"].dtype == torch.float32
 
 
+def test_the_papers_update_leaves_the_first_weights_for_the_first_samples(corpus, tmp_path):
+    """The evaluation before the first step shows losses and moves nothing."""
+    train(settings(corpus, reweight={"rule": "pd-kl"}), tmp_path, progress=False)
+    first, second = RunFolder(tmp_path).evaluations.read()[:2]
+    start = dict.fromkeys(SIZES, 1 / 3)
+    assert first["weights"] == pytest.approx(start)
+    assert second["weights"] != pytest.approx(start)
+
+
 def test_a_checkpoint_is_a_model_that_transformers_loads(corpus, whole):
     from transformers import AutoModelForCausalLM
 
@@ -163,7 +173,9 @@ def test_a_checkpoint_is_a_model_that_transformers_loads(corpus, whole):
 def test_weights_can_move_before_the_first_batch(corpus, tmp_path, monkeypatch, workers):
     """As in LLM-Shearing; they hold from the first sample on, and a resume is exact."""
     early = settings(
-        corpus, reweight={"update_at_start": True, "step": 40.0}, train={"workers": workers}
+        corpus,
+        reweight={"rule": "pd-kl", "update_at_start": True, "step": 40.0},
+        train={"workers": workers},
     )
     train(early, tmp_path / "one", progress=False)
     first, second = RunFolder(tmp_path / "one").evaluations.read()[:2]
@@ -259,7 +271,8 @@ def test_a_loss_that_is_not_finite_stops_the_run(corpus, tmp_path):
     [
         ({"train": {"batch": 9, "micro_batch": 2}}, "train.batch=9 must be a multiple"),
         ({"corpus": {"domains": ["x", "w"]}}, r"corpus.domains names \['w'\]"),
-        ({"reweight": {"options": {"heat": 1.0}}}, "are not those of the rule 'pd-kl'"),
+        ({"reweight": {"options": {"heat": 1.0}}}, "are not those of the rule 'adaptive'"),
+        ({"reweight": {"step": 2.0}}, "step=2.0 has no effect on the rule 'adaptive'"),
         ({"references": {"losses": {"x": 1.0}}}, r"no reference loss for \['y', 'z'\]"),
         ({"references": {"file": "nowhere.json"}}, "run `counterpoise lm references`"),
         ({"references": {"model": "m"}}, "references.file must be set"),
@@ -468,7 +481,7 @@ def test_every_start_is_written_down(corpus, tmp_path, monkeypatch):
     assert len(json.loads((tmp_path / "environment.json").read_text())) == 2
     # the first start left no checkpoint: its updates are not another run's
     assert [p.name for p in tmp_path.glob("weights*")] == ["weights.jsonl"]
-    assert [r["update"] for r in JsonlLog(tmp_path / "weights.jsonl").read()] == list(range(1, 7))
+    assert [r["update"] for r in JsonlLog(tmp_path / "weights.jsonl").read()] == list(range(1, 8))
 
 
 def test_a_model_must_know_the_tokens_of_the_corpus(corpus, tmp_path):
@@ -487,7 +500,7 @@ def test_a_model_must_know_the_tokens_of_the_corpus(corpus, tmp_path):
         ({"references": {"tokens": -3}}, "references.tokens must be a whole number"),
         (
             {
-                "reweight": {"losses": "batches", "reference_model": "m"},
+                "reweight": {"rule": "doremi", "losses": "batches", "reference_model": "m"},
                 "references": {"losses": {"x": 1.0}},
             },
             "would both be subtracted",
@@ -497,6 +510,7 @@ def test_a_model_must_know_the_tokens_of_the_corpus(corpus, tmp_path):
             {"reweight": {"losses": "batches", "update_at_start": True}},
             "moves them by batches alone",
         ),
+        ({"reweight": {"losses": "batches"}}, "single batches are too noisy for that"),
         ({"train": {"timeout": 0}}, r"train\.timeout must be above 0; got 0"),
     ],
 )

@@ -16,9 +16,11 @@ try:
 except ImportError as error:
     raise not_installed("the adapter for the Trainer needs", *TRAINER, error=error) from error
 
+from counterpoise.lm.adapters.hf_loss import weigh_losses_of
 from counterpoise.lm.mixture.dataset import MixtureDataset
-from counterpoise.lm.steering import Steering
+from counterpoise.lm.steering import Steering, default_reweighter
 from counterpoise.reweight.reweighter import Reweighter, ReweightWarning
+from counterpoise.reweight.sampling import Sampling, get_sampling
 
 DOMAIN = "domain"
 
@@ -78,11 +80,12 @@ class ReweightingCallback(TrainerCallback, ExportableState):
 
 def reweight(
     trainer: Trainer,
-    reweighter: Reweighter,
+    reweighter: Reweighter | None = None,
     *,
     metric: str = "loss",
     lag: int | None = None,
-    update_at_start: bool = False,
+    update_at_start: bool | None = None,
+    sampling: str | Sampling = "weights",
     logs: Any = (),
 ) -> ReweightingCallback:
     """Let the weights of a Trainer's domains follow their evaluation losses.
@@ -92,15 +95,19 @@ def reweight(
     trainer : transformers.Trainer
         Its ``train_dataset`` must be a `MixtureDataset` and its ``eval_dataset`` a dictionary with
         a dataset for every domain; set ``max_steps`` for the length of training.
-    reweighter : Reweighter
-        Over the mixture's domains.
+    reweighter : Reweighter, optional
+        Over the mixture's domains; by default one with the rule ``"adaptive"``.
     metric : str, default "loss"
         Evaluation metric that drives the weights.
     lag : int, optional
         See `MixtureLoader`.
-    update_at_start : bool, default False
+    update_at_start : bool, optional
         Whether the evaluation before the first batch, ``TrainingArguments(eval_on_start=True)``,
-        moves the weights.
+        moves the weights; see `Steering`.
+    sampling : {"weights", "fixed"} or Sampling, default "weights"
+        Shares that samples are drawn by; see `Steering`. With ``"fixed"``, the Trainer's loss is
+        weighed. It must then be the mean loss of next tokens. ``"variance"`` needs the spread of
+        losses within domains, which a Trainer does not measure.
     logs : optional
         See `Steering`.
 
@@ -114,6 +121,8 @@ def reweight(
         raise ValueError(
             f"the Trainer's train_dataset must be a MixtureDataset; got {type(mixture).__name__}"
         )
+    if reweighter is None:
+        reweighter = default_reweighter(mixture)
     sets = trainer.eval_dataset
     known = set(sets) if isinstance(sets, dict) else set()
     missing = [name for name in reweighter.domains if name not in known]
@@ -124,11 +133,7 @@ def reweight(
         )
     if any(isinstance(c, ReweightingCallback) for c in trainer.callback_handler.callbacks):
         raise ValueError("this Trainer is reweighted already; make a new one")
-    if args.auto_find_batch_size:
-        raise ValueError(
-            "auto_find_batch_size=True starts over with another batch size and would lose samples "
-            "of the mixture; set per_device_train_batch_size instead"
-        )
+    check_arguments(args)
     if args.eval_strategy == "no":
         warnings.warn(
             "eval_strategy='no': without evaluations the weights will not move; use 'steps'",
@@ -140,12 +145,17 @@ def reweight(
             "update_at_start=True needs an evaluation before the first batch; set "
             "TrainingArguments(eval_on_start=True)"
         )
-    if args.restore_callback_states_from_checkpoint:
+    chosen = get_sampling(sampling)
+    if chosen.measures:
         raise ValueError(
-            "restore_callback_states_from_checkpoint=True would replace this callback by one "
-            "without a mixture; leave it False, since the callback restores itself"
+            f"sampling={chosen.name!r} needs the spread of losses within domains, which a Trainer "
+            "does not measure; use sampling='fixed', or a loop of your own with domain_losses"
         )
-    steering = Steering(reweighter, mixture, update_at_start=update_at_start, logs=logs)
+    if chosen.apart:
+        weigh_losses_of(trainer)
+    steering = Steering(
+        reweighter, mixture, update_at_start=update_at_start, sampling=chosen, logs=logs
+    )
     plain = trainer.data_collator is default_data_collator
     loader = mixture.loader(
         args.train_batch_size,
@@ -161,6 +171,20 @@ def reweight(
     callback = ReweightingCallback(steering, metric, known)
     trainer.add_callback(callback)
     return callback
+
+
+def check_arguments(args: Any) -> None:
+    """Refuse arguments of a Trainer with which samples or the callback's state would be lost."""
+    if args.auto_find_batch_size:
+        raise ValueError(
+            "auto_find_batch_size=True starts over with another batch size and would lose samples "
+            "of the mixture; set per_device_train_batch_size instead"
+        )
+    if args.restore_callback_states_from_checkpoint:
+        raise ValueError(
+            "restore_callback_states_from_checkpoint=True would replace this callback by one "
+            "without a mixture; leave it False, since the callback restores itself"
+        )
 
 
 class _WithDomain:

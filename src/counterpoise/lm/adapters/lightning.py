@@ -11,6 +11,7 @@ from typing import Any
 from counterpoise.lm.mixture.loader import MixtureLoader
 from counterpoise.lm.steering import Steering
 from counterpoise.reweight.reweighter import Reweighter, ReweightWarning
+from counterpoise.reweight.sampling import Sampling, get_sampling
 
 # Lightning is published under two names.
 Callback: Any = import_module(
@@ -26,7 +27,8 @@ class ReweightingCallback(Callback):  # type: ignore[misc]
 
     Parameters
     ----------
-    reweighter : Reweighter
+    reweighter : Reweighter or None
+        If None, one with the rule ``"adaptive"``.
     loader : MixtureLoader
         The training loader.
     metric : str, default "val_loss"
@@ -34,18 +36,27 @@ class ReweightingCallback(Callback):  # type: ignore[misc]
         reweighter's domains, Lightning appends ``/dataloader_idx_<i>``. A module that logs domains
         by name uses a pattern such as ``"val_loss/{domain}"``. With several ranks, log with
         ``sync_dist=True``.
+    sampling : {"weights"}
+        Other ways of sampling need weighed losses, and a module computes its losses itself.
     logs : optional
         See `Steering`.
     """
 
     def __init__(
         self,
-        reweighter: Reweighter,
+        reweighter: Reweighter | None,
         loader: MixtureLoader,
         *,
         metric: str = "val_loss",
+        sampling: str | Sampling = "weights",
         logs: Any = (),
     ) -> None:
+        if get_sampling(sampling).apart:
+            raise ValueError(
+                f"sampling={sampling!r} needs weighed losses, but a LightningModule computes its "
+                "losses itself; use sampling='weights', the adapter for the Hugging Face Trainer, "
+                "or Steering in a loop of your own that multiplies losses by batch['loss_weight']"
+            )
         self.steering = Steering(reweighter, loader.mixture, logs=logs)
         self.loader, self.metric = loader, metric
         self._trained = loader.mixture.handed

@@ -125,6 +125,12 @@ def sizes_of(entry: JournalEntry, itemsizes: Sequence[int]) -> list[int]:
     return [count * size for count, size in zip(counts, itemsizes, strict=True)]
 
 
+def checksum_of_beginning(path: Path, size: int) -> str | None:
+    """Return the CRC-32 of a file's first bytes; None if the file is too short."""
+    crc = _extended(path, 0, 0, size)
+    return None if crc is None else f"{crc:08x}"
+
+
 def _extended(path: Path, crc: int, start: int, stop: int) -> int | None:
     """Extend the checksum of a file's beginning; None if the file is too short."""
     if stop < start or not path.is_file() or path.stat().st_size < stop:

@@ -24,6 +24,7 @@ from counterpoise.lm.corpus.arguments import (
 )
 from counterpoise.lm.corpus.documents import Documents, Source, cut, identify
 from counterpoise.lm.corpus.encoding import DocumentEncoder, EncoderPool, cores
+from counterpoise.lm.corpus.grouping import TEXT, GroupBy, grouped_sources
 from counterpoise.lm.corpus.metadata import (
     CORPUS,
     CORPUS_FORMAT,
@@ -62,6 +63,7 @@ def prepare(
     *,
     tokenizer: TokenizerSpec,
     text: str | Mapping[str, str] = "text",
+    by: str | GroupBy | None = None,
     splits: Mapping[str, float] | None = None,
     pieces: int | None = None,
     begin: int | str | None = None,
@@ -92,6 +94,11 @@ def prepare(
         LLaMA's ``"<s>"``.
     text : str or mapping from domains to str
         The field or column that holds the text.
+    by : str or GroupBy, optional
+        A field or column, such as ``"language"`` or ``"meta.source"``, that splits each source into
+        domains ``<source>-<value>``. `GroupBy` says what becomes of missing and rare values. The
+        documents of each domain are written to ``.documents`` in the folder first, which takes as
+        much room as they do; it can be deleted in the end.
     splits : mapping from names to shares, optional
         For instance ``{"train": 0.98, "validation": 0.02}``; by default everything is ``train``.
         The hash of its text decides a document's split, so a text is never in two splits.
@@ -148,6 +155,12 @@ def prepare(
             check_whole(argument, value, 1)
     known = get_tokenizer(tokenizer, end=end, vocab_size=vocab_size)
     first = None if begin is None else known.id_of("begin", begin)
+    if by is not None:
+        sources, max_document_bytes = grouped_sources(
+            sources, Path(out), by, text=text, max_document_bytes=max_document_bytes,
+            overwrite=overwrite,
+        )  # fmt: skip
+        text, names = TEXT, check_domains(sources)
     check_outside(sources, Path(out))
     columns = check_columns(text, names)
     readers = {

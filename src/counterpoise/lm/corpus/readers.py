@@ -10,9 +10,9 @@ import lzma
 import os
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import islice
+from itertools import islice, repeat
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Protocol
 
@@ -51,12 +51,15 @@ class Reader(ABC):
         The name in messages.
     within : str
         The name in the folder that was given. It decides the order of files.
+    text : str
+        The field or column that holds the text.
     size : int or None
         Bytes, if known.
     """
 
     name: str
     within: str
+    text: str
     size: int | None = None
 
     @property
@@ -71,6 +74,16 @@ class Reader(ABC):
     @abstractmethod
     def rows(self, skip: int) -> Iterator[str]:
         """Yield the texts of all rows after the first ``skip``, empty ones included."""
+
+    def labelled(self, skip: int, field: str) -> Iterator[tuple[Any, str]]:
+        """Yield what each row after the first ``skip`` holds in a field, and its text.
+
+        The field may be a dotted path into objects; None stands for a missing value.
+        """
+        raise ValueError(
+            f"{self.name!r} has no fields, so its documents have no {field!r}; give JSON lines, "
+            "Parquet or a dataset, or leave by out"
+        )
 
 
 class FileReader(Reader):
@@ -115,6 +128,15 @@ class JsonLinesReader(FileReader):
     """Reads one JSON object per line; blank lines do not count as rows."""
 
     def rows(self, skip: int) -> Iterator[str]:
+        for where, row in self.objects(skip):
+            yield text_of(row, self.text, where)
+
+    def labelled(self, skip: int, field: str) -> Iterator[tuple[Any, str]]:
+        for where, row in self.objects(skip):
+            yield value_at(row, field), text_of(row, self.text, where)
+
+    def objects(self, skip: int) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield where each object stands, and the object."""
         with self.open() as file:
             lines = ((i, line) for i, line in self._lines(file) if not line.isspace())
             for number, line in islice(lines, skip, None):
@@ -130,7 +152,7 @@ class JsonLinesReader(FileReader):
                         f"{self.name!r}, line {number}, holds a {type(row).__name__}; every line "
                         "must hold one object"
                     )
-                yield text_of(row, self.text, f"{self.name!r}, line {number},")
+                yield f"{self.name!r}, line {number},", row
 
     def _lines(self, file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
         """Yield numbered lines; a longer one than allowed is refused before it is read whole."""
@@ -166,9 +188,12 @@ class TextReader(FileReader):
 
 
 class ParquetReader(FileReader):
-    """Reads one column of a Parquet file."""
+    """Reads one column of a Parquet file, and another for labels."""
 
     def rows(self, skip: int) -> Iterator[str]:
+        return (text for _, text in self.labelled(skip, self.text))
+
+    def labelled(self, skip: int, field: str) -> Iterator[tuple[Any, str]]:
         self._done = 0
         schema = parquet_schema(self.path)  # raises if it is not a Parquet file
         import pyarrow as pa
@@ -177,13 +202,13 @@ class ParquetReader(FileReader):
             if self.text not in schema.names:
                 raise ValueError(missing(self.text, schema.names, repr(self.name)))
             _check_type(schema.field(self.text).type, self.text, repr(self.name))
-            yield from self._rows(skip)
+            yield from self._rows(skip, field, column_of(field, schema.names, repr(self.name)))
         except (pa.ArrowException, OSError, MemoryError, UnicodeDecodeError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
             raise ValueError(_damaged(self.name, str(error) or "too large to unpack")) from error
 
-    def _rows(self, skip: int) -> Iterator[str]:
+    def _rows(self, skip: int, field: str, column: str) -> Iterator[tuple[Any, str]]:
         # Dictionaries stay as they are: unpacked, a small file may be larger than memory.
         options = {"read_dictionary": [self.text], "page_checksum_verification": True}
         with open_parquet(self.path, **options) as file:
@@ -195,12 +220,20 @@ class ParquetReader(FileReader):
                     continue
                 size = self._mean_bytes(about, row)
                 some = max(1, min(TABLE_ROWS, TABLE_BYTES // max(1, size)))
-                for batch in file.iter_batches(some, row_groups=[group], columns=[self.text]):
-                    for value in self._values(batch.column(0), row):
+                wanted = list(dict.fromkeys([self.text, column]))
+                for batch in file.iter_batches(some, row_groups=[group], columns=wanted):
+                    texts = self._values(batch.column(self.text), row)
+                    for value, label in zip(texts, self._labels(batch, field, column), strict=True):
                         row += 1
                         if row > skip:
-                            yield checked(value, self.text, f"{self.name!r}, row {row},")
+                            yield label, checked(value, self.text, f"{self.name!r}, row {row},")
                     self._done = (self.size or 0) * row // max(1, meta.num_rows)
+
+    def _labels(self, batch: Any, field: str, column: str) -> Iterable[Any]:
+        """Return the labels of a batch; none are needed where the texts alone are."""
+        if column == self.text:
+            return repeat(None, batch.num_rows)
+        return (value_at({column: value}, field) for value in batch.column(column).to_pylist())
 
     def _mean_bytes(self, group: Any, row: int) -> int:
         """Return the mean size of the rows of a group; refuse it if a text must be too long.
@@ -260,9 +293,13 @@ class DatasetReader(Reader):
         return [self.name, *known, getattr(self._data, "_fingerprint", None)]
 
     def rows(self, skip: int) -> Iterator[str]:
+        return (text for _, text in self.labelled(skip, self.text))
+
+    def labelled(self, skip: int, field: str) -> Iterator[tuple[Any, str]]:
         data: Any = self._data
         if data.column_names is not None:
-            data = data.select_columns([self.text])
+            column = column_of(field, data.column_names, self.name)
+            data = data.select_columns(list(dict.fromkeys([self.text, column])))
         if skip and hasattr(data, "select"):
             if skip >= len(data):
                 return
@@ -273,12 +310,13 @@ class DatasetReader(Reader):
         for batch in self._batches(data):
             if self.text not in batch:
                 raise ValueError(missing(self.text, list(batch), f"{self.name}, row {row + 1},"))
-            for value in batch[self.text]:
+            column = column_of(field, list(batch), f"{self.name}, row {row + 1},")
+            for value, label in zip(batch[self.text], batch[column], strict=True):
                 row += 1
                 where = f"{self.name}, row {row},"
                 if isinstance(value, str) and len(value) > self.most:
                     raise ValueError(too_long(where, self.most))
-                yield checked(value, self.text, where)
+                yield value_at({column: label}, field), checked(value, self.text, where)
 
     def _batches(self, data: Any) -> Iterator[Mapping[str, Any]]:
         return data.iter(batch_size=self._batch_rows())
@@ -313,12 +351,11 @@ class SavedDatasetReader(DatasetReader):
         import pyarrow as pa
 
         for table in data.with_format("arrow").iter(batch_size=self._batch_rows()):
-            column = table.column(self.text)
             try:
-                column.validate(full=True)
+                table.validate(full=True)
             except pa.ArrowInvalid as error:
                 raise ValueError(_damaged(self.name, error)) from error
-            yield {self.text: column.to_pylist()}
+            yield table.to_pydict()
 
     def identity(self) -> list[Any]:
         files = sorted(path for path in self.folder.iterdir() if path.suffix in (".arrow", ".json"))
@@ -331,6 +368,30 @@ def text_of(row: dict[str, Any], text: str, where: str) -> str:
     if text not in row:
         raise ValueError(missing(text, list(row), where))
     return checked(row[text], text, where)
+
+
+def value_at(row: Mapping[str, Any], field: str) -> Any:
+    """Return what a row holds in a field or at a dotted path; None if there is nothing.
+
+    >>> value_at({"meta": {"source": "arxiv"}}, "meta.source"), value_at({"a.b": 1}, "a.b")
+    ('arxiv', 1)
+    """
+    if field in row:
+        return row[field]
+    found: Any = row
+    for part in field.split("."):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    return found
+
+
+def column_of(field: str, names: list[str], where: str) -> str:
+    """Return the column that holds a field or the beginning of its dotted path."""
+    column = field if field in names else field.split(".")[0]
+    if column not in names:
+        raise ValueError(
+            f"{where} has no field {field!r}, only {names[:20]!r}; name the right one with by=..."
+        )
+    return column
 
 
 def checked(value: Any, text: str, where: str) -> str:

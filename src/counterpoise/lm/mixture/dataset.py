@@ -12,18 +12,21 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from counterpoise.common.arguments import check_weights, check_whole
+from counterpoise.common.arguments import check_version, check_weights, check_whole, one_each
 from counterpoise.lm.corpus.tokens import Corpus, Tokens
 from counterpoise.lm.mixture.board import Board
 from counterpoise.lm.mixture.draws import EXHAUSTION, Change, Draws
 from counterpoise.lm.mixture.loader import MixtureLoader
 from counterpoise.lm.mixture.samples import Samples
 from counterpoise.torch.distributed import rank_of, world_size
+from counterpoise.torch.mesh import data_rank
 
 Array = np.ndarray
 Sample = dict[str, torch.Tensor]
 
-STATE_VERSION = 1
+STATE_VERSION = 2
+# Version 1 had no factors of losses; a state without them is still written as version 1.
+READABLE = (1, 2)
 RECENT = 64  # handed-out batches whose positions are remembered
 
 
@@ -62,10 +65,14 @@ class MixtureDataset(IterableDataset[Sample]):
         use the same size; `loader` takes care of it.
     rank, world_size : int, optional
         Which share of every batch is read here; those of torch.distributed if None.
+    mesh : torch.distributed.device_mesh.DeviceMesh, optional
+        Take both from its data-parallel dimensions, so that ranks that differ only in a tensor-,
+        pipeline- or context-parallel dimension read the same samples; see `torch.data_rank`.
 
     Notes
     -----
-    Every sample has the entries of `Samples` and its ``domain``, a position in ``domains``.
+    Every sample has the entries of `Samples` and its ``domain``, a position in ``domains``. Batches
+    of a loader also have an entry ``loss_weight`` if `set_weights` was given factors of the losses.
     """
 
     def __init__(
@@ -83,6 +90,7 @@ class MixtureDataset(IterableDataset[Sample]):
         batch_size: int = 1,
         rank: int | None = None,
         world_size: int | None = None,
+        mesh: Any = None,
     ) -> None:
         if isinstance(corpus, (str, os.PathLike)):
             corpus = Corpus.open(corpus)
@@ -100,7 +108,7 @@ class MixtureDataset(IterableDataset[Sample]):
         self.samples = [Samples(tokens, length, packed=packed) for tokens in corpus.values()]
         self.length, self.packed, self.proportions = int(length), packed, proportions
         self.batch_size = check_whole("batch_size", batch_size, 1)
-        self._ranks = (rank, world_size)
+        self._ranks = (rank, world_size) if mesh is None else _rank_in(mesh, rank, world_size)
         self._find_rank()
         self.mean_tokens = np.array([s.mean_tokens() for s in self.samples])
         sizes = np.array([len(s) for s in self.samples], dtype=np.int64)
@@ -123,6 +131,7 @@ class MixtureDataset(IterableDataset[Sample]):
         self.loaders = 0  # loaders made so far; only the last one may be used
         self.iteration = 0  # of a loader; a later one, or loading a state, ends the others
         self.readable = True  # whether this object may be iterated; a reader only by its loader
+        self.of_loader = False  # whether it is such a reader
         self._board = Board(len(self.domains))
         self._seen = 0
         self._recent: deque[Draws] = deque(maxlen=RECENT)
@@ -165,30 +174,73 @@ class MixtureDataset(IterableDataset[Sample]):
         self._sync()
         return self._draws.weights
 
-    def set_weights(self, weights: Any, *, at: int | None = None) -> int:
+    @property
+    def latest_weights(self) -> Array:
+        """Weights of the last change, which may not be in force yet."""
+        self._sync()
+        return self._draws.pending()[-1].weights
+
+    @property
+    def loss_weights(self) -> Array | None:
+        """What losses of the next sample count, by domain; None if all count alike."""
+        self._sync()
+        return self._draws.pending()[0].loss_weights
+
+    def set_weights(self, weights: Any, *, at: int | None = None, loss_weights: Any = None) -> int:
         """Let weights hold from sample ``at`` of the whole stream; return ``at``.
 
         By default that is the first sample that cannot have been drawn yet: the next batch or,
         while a loader runs, ``loader.lag`` batches later. All ranks must set the same weights at
         the same time.
+
+        Parameters
+        ----------
+        weights : sequence or mapping, or None
+            Shares that samples are drawn by; None keeps the latest, so that ``loss_weights`` hold
+            from the next batch on, whatever the lag.
+        at : int, optional
+        loss_weights : sequence or mapping, optional
+            What the loss of a sample counts, by domain. Batches of a loader then have an entry
+            ``loss_weight``, one factor for each sample: those in force where the sample stands in
+            the stream. If left out, losses of samples drawn by these weights all count once.
         """
-        found = check_weights(weights, self.domains, zeros=True)
+        found = None if weights is None else check_weights(weights, self.domains, zeros=True)
+        factors = self._check_loss_weights(loss_weights, weights)
         self._sync()
-        first = self.number + (self._lag * self.whole_batch if self._ahead else 0)
+        ahead = len(self._draws.pending()) > 1
+        lag = 0 if found is None and not ahead else self._lag
+        first = self.number + (lag * self.whole_batch if self._ahead else 0)
         at = first if at is None else check_whole("at", at)
         if at < first:
             raise ValueError(
                 f"at={at!r} is too early: samples before {first} may have been drawn already; "
                 "leave it out to use the first possible one"
             )
-        change = Change(at, found)
+        drawn_by = self.latest_weights if found is None else found
+        change = Change(at, drawn_by, factors)
         self._change(change)
         for draws in self._recent:
             if change.at >= draws.number:
                 draws.change(*change)
-        self._board.post(change)
-        self._seen = self._board.count
+        if found is not None or ahead:  # workers draw samples, and leave their losses alone
+            self._board.post(change)
+            self._seen = self._board.count
         return change.at
+
+    def _check_loss_weights(self, loss_weights: Any, weights: Any) -> Array | None:
+        if loss_weights is None:
+            if weights is None:
+                raise ValueError("weights=None keeps the weights; give loss_weights, or weights")
+            return None
+        if self._draws.exhaustion == "drop":
+            raise ValueError(
+                "exhaustion='drop' changes the shares of samples when a domain has been read, so "
+                "loss_weights would no longer fit them; use exhaustion='repeat' or 'stop'"
+            )
+        found = one_each(loss_weights, self.domains, "loss_weights")
+        if not (np.isfinite(found) & (found >= 0)).all():
+            raise ValueError(f"loss_weights must be finite numbers >= 0; got {loss_weights!r}")
+        return found
 
     def loader(self, batch_size: int | None = None, **options: Any) -> MixtureLoader:
         """Make a `MixtureLoader` of this dataset; it documents the options."""
@@ -202,7 +254,7 @@ class MixtureDataset(IterableDataset[Sample]):
         self._lag = lag
         self.loaders += 1
         reader = copy.copy(self)
-        reader.readable = False
+        reader.readable, reader.of_loader = False, True
         return reader
 
     def begin_iteration(self, reader: MixtureDataset) -> int:
@@ -220,11 +272,18 @@ class MixtureDataset(IterableDataset[Sample]):
         reader._board, reader._seen, reader.readable = self._board, 0, True
         return self.iteration
 
-    def count_batch(self) -> None:
-        """Note that a loader handed out a batch."""
-        self._recent.append(self._draws.copy())
-        self._draws.take(self.whole_batch)
+    def count_batch(self) -> Array | None:
+        """Note that a loader handed out a batch; return what the losses of its samples count.
+
+        None if all count alike.
+        """
+        before = self._draws.copy()
+        self._recent.append(before)
+        domains = self._draws.take(self.whole_batch).domains
         self.handed += 1
+        mine = slice(self.rank * self.batch_size, (self.rank + 1) * self.batch_size)
+        numbers = before.number + np.arange(len(domains))
+        return before.loss_weights(numbers[mine], domains[mine])
 
     def rewind_untrained(self) -> None:
         """Return to where training stands, so that unused batches come again."""
@@ -269,6 +328,11 @@ class MixtureDataset(IterableDataset[Sample]):
                 "samples of a MixtureLoader were read past it, so it cannot count them; iterate "
                 "the loader itself, not one made from it (Accelerator.prepare). Or prepare "
                 "DataLoader(mixture, batch_size=mixture.batch_size), without set_weights"
+            )
+        if self.loss_weights is not None and not self.of_loader:
+            raise RuntimeError(
+                "losses of this mixture count differently, and only batches of mixture.loader() "
+                "carry their factors; iterate that"
             )
         return self._stream()
 
@@ -356,22 +420,22 @@ class MixtureDataset(IterableDataset[Sample]):
 
     def _describe(self, draws: Draws, within: int = 0, placed: bool = False) -> dict[str, Any]:
         """Describe a position of the stream as plain numbers and strings."""
+        changes = [change.as_list() for change in draws.pending()]
+        weighed = any(change.loss_weights is not None for change in draws.changes)
         return {
-            "version": STATE_VERSION,
+            "version": STATE_VERSION if weighed else 1,
             **self._identity(),
             "number": draws.number,
             "cursors": draws.cursors.tolist(),
             "expected": draws.expected.tolist(),
-            "changes": [[c.at, c.weights.tolist()] for c in draws.pending()],
+            "changes": changes,
             "within": within,
             "placed": placed,
         }
 
     def _restored(self, state: Mapping[str, Any]) -> Draws:
         """Restore the position that a state describes."""
-        version = state.get("version")
-        if version != STATE_VERSION:
-            raise ValueError(f"state has version {version!r}; this release reads {STATE_VERSION}")
+        check_version(state, *READABLE)
         for what, value in self._identity().items():
             if state[what] != value:
                 raise ValueError(
@@ -382,7 +446,7 @@ class MixtureDataset(IterableDataset[Sample]):
         draws.number = int(state["number"])
         draws.cursors = np.array(state["cursors"], dtype=np.int64)
         draws.expected = np.array(state["expected"], dtype=float)
-        draws.changes = [Change(int(at), np.array(w, dtype=float)) for at, w in state["changes"]]
+        draws.changes = [Change.from_list(entry) for entry in state["changes"]]
         return draws
 
     def _identity(self) -> dict[str, Any]:
@@ -413,3 +477,13 @@ class MixtureDataset(IterableDataset[Sample]):
         pairs = zip(self.domains[:8], self._draws.weights[:8], strict=True)
         shown = ", ".join(f"{name}={weight:.3g}" for name, weight in pairs)
         return f"MixtureDataset({len(self.domains)} domains of {self.length} tokens: {shown})"
+
+
+def _rank_in(mesh: Any, rank: int | None, world_size: int | None) -> tuple[int, int]:
+    """Return rank and size as numbers, since workers cannot copy a mesh."""
+    if rank is not None or world_size is not None:
+        raise ValueError(
+            f"give mesh, or rank and world_size; got rank={rank!r} and world_size={world_size!r} "
+            "beside a mesh, which has its own"
+        )
+    return data_rank(mesh)

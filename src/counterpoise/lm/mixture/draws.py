@@ -19,7 +19,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -93,10 +93,22 @@ def even_uniforms(key: int, block: int) -> Array:
 
 
 class Change(NamedTuple):
-    """Weights that hold from sample ``at`` on."""
+    """Weights that hold from sample ``at`` on, and factors of the domains' losses if not all 1."""
 
     at: int
     weights: Array
+    loss_weights: Array | None = None
+
+    def as_list(self) -> list[Any]:
+        """Return it as JSON; factors only where losses have some."""
+        factors = [] if self.loss_weights is None else [self.loss_weights.tolist()]
+        return [self.at, self.weights.tolist(), *factors]
+
+    @classmethod
+    def from_list(cls, entry: Sequence[Any]) -> Change:
+        """Restore what `as_list` returned."""
+        at, *rows = entry
+        return cls(int(at), *(np.array(row, dtype=float) for row in rows))
 
 
 class Drawn(NamedTuple):
@@ -167,9 +179,22 @@ class Draws:
         del self.changes[: max(current, 0)]
         return self.changes
 
-    def change(self, at: int, weights: Array) -> None:
+    def change(self, at: int, weights: Array, loss_weights: Array | None = None) -> None:
         """Let ``weights`` hold from sample ``at`` on; later changes are dropped."""
-        self.changes = [c for c in self.changes if c.at < at] + [Change(at, weights)]
+        kept = [c for c in self.changes if c.at < at]
+        self.changes = [*kept, Change(at, weights, loss_weights)]
+
+    def loss_weights(self, numbers: Array, domains: Array) -> Array | None:
+        """Return what the losses of coming samples count; None if all count alike.
+
+        ``numbers`` are those of the samples in the stream, ``domains`` what they are drawn from.
+        """
+        if all(change.loss_weights is None for change in self.changes):
+            return None
+        ones = np.ones(len(self.names))
+        table = [ones if c.loss_weights is None else c.loss_weights for c in self.changes]
+        in_force = np.searchsorted([c.at for c in self.changes], numbers, side="right") - 1
+        return np.stack(table)[in_force, domains]
 
     def take(self, count: int) -> Drawn:
         """Draw the next ``count`` samples; fewer when the stream ends."""

@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from counterpoise.common.arguments import check_whole
-from counterpoise.lm.mixture.samples import collated, packed_up, unpacked
+from counterpoise.lm.mixture.samples import collated, packed_up, unpacked, with_loss_weights
 
 if TYPE_CHECKING:
     from counterpoise.lm.mixture.dataset import MixtureDataset
@@ -96,9 +96,11 @@ class MixtureLoader(DataLoader[Any]):
                 raise RuntimeError(
                     "a later iteration has started, or a state was loaded; iterate again"
                 )
-            self.mixture.count_batch()
+            loss_weights = self.mixture.count_batch()
             if self._packs:
                 batch = unpacked(batch)
+            if loss_weights is not None:
+                batch = with_loss_weights(batch, loss_weights)
             if not self._with_domain and isinstance(batch, dict):
                 batch.pop("domain", None)
             yield batch

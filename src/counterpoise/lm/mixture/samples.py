@@ -14,6 +14,7 @@ from counterpoise.lm.corpus.tokens import Tokens
 Array = np.ndarray
 
 IGNORED = -100  # label of positions without a loss, by torch's convention
+LOSS_WEIGHT = "loss_weight"  # entry of a batch: what the loss of each sample counts
 CHUNK = 1 << 20
 
 
@@ -113,3 +114,13 @@ def unpacked(batch: dict[str, Array]) -> dict[str, torch.Tensor]:
     if "attention_mask" in found:
         labels.masked_fill_(found["attention_mask"] == 0, IGNORED)
     return found | {"labels": labels}
+
+
+def with_loss_weights(batch: Any, loss_weights: Array) -> dict[str, Any]:
+    """Add an entry ``loss_weight`` to a batch: the factor of each sample's loss."""
+    if not isinstance(batch, dict):
+        raise TypeError(
+            f"the batch is a {type(batch).__name__}, which cannot carry the factors of its losses; "
+            "let collate_fn return a dictionary, or draw samples by the weights"
+        )
+    return {**batch, LOSS_WEIGHT: torch.from_numpy(loss_weights.astype(np.float32))}

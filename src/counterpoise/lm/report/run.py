@@ -10,6 +10,7 @@ import numpy as np
 from counterpoise.common.text import change, count, figure
 from counterpoise.lm.report.run_sections import (
     UNIT,
+    certificate_section,
     loss_section,
     mixture_section,
     repeat_section,
@@ -48,6 +49,7 @@ def run_page(run_folder: str | os.PathLike[str] | RunFolder) -> str:
         sections=[
             loss_section(track, folder),
             mixture_section(track, folder),
+            *[block for block in [certificate_section(folder)] if block is not None],
             training_section(folder),
             score_section(folder),
             setting_section(folder),

@@ -108,6 +108,22 @@ def mixture_section(track: Track, folder: RunFolder) -> Block:
     )  # fmt: skip
 
 
+def certificate_section(folder: RunFolder) -> Block | None:
+    """What is known about the weights: their regret, its bound, and the noise of the losses."""
+    found = _last_update(folder).get("certificate")
+    if not found:
+        return None
+    return b.section(
+        "certificate",
+        "What the weights achieved",
+        b.text(*found["says"]),
+        b.note(
+            "Excess losses are those of the steering split, above the references if there are any. "
+            "Means are over updates, each with the weights in force when its losses were measured."
+        ),
+    )
+
+
 def training_section(folder: RunFolder) -> Block:
     """Training loss and gradient norm."""
     steps = folder.steps.read()
@@ -222,12 +238,15 @@ def _curves(track: Track, kept: list[int], values: Array) -> list[dict[str, Any]
     return [curve(track.domains[i], track.tokens, values[:, i], pick=k) for k, i in enumerate(kept)]
 
 
+def _last_update(folder: RunFolder) -> dict[str, Any]:
+    """The record of the last update of the weights; empty if there is none."""
+    records = JsonlLog(folder.weights).read() if folder.weights.is_file() else []
+    return records[-1] if records else {}
+
+
 def _excess(folder: RunFolder) -> dict[str, tuple[float, float]]:
     """Reference losses and the excess over them, by domain; empty without references."""
-    if not folder.weights.is_file():
-        return {}
-    records = JsonlLog(folder.weights).read()
-    last = records[-1]["domains"] if records else {}
+    last = _last_update(folder).get("domains", {})
     if not any(values.get("reference") for values in last.values()):
         return {}
     return {name: (values["reference"], values["excess"]) for name, values in last.items()}

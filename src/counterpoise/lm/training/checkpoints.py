@@ -23,11 +23,12 @@ from torch.distributed.checkpoint.state_dict import (
     get_optimizer_state_dict,
     get_state_dict,
     set_model_state_dict,
-    set_state_dict,
+    set_optimizer_state_dict,
 )
 
 from counterpoise.lm.sealed import DamagedFile, seal
 from counterpoise.lm.training.integrity import FORMAT, VERSION, files_of, read_state, verify
+from counterpoise.lm.training.placing import is_sharded
 from counterpoise.lm.training.ranks import Process
 from counterpoise.lm.training.run_folder import MODEL, OPTIMIZER, STATE
 from counterpoise.storage.files import sync_folder
@@ -218,31 +219,44 @@ def restore(
 ) -> dict[str, Any]:
     """Load a checkpoint into a model and its optimizer; return its state.
 
-    The optimizer may be missing if nothing is left to train.
+    The optimizer may be missing if nothing is left to train. Of a sharded model, only the first
+    rank reads the numbers; every rank gets its part of them.
     """
     state = read_state(path)
-    tensors = _load(path / MODEL)
+    sharded = is_sharded(model)
+    read: list[tuple[dict[str, Any], dict[str, Any]]] = []
     plain = getattr(model, "module", model)
+    if sharded:
+        process.on_first_rank(lambda: read.append(_numbers(path, plain)))
+    else:
+        read.append(_numbers(path, plain))
+    tensors, moments = read.pop() if read else ({}, {})
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=sharded)
+    resumable = (path / OPTIMIZER).is_file()
+    if resumable:  # before the model: to be ready for its state, the optimizer takes a step
+        now: dict[str, Any] = dict(get_optimizer_state_dict(model, optimizer))  # for its groups
+        now["state"] = moments
+        known = {} if sharded and not process.first else now
+        set_optimizer_state_dict(model, optimizer, known, options=options)
+    set_model_state_dict(model, tensors, options=options)
+    if resumable and process.world == 1:
+        torch.set_rng_state(torch.tensor(state["rng"], dtype=torch.uint8))
+    return state
+
+
+def _numbers(path: Path, plain: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read the parameters of a checkpoint, and the optimizer's state for each of them."""
+    tensors = _load(path / MODEL)
     if plain.config.tie_word_embeddings and HEAD not in tensors:
         head = plain.get_input_embeddings()
         name = next(n for n, module in plain.named_modules() if module is head)
         tensors[HEAD] = tensors[f"{name}.weight"]
-    options = StateDictOptions(full_state_dict=True)
-    if not (path / OPTIMIZER).is_file():
-        set_model_state_dict(model, tensors, options=options)
-        return state
-    now: dict[str, Any] = dict(get_optimizer_state_dict(model, optimizer))  # for its groups
     moments: dict[str, Any] = {}
-    for name, tensor in _load(path / OPTIMIZER).items():
-        key, _, parameter = name.partition("/")
-        moments.setdefault(parameter, {})[key] = tensor
-    now["state"] = moments
-    set_state_dict(
-        model, optimizer, model_state_dict=tensors, optim_state_dict=now, options=options
-    )
-    if process.world == 1:
-        torch.set_rng_state(torch.tensor(state["rng"], dtype=torch.uint8))
-    return state
+    if (path / OPTIMIZER).is_file():
+        for name, tensor in _load(path / OPTIMIZER).items():
+            key, _, parameter = name.partition("/")
+            moments.setdefault(parameter, {})[key] = tensor
+    return tensors, moments
 
 
 def _load(file: Path) -> dict[str, Any]:

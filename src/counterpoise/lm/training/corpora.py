@@ -8,6 +8,7 @@ from typing import Any
 from counterpoise.lm.corpus.bpe import TOKENIZER, train_tokenizer
 from counterpoise.lm.corpus.documents import Source
 from counterpoise.lm.corpus.folders import folder_sources, redpajama_sources
+from counterpoise.lm.corpus.grouping import GroupBy
 from counterpoise.lm.corpus.prepare import prepare
 from counterpoise.lm.corpus.tokenizers import FastEncoder, TokenizerSpec, get_tokenizer
 from counterpoise.lm.corpus.tokens import Corpus
@@ -30,6 +31,7 @@ def prepare_corpus(settings: Settings, *, overwrite: bool = False, progress: boo
         corpus.folder,
         tokenizer=_tokenizer(corpus, sources, overwrite),
         text=corpus.text,
+        by=groups_of(corpus),
         splits=corpus.splits,
         pieces=corpus.pieces,
         begin=corpus.begin,
@@ -40,13 +42,24 @@ def prepare_corpus(settings: Settings, *, overwrite: bool = False, progress: boo
     )
 
 
+def groups_of(corpus: CorpusSettings) -> GroupBy | None:
+    """Return how documents are grouped into domains; None if each source is one."""
+    if corpus.by is None:
+        return None
+    return GroupBy(corpus.by, missing=corpus.by_missing, least=corpus.by_least)
+
+
 def find_sources(corpus: CorpusSettings) -> dict[str, Source]:
-    """Return the domains and their documents, as ``corpus.recipe`` names them."""
+    """Return the domains and their documents, as ``corpus.recipe`` names them.
+
+    With ``corpus.by``, these are sources that are yet to be split, and all are taken.
+    """
     if corpus.source is None:
         raise ValueError("corpus.source is not set; name the folder that holds the documents")
+    domains = corpus.domains if corpus.by is None else None
     if corpus.recipe == "redpajama":
-        return dict(redpajama_sources(corpus.source, corpus.domains))
-    return dict(folder_sources(corpus.source, corpus.domains))
+        return dict(redpajama_sources(corpus.source, domains))
+    return dict(folder_sources(corpus.source, domains))
 
 
 def _tokenizer(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ import numpy as np
 
 from counterpoise.lm.corpus.metadata import CORPUS
 from counterpoise.lm.corpus.tokens import Corpus
-from counterpoise.lm.training.settings import Settings
+from counterpoise.lm.training.settings import ReweightSettings, Settings
 from counterpoise.reweight.reweighter import Reweighter
 from counterpoise.reweight.rules import NAMED
+from counterpoise.reweight.sampling import ByVariance, ByWeights, Fixed, Sampling
 
 Array = np.ndarray
 
@@ -103,8 +105,17 @@ def make_reweighter(
     corpus: Corpus | None,
     references: dict[str, float] | None,
 ) -> Reweighter:
+    """Make the reweighter of a run."""
+    return reweighter_of(settings.reweight, domains, corpus, references)
+
+
+def reweighter_of(
+    r: ReweightSettings,
+    domains: list[str],
+    corpus: Corpus | None,
+    references: Mapping[str, float] | None,
+) -> Reweighter:
     """Make the reweighter that ``[reweight]`` describes."""
-    r = settings.reweight
     prior = named_weights(r.prior, domains, corpus, "reweight.prior")
     start = prior
     if r.start is not None:
@@ -130,3 +141,11 @@ def make_reweighter(
         floor=r.floor,
         cap=r.cap,
     )
+
+
+def make_sampling(settings: Settings) -> Sampling:
+    """Make the way of sampling that ``[reweight]`` describes."""
+    r = settings.reweight
+    if r.weigh == "both":
+        return ByVariance(r.ratio)
+    return Fixed() if r.weigh == "loss" else ByWeights()

@@ -18,7 +18,7 @@ def token_losses(model: Any, ids: torch.Tensor) -> torch.Tensor:
     )
 
 
-def summed_loss(model: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the sum and number of a batch's token losses, for `domain_losses`."""
+def summed_losses(model: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the sum and number of each sequence's token losses, for `domain_losses`."""
     losses = token_losses(model, batch["input_ids"])
-    return losses.double().sum(), torch.tensor(losses.numel())
+    return losses.double().sum(1), torch.full((len(losses),), losses.shape[1])

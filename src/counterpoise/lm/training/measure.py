@@ -21,7 +21,7 @@ from counterpoise.lm.tasks.scores import Score, TasksFailed
 from counterpoise.lm.training.checkpoints import found
 from counterpoise.lm.training.domains import domains_of
 from counterpoise.lm.training.integrity import read_state, verify_model
-from counterpoise.lm.training.losses import summed_loss
+from counterpoise.lm.training.losses import summed_losses
 from counterpoise.lm.training.ranks import join_ranks
 from counterpoise.lm.training.run_folder import RunFolder
 from counterpoise.lm.training.settings import Settings
@@ -54,7 +54,7 @@ def losses_of(
                 loaded,
                 samples,
                 batch_size=settings.evaluate.batch,
-                loss=summed_loss,
+                loss=summed_losses,
                 device=process.device,
             ).losses
 

@@ -43,6 +43,20 @@ def make_model(settings: Settings, corpus: Corpus) -> Any:
     return model
 
 
+def make_skeleton(settings: Settings, config: Any) -> Any:
+    """Make a model like that of `make_model`, whose configuration this is, without its numbers."""
+    from transformers import AutoModelForCausalLM
+
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config  # the numbers are those of float32
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    model = model.float().train()
+    if settings.train.activation_checkpointing:
+        recompute_activations(model)
+    return model
+
+
 def recompute_activations(model: Any) -> None:
     """Turn on activation checkpointing; transformers renamed the method in release 5."""
     enable = getattr(model, "activation_checkpointing_enable", None)

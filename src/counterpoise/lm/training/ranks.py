@@ -1,4 +1,4 @@
-"""Processes of a run: their ranks and devices, and the model spread over them."""
+"""Processes of a run: their ranks and devices, and how they meet and part."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ import torch
 import torch.distributed as dist
 
 from counterpoise.common.stopping import STOPPED, Stopped
-from counterpoise.lm.training.model import blocks_of
-from counterpoise.lm.training.settings import TIMEOUT, TrainSettings
+from counterpoise.lm.training.settings import TIMEOUT
 from counterpoise.lm.training.watch import KEPT, Watch
 from counterpoise.torch.distributed import FirstRankFailed, LostRank, first_line, is_lost_rank
 
@@ -288,29 +287,6 @@ def _bounded(seconds: float, end: Ending) -> Iterator[None]:
     finally:
         timer.cancel()
         faulthandler.cancel_dump_traceback_later()
-
-
-def parallelize(model: Any, process: Process, train: TrainSettings) -> Any:
-    """Move the model to its device, compile it if asked to, and replicate or shard it."""
-    model.to(process.device)
-    if process.world == 1 or train.parallel == "ddp":
-        if train.compile:
-            model.compile()
-        if process.world == 1:
-            return model
-        devices = [process.device] if process.device.type == "cuda" else None
-        return torch.nn.parallel.DistributedDataParallel(model, device_ids=devices)
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-
-    mesh = init_device_mesh(process.device.type, (process.world,))
-    half = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-    policy = half if train.precision == "bf16" else MixedPrecisionPolicy()
-    for block in blocks_of(model):
-        if train.compile:
-            block.compile()
-        fully_shard(block, mesh=mesh, mp_policy=policy)
-    return fully_shard(model, mesh=mesh, mp_policy=policy)
 
 
 @contextlib.contextmanager

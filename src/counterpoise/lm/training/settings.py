@@ -15,7 +15,9 @@ from counterpoise.common.arguments import check_choice, check_whole, is_number
 from counterpoise.common.toml import as_table, build, read_toml, with_changes
 
 # Rules by name (`counterpoise.reweight.rules`), whose import takes long; a test compares.
-RULES = ("pd-kl", "pd-chi2", "static", "temperature", "sheared", "doremi", "group-dro", "odm")
+RULES = (
+    "adaptive", "pd-kl", "pd-chi2", "static", "temperature", "sheared", "doremi", "group-dro", "odm"
+)  # fmt: skip
 RECIPES = ("folders", "redpajama")
 WEIGHTS = ("uniform", "size")
 # Far beyond any model, so that a slip of the pen neither takes hours nor all memory.
@@ -59,6 +61,13 @@ class CorpusSettings:
     domains: tuple[str, ...] | None = None
     """Domains to use; all if not set."""
     text: str = "text"
+    by: str | None = None
+    """A field of the documents, such as ``meta.source``, that splits each source into domains
+    ``<source>-<value>``."""
+    by_missing: str | None = None
+    """Name for documents without that field; they are an error if not set."""
+    by_least: int = 1
+    """Values with fewer documents are merged into ``<source>-other``."""
     tokenizer: str = "train"
     """``train`` learns one of ``vocab_size`` tokens from the documents. Otherwise ``bytes``, the
     path of a tokenizer.json, or a folder for AutoTokenizer."""
@@ -83,7 +92,7 @@ class CorpusSettings:
         check_choice("corpus.recipe", self.recipe, RECIPES)
         if self.vocab_size is not None:
             check_whole("corpus.vocab_size", self.vocab_size, 2)
-        for name in ("pieces", "max_bytes", "max_document_bytes"):
+        for name in ("by_least", "pieces", "max_bytes", "max_document_bytes"):
             if getattr(self, name) is not None:
                 check_whole(f"corpus.{name}", getattr(self, name), 1)
 
@@ -252,7 +261,9 @@ class TrainSettings:
 class ReweightSettings:
     """How the domains' weights follow their losses; see `Reweighter`."""
 
-    rule: str = "pd-kl"
+    rule: str = "adaptive"
+    """``adaptive`` measures its step and its pull towards the prior. ``pd-kl`` is the paper's
+    update, with ``step``, ``nu`` and ``extrapolation`` as set here."""
     step: float = 1.0
     nu: float = 0.0
     extrapolation: float = 1.0
@@ -271,17 +282,28 @@ class ReweightSettings:
     """Losses that move the weights: those of every ``evaluation``, or of training ``batches``."""
     update_at_start: bool = False
     """Whether the evaluation before the first step moves the weights, as in LLM-Shearing. It is
-    made and recorded in any case."""
+    made and recorded in any case, and always moves those of the rule ``adaptive``."""
     weigh: str = "samples"
     """What the weights do: they are shares of the ``samples`` drawn, or factors of the ``loss``
-    while samples are drawn by the prior."""
+    while samples are drawn by the prior. With ``both``, samples are drawn by the shares that give
+    the weighted loss the least variance, and factors make up for the difference."""
+    ratio: float = 2.0
+    """With ``weigh = "both"``, how many times more often or more rarely than its weight says a
+    domain may be drawn."""
     reference_model: str | None = None
     """A model whose token losses are subtracted, clipped at zero (DoReMi's proxy)."""
 
     def __post_init__(self) -> None:
         check_choice("reweight.rule", self.rule, RULES)
         check_choice("reweight.losses", self.losses, ("evaluation", "batches"))
-        check_choice("reweight.weigh", self.weigh, ("samples", "loss"))
+        check_choice("reweight.weigh", self.weigh, ("samples", "loss", "both"))
+        fits = math.isfinite(self.ratio) and self.ratio >= 1
+        _check("reweight.ratio", fits, self.ratio, "a finite number >= 1")
+        if self.weigh == "both" and self.losses == "batches":
+            raise ValueError(
+                "reweight.weigh='both' needs the spread of losses, which evaluations measure; set "
+                "reweight.losses = 'evaluation', or weigh the 'samples' or the 'loss'"
+            )
         for name in ("prior", "start"):
             value = getattr(self, name)
             if isinstance(value, str):
@@ -296,6 +318,12 @@ class ReweightSettings:
             raise ValueError(
                 "reweight.update_at_start moves the weights by the evaluation before the first "
                 "step, but reweight.losses = 'batches' moves them by batches alone; leave one out"
+            )
+        if self.rule == "adaptive" and self.losses == "batches":
+            raise ValueError(
+                "reweight.rule='adaptive' goes half of the way to the response to every "
+                "measurement, and single batches are too noisy for that; move the weights by "
+                "evaluations, or set reweight.rule = 'pd-kl' and a reweight.step of 0.01 to 0.1"
             )
         if self.reference_model is not None and self.losses != "batches":
             raise ValueError(

@@ -23,6 +23,7 @@ from counterpoise.common.stopping import Stopped, asked_to_stop, ignore_signals
 from counterpoise.lm.corpus.tokens import Corpus
 from counterpoise.lm.evaluate import domain_losses, held_out
 from counterpoise.lm.mixture.dataset import MixtureDataset
+from counterpoise.lm.mixture.samples import LOSS_WEIGHT
 from counterpoise.lm.sealed import DamagedFile
 from counterpoise.lm.steering import Steering
 from counterpoise.lm.training import checkpoints
@@ -31,19 +32,21 @@ from counterpoise.lm.training.domains import (
     check_corpus_splits,
     domains_of,
     make_reweighter,
+    make_sampling,
     named_weights,
 )
 from counterpoise.lm.training.inputs import inputs_of
 from counterpoise.lm.training.integrity import read_state
-from counterpoise.lm.training.losses import summed_loss, token_losses
+from counterpoise.lm.training.losses import summed_losses, token_losses
 from counterpoise.lm.training.model import make_model, save_tokenizer
 from counterpoise.lm.training.optimizer import learning_rate, make_optimizer
-from counterpoise.lm.training.ranks import Process, gradient_sync, join_ranks, parallelize
+from counterpoise.lm.training.placing import place_model
+from counterpoise.lm.training.ranks import Process, gradient_sync, join_ranks
 from counterpoise.lm.training.run_folder import OPTIMIZER, RunFolder
 from counterpoise.lm.training.settings import Settings
 from counterpoise.storage.files import locked
 from counterpoise.torch.distributed import group_sums, reduce_sums
-from counterpoise.torch.weighing import weigh_losses
+from counterpoise.torch.weighing import wide_dtype
 
 logger = logging.getLogger("counterpoise")
 
@@ -121,7 +124,6 @@ class Trainer:
         self.micro_batches, micro = self.train.micro_batches(process.world)
         inputs = checked_inputs(settings, corpus, domains, process)
         reweighter = make_reweighter(settings, domains, corpus, inputs["references"])
-        self.by_loss = settings.reweight.weigh == "loss"
         self.mixture = MixtureDataset(
             corpus,
             self.train.length,
@@ -151,15 +153,15 @@ class Trainer:
         process.on_first_rank(lambda: folder.open(settings, inputs, running_on))
         self.resumed = checkpoints.latest(folder.checkpoints)
         process.on_first_rank(self._restore_logs)
-        self.model = parallelize(make_model(settings, corpus), process, self.train)
+        self.model = place_model(settings, corpus, process)
         torch.manual_seed(STREAM * self.train.seed + process.rank)  # for dropout
         self.optimizer = make_optimizer(self.model, self.train, process)
         self.reference = _reference_model(settings, corpus, process)
-        steered = None if self.by_loss else self.mixture
         self.steering = Steering(
             reweighter,
-            steered,
-            update_at_start=settings.reweight.update_at_start,
+            self.mixture,
+            update_at_start=settings.reweight.update_at_start or None,
+            sampling=make_sampling(settings),
             logs=[folder.weights],
         )
         workers = self.train.workers
@@ -204,7 +206,8 @@ class Trainer:
         if self.settings.reweight.losses == "batches":
             sums, counts = table[0, :-1].cpu().numpy(), table[1, :-1].cpu().numpy()
             losses = [s / n if n else math.nan for s, n in zip(sums, counts, strict=True)]
-            self.steering.observe(losses, counts, self.step, absent_ok=True)
+            tokens = self.train.batch * (self.train.length - 1)
+            self.steering.observe(losses, counts, self.step, total=tokens, absent_ok=True)
         self.seconds += time.perf_counter() - began
         if self.process.first:
             measured = {"loss": self.last_loss, "rate": rate, "norm": norm}
@@ -231,9 +234,8 @@ class Trainer:
                 with self.process.autocast(self.train.precision):
                     losses = token_losses(self.model, ids)
                 weighed = losses.mean(1)
-                if self.by_loss:
-                    factor_K = self.steering.weights / self.mixture.weights
-                    weighed = weigh_losses(weighed, domain, factor_K)
+                if LOSS_WEIGHT in batch:
+                    weighed = weighed.to(wide_dtype(weighed)) * batch[LOSS_WEIGHT]
                 (weighed.mean() / self.micro_batches).backward()
             total += losses.detach().double().mean() / self.micro_batches
             table += torch.stack(group_sums(self._shown(losses.detach(), ids), domain, K))
@@ -253,7 +255,7 @@ class Trainer:
                 self.model,
                 self.held_out,
                 batch_size=self.settings.evaluate.batch,
-                loss=summed_loss,
+                loss=summed_losses,
                 device=self.process.device,
             )
         if not all(map(math.isfinite, found.losses.values())):
@@ -262,10 +264,11 @@ class Trainer:
                 "train.learning_rate or check the data. The last checkpoint is kept."
             )
         chosen = self.settings.evaluate
-        by_split: dict[str, dict[str, float]] = {chosen.driving: {}, chosen.report: {}}
-        for (split, name), loss in found.losses.items():
-            by_split[split][name] = loss
-        if moving and self.settings.reweight.losses == "evaluation":
+        by_split = {
+            split: found.only({key: key[1] for key in found.losses if key[0] == split})
+            for split in (chosen.driving, chosen.report)
+        }
+        if moving and self._moved_by_evaluations():
             self.steering.observe(by_split[chosen.driving], step=self.step)
         if self.process.first:
             report = self.mixture.report()
@@ -273,13 +276,19 @@ class Trainer:
                 "step": self.step,
                 "tokens": self.tokens,
                 "seconds": round(self.seconds, 3),
-                "report": by_split[chosen.report],
-                "driving": by_split[chosen.driving],
+                "report": by_split[chosen.report].losses,
+                "driving": by_split[chosen.driving].losses,
+                "driving_errors": by_split[chosen.driving].errors,
                 "weights": self.steering.reweighter.as_dict(),
                 "shares": {name: values["share"] for name, values in report.items()},
                 "epochs": {name: values["epochs"] for name, values in report.items()},
             }
             self.folder.evaluations.append(record)
+
+    def _moved_by_evaluations(self) -> bool:
+        """Return whether an evaluation at this step moves the weights."""
+        counts = self.steering.reweighter.counts_step(self.step)
+        return counts and self.settings.reweight.losses == "evaluation"
 
     def save(self) -> Path:
         """Write a checkpoint of this step."""
@@ -288,6 +297,7 @@ class Trainer:
             "seconds": self.seconds,
             "reweighter": self.steering.reweighter.state_dict(),
             "mixture": self.mixture.state_dict(),
+            "sampling": self.steering.drawing.state_dict(),
         }
         ends = self.step >= self.train.steps
         return checkpoints.save(
@@ -327,9 +337,7 @@ class Trainer:
         try:
             state = checkpoints.restore(path, self.model, self.optimizer, self.process)
             self.step, self.seconds = step, float(state["seconds"])
-            self.steering.restore(state["reweighter"], state["mixture"])
-            if self.steering.mixture is None:
-                self.mixture.load_state_dict(state["mixture"])
+            self.steering.restore(state["reweighter"], state["mixture"], state.get("sampling"))
         except (KeyError, TypeError, ValueError) as error:  # checkpoints before version 3
             if isinstance(error, DamagedFile):
                 raise
