@@ -1,5 +1,7 @@
 """Snippets of the docs run as they stand, and print what the pages say they do."""
 
+import contextlib
+import io
 import json
 import re
 import sys
@@ -12,8 +14,12 @@ import numpy as np
 import pages
 import pytest
 import torch
+import torch.distributed as dist
 from lm_problems import lightning_llama, small_llama
+from lm_titan import config_module, spec_module
 from problems import neuron_data
+from torch.distributed.device_mesh import init_device_mesh
+from trl_runs import Judge, prompts_of, quiet, tokenizer_of
 
 import counterpoise
 from counterpoise.common.toml import build
@@ -22,7 +28,7 @@ from counterpoise.lm.training.settings import Settings
 DOCS = Path(__file__).parents[2] / "docs"
 
 # Pages whose snippets have tests of their own, below.
-OWN = ("training-loops.md", "rules.md")
+OWN = ("training-loops.md", "rules.md", "composer.md")
 RUN = sorted(
     path.name
     for path in DOCS.glob("*.md")
@@ -216,7 +222,8 @@ def classifier():
 @pytest.mark.docs
 @pytest.mark.filterwarnings("ignore:'pin_memory' argument")  # Trainer's default, without a card
 def test_snippets_of_training_loops_run(folder, monkeypatch):
-    loss, accumulated, prepared, plain, hf, lightning, composer = snippets("training-loops.md")
+    found = snippets("training-loops.md")
+    loss, accumulated, prepared, plain, hf, lightning, *others, parallel = found
 
     names = {}
     for snippet in (loss, accumulated):  # the second goes on from the first
@@ -247,8 +254,42 @@ def test_snippets_of_training_loops_run(folder, monkeypatch):
         exec(lightning, names)
     assert names["callback"].steering.reweighter.updates == 3
 
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        mesh = init_device_mesh("cpu", (1, 1), mesh_dim_names=("dp", "tp"))
+        exec(parallel, names := scope() | {"mesh": mesh})
+    finally:
+        dist.destroy_process_group()
+    assert names["steering"].reweighter.updates == 3
+    assert names["mixture"].number == 12 * 8
+
+    titan, titan_before, trl, bins = others
+    made = []
+    registry = "torchtitan.models.llama3.config_registry"  # of torchtitan 0.3; its trainer: a card
+    monkeypatch.setitem(sys.modules, registry, config_module(made))
+    monkeypatch.setitem(sys.modules, "torchtitan.protocols.train_spec", spec_module(specs := {}))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        exec(titan, names := scope())
+        exec(titan_before, names)
+    assert made[0].dataloader.steering.reweighter.updates == 3  # at the start, too
+    assert specs["mixture"].build_dataloader_fn is names["build"]
+
+    judge = Judge({"sums": 0.75, "proofs": 0.25})
+    names = {"model": small_llama(vocab_size=64), "tokenizer": tokenizer_of()}
+    names |= {"reward": judge, "prompts": prompts_of(["sums"] * 9 + ["proofs"] * 9)}
+    quiet(lambda: exec(trl, names))
+    assert names["callback"].steering.reweighter.updates == 6
+    assert len(judge.calls) == 6
+    exec(bins, names)
+    assert len(names["bins"]) == 18
+
+
+@pytest.mark.docs
+def test_snippet_of_composer_runs(monkeypatch):
     from importlib import import_module, reload
 
+    (composer,) = snippets("composer.md")
     monkeypatch.setitem(sys.modules, "composer", types.SimpleNamespace(Callback=object))
     module = reload(import_module("counterpoise.lm.adapters.composer"))
     exec(composer, names := scope())
@@ -260,11 +301,15 @@ def test_snippets_of_training_loops_run(folder, monkeypatch):
 @pytest.mark.docs
 def test_snippets_of_rules_run(folder):
     exec(snippets("training-loops.md")[2], scope())
-    (snippet,) = snippets("rules.md")
+    references, certificate = snippets("rules.md")
     names = scope() | {"reference_model": small_llama(vocab_size=64)}
-    exec(snippet, names)
+    exec(references, names)
     assert list(names["reweighter"].domains) == ["web", "code", "books"]
     assert names["reweighter"].reference.min() > 0
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(certificate, {})
+    text = (DOCS / "rules.md").read_text(encoding="utf-8")
+    assert f"```output\n{printed.getvalue()}```" in text
 
 
 def test_every_snippet_of_python_is_run():

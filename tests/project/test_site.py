@@ -193,7 +193,7 @@ def test_folded_tables_open(chromium, site):  # noqa: F811
     page.goto((site / "study.html").as_uri())
     folded = page.locator("details.tables")
     assert folded.count() >= 8
-    table = folded.first.locator("table")
+    table = folded.first.locator("table").first
     assert not table.is_visible()
     folded.first.locator("summary").click()
     assert table.is_visible()

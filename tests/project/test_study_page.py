@@ -47,13 +47,15 @@ def test_figures_are_there():
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_studies_are_whole(name):
-    """Five seeds of every run, of the same tokens, and the settings that made them."""
+    """Five seeds of every run, or more, of the same tokens, and the settings that made them."""
     study = load_study(ROOT / "experiments" / "lm" / name)
     results = study.results
     named = [run for group in study.groups.values() for run in group["runs"]]
     assert results.runs == named
     for run in named:
-        assert results.seeds(run) == [0, 1, 2, 3, 4]
+        seeds = results.seeds(run)
+        assert len(seeds) >= 5
+        assert seeds == list(range(len(seeds)))
     ends = {results.matrix(run, 0)[0][-1] for run in named}
     assert len(ends) == 1
     assert study.references is not None
