@@ -105,7 +105,10 @@ def test_a_missing_file_is_named(chosen, run, caplog):
 
 
 def test_digits_of_a_state_do_not_change_silently(run):
-    """Any other digit in any place, and any other version."""
+    """Any other digit in any place, and any other version.
+
+    Some last digits of a float make no difference: 0.30000000000000004 is ...05, too.
+    """
     folder = run / "checkpoints" / LAST
     good = (folder / STATE).read_bytes()
     rng = np.random.default_rng(0)
@@ -113,8 +116,9 @@ def test_digits_of_a_state_do_not_change_silently(run):
     places = [good.index(b'"version": 3') + 11, *rng.choice(digits, 60, replace=False)]
     for place in places:
         for other in b"1279":
-            if other != good[place]:
-                (folder / STATE).write_bytes(good[:place] + bytes([other]) + good[place + 1 :])
+            changed = good[:place] + bytes([other]) + good[place + 1 :]
+            if json.loads(changed) != json.loads(good):
+                (folder / STATE).write_bytes(changed)
                 with pytest.raises(DamagedFile, match=STATE):
                     verify(folder)
 
