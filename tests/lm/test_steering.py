@@ -234,7 +234,23 @@ def test_domain_losses_are_means_over_tokens(tmp_path):
         per_sequence = torch.nn.functional.cross_entropy(
             logits.transpose(1, 2), ids[:, 1:], reduction="none"
         ).mean(1)
-        error = float(per_sequence.std()) / len(data) ** 0.5
+        spread = float(per_sequence.std()) * 15**0.5
+        assert found.spreads[name] == pytest.approx(spread, rel=1e-4)
+        documents = data.documents.tolist()
+        sums = [
+            [15 * float(of), 15]
+            for of in per_sequence  # loss and tokens of each sequence
+        ]
+        whole = np.array(
+            [
+                np.sum([s for s, d in zip(sums, documents, strict=True) if d == own], axis=0)
+                for own in sorted(set(documents))
+            ]
+        ).T
+        n = whole.shape[1]
+        apart = whole[0] - float(expected) * whole[1]
+        error = math.sqrt(apart @ apart * n / (n - 1)) / whole[1].sum()
+        assert found.pieces[name] == n
         assert found.errors[name] == pytest.approx(error, rel=1e-4)
     assert list(samples) == ["x", "y"]
     assert len(samples["x"]) == 12
@@ -246,6 +262,54 @@ def test_domain_losses_are_means_over_tokens(tmp_path):
     with pytest.raises(KeyError, match="'nope' is not in the corpus"):
         held_out(corpus, 16, split="nope")
     assert len(samples["y"]) == 13
+
+
+class Listed:
+    """Samples of given documents, whose losses the test chooses."""
+
+    def __init__(self, values, documents=None):
+        self.values = values
+        if documents is not None:
+            self.documents = np.array(documents)
+
+    def __len__(self):
+        return len(self.values)
+
+    def __getitem__(self, index):
+        return {"value": torch.tensor(self.values[index])}
+
+
+def given_loss(model, batch):
+    return batch["value"], torch.ones(len(batch["value"]))
+
+
+def test_sequences_of_one_document_are_one_piece_of_text():
+    """Standard errors in closed form; with many documents, neighbours are merged."""
+    samples = {
+        "alone": Listed([1.0, 3.0, 2.0, 6.0]),
+        "pairs": Listed([1.0, 3.0, 2.0, 6.0], [4, 4, 7, 7]),
+        "one": Listed([1.0, 3.0, 2.0, 6.0], [5, 5, 5, 5]),
+        "many": Listed([1.0, 3.0] * 2048, np.arange(4096)),
+    }
+    found = domain_losses(None, samples, loss=given_loss, batch_size=3)
+    alone = math.sqrt((4 + 0 + 1 + 9) / (3 * 4))
+    assert found.pieces == {"alone": 4, "pairs": 2, "one": 4, "many": 1024}
+    assert found.errors["alone"] == pytest.approx(alone)
+    assert found.errors["one"] == pytest.approx(alone)  # nothing else is known
+    assert found.errors["pairs"] == pytest.approx(math.sqrt(2 * (2 * 2 + 2 * 2)) / 4)
+    assert found.spreads["pairs"] == pytest.approx(alone * 2)
+    assert found.errors["many"] == pytest.approx(0.0, abs=1e-12)  # both kinds in every block
+
+
+def test_standard_errors_hold_where_documents_have_a_style():
+    """Eight documents of eight sequences, half of whose variance is the document's."""
+    rng, z = np.random.default_rng(2), []
+    documents = np.repeat(np.arange(8), 8)
+    for _ in range(300):
+        values = rng.normal(size=8)[documents] + rng.normal(size=64)
+        found = domain_losses(None, {"x": Listed(values, documents)}, loss=given_loss)
+        z.append(found.losses["x"] / found.errors["x"])
+    assert 0.9 < np.std(z) / math.sqrt(7 / 5) < 1.1  # Student's t with 7 degrees of freedom
 
 
 def plain(corpus, steps, folder, resume=False, workers=0):

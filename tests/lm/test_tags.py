@@ -97,6 +97,23 @@ def test_tags_are_those_of_the_documents_where_names_had_to_be_changed(tmp_path)
         domain_tags(tmp_path)
 
 
+def test_a_text_with_a_plus_is_one_tag(tmp_path):
+    """Only lists stand for several tags, and one label cannot be both."""
+
+    def grouped(name, values, **options):
+        rows = [{"text": f"{i} words", "lang": values[i % len(values)]} for i in range(60)]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        prepare({"web": tmp_path / f"{name}.jsonl"}, tmp_path / name, tokenizer="bytes",
+                by=GroupBy("lang", **options), progress=False)  # fmt: skip
+        return domain_tags(tmp_path / name)
+
+    assert grouped("one", ["c++", "c"]) == {"web-c": ["c"], "web-c++": ["c++"]}
+    found = grouped("two", [["c", "en"], ["en"], []], missing="a+b")
+    assert found == {"web-a+b": ["a+b"], "web-c+en": ["c", "en"], "web-en": ["en"]}
+    with pytest.raises(ValueError, match=r"is the text 'c\+en' in one document and a list"):
+        grouped("three", [["c", "en"], "c+en"])
+
+
 def test_what_does_not_fit_is_refused(mixture):
     tags = tags_of(mixture)
     with pytest.raises(ValueError, match=r"use Reweighter\(tags.tags"):

@@ -55,10 +55,14 @@ def test_units_and_offsets_of_the_losses_do_not_matter(data):
 
 def test_differences_that_noise_explains_move_nothing():
     losses, uniform = np.array([1.0, 1.1, 0.9, 1.05]), np.full(4, 0.25)
-    known, noisy, unknown = (Reweighter(NAMES, "adaptive") for _ in range(3))
+    known, noisy, unknown, none = (Reweighter(NAMES, "adaptive") for _ in range(4))
     assert known.update(losses, errors=np.zeros(4)) == pytest.approx(
-        unknown.update(losses, errors=[0.2, 0.2, 0.2, math.nan])
+        none.update(losses, errors=[math.nan] * 4)
     )
+    unknown.update(losses, errors=[0.1, 0.2, 0.1, math.nan])  # counts as the largest known
+    known = Reweighter(NAMES, "adaptive")
+    known.update(losses, errors=[0.1, 0.2, 0.1, 0.2])
+    np.testing.assert_allclose(unknown.weights, known.weights, rtol=1e-12)
     np.testing.assert_allclose(noisy.update(losses, errors=[0.2] * 4), uniform, atol=1e-6)
     z = standardised(losses, uniform)
     half = Reweighter(NAMES, "adaptive")
@@ -68,6 +72,13 @@ def test_differences_that_noise_explains_move_nothing():
     )
     equal = Reweighter(NAMES, "adaptive", start=PRIOR)
     np.testing.assert_allclose(equal.update([2.0] * 4), uniform, rtol=1e-12)
+
+
+def test_rounding_is_no_difference():
+    """A model that equals its reference has excess losses of one unit in the last place."""
+    ours = Reweighter(NAMES, "adaptive", reference=[0.3, 0.3, 5.1, 0.3])
+    weights = ours.update([0.3, 0.1 + 0.2, 5.1, 0.3])
+    np.testing.assert_allclose(weights, 0.25, rtol=1e-5)
 
 
 def test_domains_without_a_loss_keep_their_weight():

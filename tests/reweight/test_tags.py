@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from counterpoise import Reweighter, ReweightWarning
 from counterpoise.reweight import Tags
 
 PATTERNS = {"p": ["en"], "q": ["code", "en"], "r": ["code"], "s": ["de"]}
@@ -32,11 +33,30 @@ def test_counts_add_up_and_errors_in_squares():
     )
 
 
-def test_a_missing_pattern_is_left_out_of_its_tags():
-    found = Tags(PATTERNS, SIZES).losses([1.0, np.nan, 2.0, np.nan], [1, 1, 1, 0], [0.1] * 4)
+def test_a_pattern_without_tokens_is_left_out_of_its_tags():
+    found = Tags(PATTERNS, SIZES).losses([1.0, np.nan, 2.0, np.nan], [1, 0, 1, 0], [0.1] * 4)
     np.testing.assert_array_equal(found.losses, [2.0, np.nan, 1.0])
     assert found.counts.tolist() == [1, 0, 1]
     np.testing.assert_allclose(found.errors, [0.1, np.nan, 0.1])
+
+
+def test_a_tag_is_unknown_if_a_loss_of_its_patterns_is():
+    """A mean over the other patterns would be the loss of something else."""
+    tags = Tags({"e": ["en"], "ce": ["code", "en"], "c": ["code"], "d": ["de"]}, [100] * 4)
+    found = tags.losses([1.0, np.nan, 2.0, 3.0], [1, 1, 1, 1], [0.1] * 4)
+    assert tags.tags == ("code", "de", "en")
+    np.testing.assert_array_equal(found.losses, [np.nan, 3.0, np.nan])
+    np.testing.assert_array_equal(found.errors, [np.nan, 0.1, np.nan])
+    ours = Reweighter(tags.tags)
+    with pytest.warns(ReweightWarning, match="'code', 'en'"):
+        ours.update(found.losses, found.counts, errors=found.errors)
+
+
+def test_an_unknown_error_concerns_its_own_tags_alone():
+    tags = Tags({"p1": ["en"], "p2": ["de"], "p3": ["code"]}, [10, 10, 1])
+    found = tags.losses([1.0, 2.0, 3.0], errors=[0.1, 0.2, np.nan], pieces=[7, 9, 1])
+    np.testing.assert_array_equal(found.errors, [np.nan, 0.2, 0.1])
+    np.testing.assert_allclose(found.pieces[1:], [9, 7])
 
 
 @settings(deadline=None, derandomize=True, max_examples=100)
@@ -75,6 +95,7 @@ def test_names_of_domains_say_the_tags():
     ("patterns", "sizes", "message"),
     [
         ({"a": []}, [1], "the pattern 'a' has no tag"),
+        ({"a": ["x", ""]}, [1], "the pattern 'a' has an empty tag"),
         ({"a": ["x"], "b": ["y"]}, [1, 0], "the tag 'y' has no tokens; leave it out"),
         ({"a": ["x"]}, [1, 2], "one number for each of 1 domains"),
         ({"a": ["x"]}, [-1], "counts must be finite numbers >= 0"),

@@ -147,16 +147,18 @@ class Drawing:
             )
         return found
 
-    def tagged(self, losses: Any, counts: Any, errors: Any, total: Any) -> tuple[Any, Any, Any]:
-        """Return losses, counts and standard errors of tags, by name, from those of patterns."""
+    def tagged(
+        self, losses: Any, counts: Any, errors: Any, pieces: Any, total: Any
+    ) -> tuple[Any, Any, Any, Any]:
+        """Return losses, counts, errors and pieces of tags, by name, from those of patterns."""
         assert self.tags is not None
         if total is not None:
             given = np.zeros(0) if counts is None else check_counts(counts, self.domains)
             check_total(given, total, counts)
-        found = self.tags.losses(losses, counts, errors)
+        found = self.tags.losses(losses, counts, errors, pieces)
         columns = (None if c is None else dict(zip(self.tags.tags, c, strict=True)) for c in found)
-        losses, counts, errors = columns
-        return losses, counts, errors
+        losses, counts, errors, pieces = columns
+        return losses, counts, errors, pieces
 
     def report(self) -> dict[Any, dict[str, float]]:
         """Report what the mixture has drawn, by domain."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -25,6 +25,8 @@ Batch = dict[str, torch.Tensor]
 K = TypeVar("K")
 
 MOMENTS = 6
+# Documents of a domain that are told apart for its standard error; more of them are merged.
+MOST_BLOCKS = 1024
 
 
 class Sequences(Protocol):
@@ -37,22 +39,35 @@ class Sequences(Protocol):
 
 @dataclass(frozen=True)
 class DomainLosses(Generic[K]):
-    """Mean loss per token of each domain, its standard error, and the tokens behind it.
+    """Mean loss per token of each domain, and what is known of its noise.
 
     Unpacks to losses and counts.
+
+    Attributes
+    ----------
+    losses, counts : dict
+        Mean loss per token, and the tokens behind it.
+    errors, pieces : dict
+        Standard error of the loss, and the number of independent pieces of text that it rests on:
+        documents, where they are known, because parts of one document resemble one another.
+    spreads : dict
+        Standard deviation of the losses of single sequences, times the root of their tokens.
     """
 
     losses: dict[K, float]
     counts: dict[K, float]
     errors: dict[K, float]
+    pieces: dict[K, float] = field(default_factory=dict)
+    spreads: dict[K, float] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[dict[K, float]]:
         return iter((self.losses, self.counts))
 
     def only(self, names: Mapping[K, Any]) -> DomainLosses[Any]:
         """Return the part under some of the keys, renamed to their values."""
+        tables = vars(self).items()
         return DomainLosses(
-            *({new: table[old] for old, new in names.items()} for table in vars(self).values())
+            **{key: {new: t[old] for old, new in names.items() if t} for key, t in tables}
         )
 
 
@@ -113,13 +128,16 @@ def domain_losses(
     model : callable
         Switched to evaluation mode meanwhile, if it has one.
     samples : mapping of names to map-style datasets
+        If one has an attribute ``documents``, the number of each sample's document, neighbouring
+        samples of one document count as one piece of text, as they do for `held_out`. Otherwise,
+        and in a single document, standard errors take all samples to be independent.
     batch_size : int, default 8
         On each rank.
     loss : callable, default `sequence_loss`
-        ``(model, batch) -> (sums, counts)``, one of each per sequence, or one for the batch.
-        Standard errors count each of them as one independent piece of text. With a mesh, they
-        must be those of whole sequences on every rank: sum them over context-parallel ranks, and
-        send them on from the last stage of a pipeline.
+        ``(model, batch) -> (sums, counts)``, one of each per sequence, or one for the batch, which
+        is then one piece of text. With a mesh, they must be those of whole sequences on every
+        rank: sum them over context-parallel ranks, and send them on from the last stage of a
+        pipeline.
     device : optional
         Device of the batches; the model's by default.
     group : optional
@@ -137,37 +155,75 @@ def domain_losses(
     if device is None:
         first_of = next(iter(model.parameters()), None) if hasattr(model, "parameters") else None
         device = "cpu" if first_of is None else first_of.device
-    table = torch.zeros(MOMENTS, len(samples), dtype=torch.float64)
+    tallies = [_Tally(data) for data in samples.values()]
     with evaluating(model):
-        for k, data in enumerate(samples.values()):
+        for tally, data in zip(tallies, samples.values(), strict=True):
             for first in range(0, len(data), batch_size * world):
                 mine = range(first + rank * batch_size, first + (rank + 1) * batch_size)
                 taken = [i for i in mine if i < len(data)]
                 batch = collated([data[i] for i in taken or [0]])
                 found = loss(model, {name: t.to(device) for name, t in batch.items()})
                 if taken:
-                    table[:, k] += _moments(*found)
-    summed = reduce_sums(table, group)
-    total = (summed if mesh is None else agree(summed, mesh)).numpy()
-    with np.errstate(divide="ignore", invalid="ignore"):
-        means = total[0] / total[1]
-        errors = _standard_errors(total, means)
-    columns = (means.tolist(), total[1].tolist(), errors.tolist())
+                    tally.add(taken, *found)
+    summed = reduce_sums(torch.cat([tally.sums for tally in tallies]), group)
+    total = summed if mesh is None else agree(summed, mesh)
+    parts = total.split([len(tally.sums) for tally in tallies])
+    rows = [tally.measured(part) for tally, part in zip(tallies, parts, strict=True)]
+    columns = zip(*rows, strict=True)
     return DomainLosses(*(dict(zip(samples, column, strict=True)) for column in columns))
+
+
+class _Tally:
+    """Sums over the samples of one domain, in one vector that ranks can add.
+
+    It has six moments over samples, and losses and tokens of blocks of samples: documents, or
+    neighbouring ones where there are many. A single document is no help, and its samples count as
+    blocks.
+    """
+
+    def __init__(self, data: Sequences) -> None:
+        numbers = np.asarray(getattr(data, "documents", np.arange(len(data))))
+        blocks = np.cumsum(np.diff(numbers, prepend=numbers[:1]) != 0)
+        if len(blocks) and blocks[-1] == 0:
+            blocks = np.arange(len(data))
+        number = int(blocks[-1]) + 1 if len(blocks) else 0
+        self.blocks = torch.from_numpy(blocks * MOST_BLOCKS // max(number, MOST_BLOCKS))
+        size = min(number, MOST_BLOCKS)
+        self.sums = torch.zeros(MOMENTS + 2 * size, dtype=torch.float64)
+        self.by_block = self.sums[MOMENTS:].view(2, size)
+
+    def add(self, taken: list[int], sums: torch.Tensor, counts: torch.Tensor) -> None:
+        """Add samples by their sums of token losses and numbers of tokens."""
+        pair = torch.stack([sums.double().cpu().flatten(), counts.double().cpu().flatten()])
+        each = pair.shape[1] == len(taken)
+        where = self.blocks[taken] if each else self.blocks[taken[:1]].expand(pair.shape[1])
+        self.sums[:MOMENTS] += _moments(*pair)
+        self.by_block.index_add_(1, where, pair)
+
+    def measured(self, total: torch.Tensor) -> tuple[float, float, float, float, float]:
+        """Return loss, tokens, standard error, pieces and spread, from the sums of all ranks."""
+        samples = total[:MOMENTS].numpy()
+        blocks = _moments(*total[MOMENTS:].view(2, -1)).numpy()
+        with np.errstate(divide="ignore", invalid="ignore"):
+            mean = samples[0] / samples[1]
+            error = _standard_error(blocks, mean)
+            spread = _standard_error(samples, mean) * np.sqrt(samples[1])
+        return float(mean), float(samples[1]), float(error), float(blocks[2]), float(spread)
 
 
 def _moments(sums: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
     """Return sums over pieces of text of loss, tokens, 1, loss^2, loss * tokens and tokens^2."""
-    s, n = sums.double().cpu().flatten(), counts.double().cpu().flatten()
+    s, n = sums, counts
     return torch.stack([s.sum(), n.sum(), (n > 0).sum(), s @ s, s @ n, n @ n])
 
 
-def _standard_errors(total: Array, means: Array) -> Array:
-    """Return the standard errors of ratios of sums over pieces of text; NaN for fewer than two."""
-    _, tokens, pieces, ss, sn, nn = total
-    squares = np.maximum(ss - 2.0 * means * sn + means**2 * nn, 0.0)
-    found = np.sqrt(squares * pieces / (pieces - 1.0)) / tokens
-    return np.where(pieces > 1, found, np.nan)
+def _standard_error(moments: Array, mean: float) -> float:
+    """Return the standard error of a ratio of sums over pieces of text; NaN for fewer than two."""
+    _, tokens, pieces, ss, sn, nn = moments
+    if pieces < 2:
+        return np.nan
+    square = max(ss - 2.0 * mean * sn + mean**2 * nn, 0.0)
+    return np.sqrt(square * pieces / (pieces - 1.0)) / tokens
 
 
 @contextmanager

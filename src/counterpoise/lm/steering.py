@@ -146,6 +146,7 @@ mixture=None)
         step: int | None = None,
         *,
         errors: Any = None,
+        pieces: Any = None,
         spreads: Any = None,
         total: float | None = None,
         absent_ok: bool = False,
@@ -153,23 +154,29 @@ mixture=None)
         """Update the weights from losses, pass them to the mixture and log them.
 
         Takes the arguments of `Reweighter.update`, or what `domain_losses` returns in place of
-        losses, counts and standard errors. Every rank must call it with the same losses; ranks
-        whose weights then differ raise an error.
+        losses, counts, standard errors, pieces and spreads. Every rank must call it with the same
+        losses; ranks whose weights then differ raise an error.
 
         ``sampling="variance"`` takes the standard deviation of losses within each domain from
         standard errors and counts, or from ``spreads``: any numbers in proportion to it, or norms
         of the domains' gradients.
         """
         if isinstance(losses, DomainLosses):
+            pieces = losses.pieces or None
+            if spreads is None and self.drawing.sampling.measures:
+                spreads = losses.spreads or None
             losses, counts, errors = losses.losses, losses.counts, losses.errors
         spreads = self.drawing.measured(errors, counts, spreads)
         if self.drawing.tags is not None:
-            losses, counts, errors = self.drawing.tagged(losses, counts, errors, total)
+            losses, counts, errors, pieces = self.drawing.tagged(
+                losses, counts, errors, pieces, total
+            )
             total = None  # tokens with several tags count several times
         before = self.reweighter.updates
         weights = self.reweighter.update(
-            losses, counts, step, errors=errors, total=total, absent_ok=absent_ok
-        )
+            losses, counts, step,
+            errors=errors, pieces=pieces, total=total, absent_ok=absent_ok,
+        )  # fmt: skip
         if self.reweighter.updates == before:
             return weights
         self.drawing.spreads = spreads

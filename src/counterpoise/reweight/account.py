@@ -30,6 +30,7 @@ import numpy as np
 
 from counterpoise.dual.divergences import SimplexPoint
 from counterpoise.dual.step import Proximal
+from counterpoise.reweight.noise import log_level
 
 Array = np.ndarray
 
@@ -46,6 +47,8 @@ class Round:
     """The rule's step; None for rules that are not proximal steps."""
     errors: Array | None = None
     """Standard errors of the losses."""
+    pieces: Array | None = None
+    """Independent pieces of text behind each standard error."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,8 @@ class Account:
         Sums of excess losses and of weights in force.
     weighted : float
         Sum of ``w_t.l_t``.
+    apart : float
+        Sum of ``max_i l_ti - w_t.l_t``.
     nu, penalty : float
         Sums of ``nu_t`` and of ``nu_t phi(w_t)``.
     brackets : float
@@ -78,6 +83,8 @@ class Account:
         Rounds with a standard error of every loss.
     errors, squares, first : arrays of shape (K,)
         Sums of standard errors and of their squares, and the first ones.
+    doubts : array of shape (K,)
+        Inverse of the least degrees of freedom of a domain's standard errors; 0 if they are exact.
     log_level : float
         Logarithm of the least significance level at which some round's domains differ.
     """
@@ -87,6 +94,7 @@ class Account:
     excess: Array
     used: Array
     weighted: float
+    apart: float
     nu: float
     penalty: float
     brackets: float
@@ -99,14 +107,15 @@ class Account:
     errors: Array
     squares: Array
     first: Array
+    doubts: Array
     log_level: float
 
     @classmethod
     def open(cls, K: int) -> Account:
         """Return an account without rounds."""
         zero = np.zeros(K)
-        return cls(0, 0, zero, zero, 0.0, 0.0, 0.0, 0.0, zero, 0.0, zero, zero, True, 0, zero, zero,
-                   zero, 0.0)  # fmt: skip
+        return cls(0, 0, zero, zero, 0.0, 0.0, 0.0, 0.0, 0.0, zero, 0.0, zero, zero, True, 0, zero,
+                   zero, zero, zero, 0.0)  # fmt: skip
 
     def after(self, entry: Round | None) -> Account:
         """Return the account after a round.
@@ -127,12 +136,20 @@ class Account:
         return all(bool(np.isfinite(value).all()) for value in vars(self).values())
 
     def _with_losses(self, entry: Round) -> Account:
+        weighted = float(entry.used @ entry.excess)
+        nu, step = 0.0, entry.proximal
+        penalty = 0.0
+        if step is not None and step.nu:
+            nu, penalty = step.nu, step.nu * step.divergence.value(entry.used, step.prior)
         return replace(
             self,
             rounds=self.rounds + 1,
             excess=self.excess + entry.excess,
             used=self.used + entry.used,
-            weighted=self.weighted + float(entry.used @ entry.excess),
+            weighted=self.weighted + weighted,
+            apart=self.apart + (float(entry.excess.max()) - weighted),
+            nu=self.nu + nu,
+            penalty=self.penalty + penalty,
             unseen=self.unseen + (entry.excess - entry.shown),
         )
 
@@ -184,12 +201,9 @@ def _with_step(account: Account, entry: Round) -> Account:
     if not (np.isfinite(distances).all() and np.isfinite(ends).all()):
         # A weight is zero, and nothing bounds the way back.
         return replace(account, proximal=False)
-    penalty = step.nu * phi.value(entry.used, prior) if step.nu else 0.0
     # The rule's sums are of what it was shown; `unseen` has the rest.
     return replace(
         account,
-        nu=account.nu + step.nu,
-        penalty=account.penalty + penalty,
         brackets=account.brackets + bracket - float(entry.used @ (entry.excess - entry.shown)),
         distances=account.distances + distances,
         carried=step.kappa + step.nu,
@@ -203,37 +217,18 @@ def _with_errors(account: Account, entry: Round) -> Account:
         return account
     number = account.measured + 1
     K = len(errors)
+    doubts = np.zeros(K) if entry.pieces is None else 1.0 / np.maximum(entry.pieces - 1.0, 1.0)
     # Bonferroni over domains, and over rounds by the shares 1 / (t (t + 1)), which sum to one.
-    apart = log_tail(separation(entry.excess, errors))
-    level = math.log(2 * K * number * (number + 1)) + apart
+    level = math.log(2 * K * number * (number + 1)) + log_level(entry.excess, errors, doubts)
     return replace(
         account,
         measured=number,
         errors=account.errors + errors,
         squares=account.squares + errors**2,
         first=errors if account.measured == 0 else account.first,
+        doubts=np.maximum(account.doubts, doubts),
         log_level=min(account.log_level, level),
     )
-
-
-def separation(values: Array, errors: Array) -> float:
-    """Return the least ``z`` for which all intervals ``values +- z errors`` have a common point.
-
-    >>> separation(np.array([0.0, 3.0, 1.0]), np.array([1.0, 0.5, 1.0]))
-    2.0
-    """
-    z = 0.0
-    while True:
-        # The largest lower end minus the least upper end is convex and piecewise linear in z, so
-        # its zero is approached from below: every turn raises z to the ratio of another pair.
-        i, j = int(np.argmax(values - z * errors)), int(np.argmin(values + z * errors))
-        gap, slope = float(values[i] - values[j]), float(errors[i] + errors[j])
-        if not gap > z * slope:
-            return z
-        ratio = gap / slope if slope > 0.0 else math.inf
-        if not math.inf > ratio > z:
-            return max(ratio, z)
-        z = ratio
 
 
 def _on_simplex(point: SimplexPoint) -> SimplexPoint:
@@ -241,16 +236,3 @@ def _on_simplex(point: SimplexPoint) -> SimplexPoint:
     top = float(point.logs.max())
     logs = point.logs - (top + math.log(float(np.exp(point.logs - top).sum())))
     return SimplexPoint(np.exp(logs), logs)
-
-
-def log_tail(z: float) -> float:
-    """Return the logarithm of the probability that a standard normal number exceeds ``z >= 0``.
-
-    >>> round(log_tail(0.0), 6), round(log_tail(40.0), 3)
-    (-0.693147, -804.608)
-    """
-    if z == math.inf:
-        return -1e300
-    if z < 30.0:
-        return math.log(0.5 * math.erfc(z / math.sqrt(2.0)))
-    return -0.5 * z * z - math.log(z * math.sqrt(2.0 * math.pi)) + math.log1p(-1.0 / (z * z))

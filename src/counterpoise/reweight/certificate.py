@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy as np
 from counterpoise.common.text import count, figure, listed
 from counterpoise.dual.divergences import Divergence
 from counterpoise.reweight.account import Account
+from counterpoise.reweight.noise import common_point, least_log, quantiles
 
 Array = np.ndarray
 
@@ -39,16 +39,20 @@ class WeightCertificate:
         How much larger the excess of the worst domain is. It is measured, so that
         ``max(mean_excess) = weighted_excess + regret``.
     bound : float or None
-        What the theory of the dual step says that the regret cannot exceed: the distance of the
-        first weights from the worst domain's corner over the steps, the pull of the prior, and what
-        the steps, extrapolation and smoothing cost. None for rules that are not proximal steps.
+        What the regret cannot exceed. By the theory of the dual step: the distance of the first
+        weights from the worst domain's corner over the steps, the pull of the prior, and what the
+        steps, extrapolation and smoothing cost. If it is less: the mean of the regrets of single
+        updates, each against its own worst domain. None for rules that are not proximal steps.
+    by_theory : bool
+        Whether the theory of the dual step gives the bound.
     regularized_regret, regularized_bound : float, float or None
         The same for the objective with its pull ``nu phi`` towards the prior.
     radius : array of shape (K,) or None
         Half-width of the band around each domain's mean excess, at ``confidence`` for all domains
         and all numbers of updates together. None unless every loss had a standard error.
     level : float or None
-        Smallest significance level at which some update shows a difference between domains.
+        Smallest significance level at which the domains differ: some update shows a difference, or,
+        for fresh losses, their means so far do.
     confidence : float
     """
 
@@ -59,6 +63,7 @@ class WeightCertificate:
     weighted_excess: float
     regret: float
     bound: float | None
+    by_theory: bool
     regularized_regret: float
     regularized_bound: float | None
     radius: Array | None
@@ -109,13 +114,13 @@ class WeightCertificate:
             f"{figure(self.weighted_excess)}, plus the regret of the weights, "
             f"{figure(self.regret)}."
         ]
-        if self.bound is not None:
-            said.append(f"The steps alone bound that regret by {figure(self.bound)}.")
+        if self.bound is not None and self.by_theory:
+            said.append(f"By the theory of the steps it is at most {figure(self.bound)}.")
         if self.noise_only:
             said.append(
-                "No update shows a difference between domains beyond the noise of the losses "
-                f"({self.confidence:.0%} confidence): uniform weights would have done as well so "
-                "far."
+                "The noise of the losses can explain every difference between domains so far "
+                f"({self.confidence:.0%} confidence), so nothing shows that these weights do "
+                "better than uniform ones."
             )
         elif self.noise_only is False and self.radius is not None:
             low, high = self.mean_excess - self.radius, self.mean_excess + self.radius
@@ -126,8 +131,10 @@ class WeightCertificate:
                 + (f"; on average, {listed(above)} {verb} another." if above else ".")
             )
         if self.left_out:
+            verb = "does" if self.left_out == 1 else "do"
             said.append(
-                f"{count(self.left_out, 'update')} lacked a loss of some domain and do not count."
+                f"{count(self.left_out, 'update')} without a usable loss of every domain {verb} "
+                "not count."
             )
         return said
 
@@ -146,13 +153,15 @@ def certify(
     weighted, worst = account.weighted / n, int(mean_K.argmax())
     nu, penalty = account.nu / n, account.penalty / n
     bound = regularized_bound = None
+    by_theory = False
     # What the theory grants every corner, and by convexity every mean of corners.
     granted_K = (account.distances + account.unseen + account.brackets) / n
     if account.proximal:
         corner = np.zeros(len(prior))
         corner[worst] = 1.0
         pull = nu * divergence.value(corner, prior) - penalty if nu else 0.0
-        bound = float(granted_K[worst]) + pull
+        theory, apart = float(granted_K[worst]) + pull, account.apart / n
+        bound, by_theory = min(theory, apart), theory <= apart
     risk = divergence.risk(mean_K, prior, nu)
     regularized = risk - (weighted - penalty)
     if account.proximal:
@@ -169,28 +178,39 @@ def certify(
         weighted_excess=weighted,
         regret=float(mean_K[worst]) - weighted,
         bound=bound,
+        by_theory=by_theory,
         regularized_regret=regularized,
         regularized_bound=regularized_bound,
-        radius=_radius(account, confidence, fresh) if measured else None,
-        level=math.exp(min(account.log_level, 0.0)) if measured else None,
+        radius=_radius(account, math.log1p(-confidence), fresh) if measured else None,
+        level=math.exp(min(_log_level(account, mean_K, fresh), 0.0)) if measured else None,
         confidence=confidence,
     )
 
 
-def _radius(account: Account, confidence: float, fresh: bool) -> Array:
+def _radius(account: Account, log_alpha: float, fresh: bool) -> Array:
     """Return half-widths of bands around the means, for all domains and rounds together.
 
     Losses of the same text have errors that depend on one another in unknown ways, so every round
     gets its share ``1 / (t (t + 1))`` of the error probability, and errors add up. Errors of
-    ``fresh`` losses are a martingale's, which the normal mixture of Robbins bounds.
+    ``fresh`` losses are a martingale's, which the normal mixture of Robbins bounds; it is widened
+    where standard errors are in doubt, as a quantile is.
     """
     n, K = account.rounds, len(account.errors)
-    alpha = (1.0 - confidence) / K
+    log_each = log_alpha - math.log(2 * K)
     if not fresh:
-        z = -NormalDist().inv_cdf(0.5 * alpha / (n * (n + 1)))
+        z = quantiles(log_each - math.log(n * (n + 1)), account.doubts)
         return z * account.errors / n
     start = account.first**2
     with np.errstate(divide="ignore", invalid="ignore"):
         total = account.squares + start
-        width = np.sqrt(total * (np.log(total / start) - 2.0 * math.log(alpha))) / n
+        width = np.sqrt(total * (np.log(total / start) - 2.0 * (log_each + math.log(2)))) / n
+    if account.doubts.any():
+        width = width * quantiles(log_each, account.doubts) / quantiles(log_each, np.zeros(K))
     return np.where(start > 0, width, np.inf)
+
+
+def _log_level(account: Account, mean_K: Array, fresh: bool) -> float:
+    """Return the logarithm of the least level at which the domains differ."""
+    if not fresh:
+        return account.log_level
+    return least_log(lambda log_alpha: common_point(mean_K, _radius(account, log_alpha, True)))

@@ -22,6 +22,14 @@ def check_errors(errors: Any, domains: tuple[Any, ...]) -> Array:
     return found
 
 
+def check_pieces(pieces: Any, domains: tuple[Any, ...]) -> Array:
+    """Return the numbers of independent pieces of text behind standard errors."""
+    found = one_each(pieces, domains, "pieces")
+    if not (found >= 0).all():
+        raise ValueError(f"pieces must be numbers >= 0 of pieces of text; got {pieces!r}")
+    return found
+
+
 def check_domains(domains: Iterable[str | int]) -> tuple[str | int, ...]:
     """Return the names of domains: strings or integers, all different."""
     if isinstance(domains, (str, bytes)):

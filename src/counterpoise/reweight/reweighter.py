@@ -31,6 +31,7 @@ from counterpoise.reweight.checks import (
     check_bounds,
     check_domains,
     check_errors,
+    check_pieces,
     check_total,
     finite,
     frozen,
@@ -43,6 +44,8 @@ Array = np.ndarray
 STATE_VERSION = 2
 # States of version 1 have no account; one is opened when they are read.
 READABLE = (1, 2)
+# Excess losses that differ by less than this share of the losses are taken to be equal.
+ROUNDING = 1e-12
 # Domains that `repr` shows at most.
 SHOWN = 6
 
@@ -246,6 +249,7 @@ class Reweighter:
         *,
         reference: Any = None,
         errors: Any = None,
+        pieces: Any = None,
         total: float | None = None,
         absent_ok: bool = False,
     ) -> Array:
@@ -266,6 +270,9 @@ class Reweighter:
         errors : sequence or mapping, optional
             Standard errors of the losses, NaN where unknown. They tell noise from differences in
             `certificate`, and in the rule ``"adaptive"``.
+        pieces : sequence or mapping, optional
+            Independent pieces of text behind each standard error, if they are few: such errors are
+            uncertain themselves, and the certificate allows for that. `domain_losses` knows them.
         total : float, optional
             Tokens or examples in all domains together. Counts with another sum are an error:
             something was lost or counted twice.
@@ -282,6 +289,9 @@ class Reweighter:
         count_K = np.ones(len(loss_K)) if counts is None else check_counts(counts, self.domains)
         reference_K = self.reference if reference is None else self._check_reference(reference)
         error_K = None if errors is None else check_errors(errors, self.domains)
+        if pieces is not None and errors is None:
+            raise ValueError("pieces are those behind errors; give errors, too")
+        piece_K = None if pieces is None else check_pieces(pieces, self.domains)
         if total is not None:
             check_total(count_K, total, counts)
         if step is not None:
@@ -295,13 +305,14 @@ class Reweighter:
         finite, counted = np.isfinite(excess_K), count_K > 0
         present = finite & counted
         self._report(~finite & counted, ~counted, absent_ok)
-        setting = self._setting(error_K)
+        sizes = np.abs(np.concatenate([loss_K[present], reference_K[present]]))
+        setting = self._setting(error_K, ROUNDING * float(sizes.max(initial=0.0)))
         shown, averages = self._shown(excess_K, present)
         state, entry = self._state, None
         if present.any():
             if present.all():
                 move = self.rule.proximal(state, shown, present, setting)
-                entry = Round(excess_K, shown, self.weights, move, error_K)
+                entry = Round(excess_K, shown, self.weights, move, error_K, piece_K)
             state = self.rule.advance(state, shown, present, setting)
         proposed = self.rule.propose(state, setting)
         negative = bool(proposed.min() < 0)
@@ -311,15 +322,20 @@ class Reweighter:
         weights = self._bounded(weights)
         weights = weights / weights.sum()
 
-        self._state, self._averages = state, averages
-        self._account = self._account.after(entry)
-        self.weights = frozen(weights)
-        self.projections += negative
-        self.updates += 1
-        self._sum_of_weights = self._sum_of_weights + weights
-        if step is not None:
-            self.global_step = step
-        self.last = Update(step, loss_K, reference_K, shown, present, self.weights, error_K)
+        weights = frozen(weights)
+        last = Update(step, loss_K, reference_K, shown, present, weights, error_K)
+        # All at once: an interrupt, as by Ctrl-C, finds the update made or not made.
+        self.__dict__.update(
+            _state=state,
+            _averages=averages,
+            _account=self._account.after(entry),
+            _sum_of_weights=self._sum_of_weights + weights,
+            weights=weights,
+            projections=self.projections + negative,
+            updates=self.updates + 1,
+            global_step=self.global_step if step is None else step,
+            last=last,
+        )
         return self.weights.copy()
 
     def counts_step(self, step: int) -> bool:
@@ -344,6 +360,12 @@ class Reweighter:
             Whether every round measures other text, so that errors average out over rounds. By
             default nothing is assumed of how the errors of rounds depend on one another, as befits
             a held-out set that is measured again and again.
+
+        Notes
+        -----
+        Bands and the word on noise rest on the standard errors, so on pieces of text that are
+        independent of one another within a round, and numerous enough, or with losses of so little
+        skew, that their mean is nearly normal.
         """
         if self._account.rounds == 0:
             raise RuntimeError(
@@ -381,6 +403,7 @@ class Reweighter:
             "rule": self.rule.name,
             "options": repr(self.rule),
             "domains": list(self.domains),
+            "prior": self.prior.tolist(),
             "weights": self.weights.tolist(),
             "dual": {
                 "weights": dual.weights.tolist(),
@@ -406,7 +429,8 @@ class Reweighter:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a `state_dict`; after an error, nothing has changed.
 
-        The rule and the domains must be the same; the domains' order may differ.
+        The rule and the domains must be the same; the domains' order may differ. With another
+        prior, the certificate begins anew.
         """
         check_version(state, *READABLE)
         try:
@@ -454,8 +478,17 @@ class Reweighter:
         sum_of_weights = numbers(state["averages"]["sum_of_weights"])
         missed = numbers(state["missed"]).astype(int).tolist()
         account = Account.open(len(order))
-        if state["version"] > 1:
+        same_prior = state["version"] > 1 and np.allclose(
+            numbers(state["prior"]), self.prior, rtol=1e-9, atol=0.0
+        )
+        if same_prior:
             account = Account.from_state(state["account"], order)
+        elif state["version"] > 1:
+            warnings.warn(
+                "the state is of another prior; the certificate begins anew from here",
+                ReweightWarning,
+                stacklevel=3,
+            )
         counters = {k: int(state[k]) for k in ("updates", "projections", "repeated", "global_step")}
         self._state = RuleState(dual, extra)
         self.weights = frozen(self._bounded(weights))  # the bounds may be new
@@ -479,13 +512,15 @@ class Reweighter:
     def _check_reference(self, reference: Any) -> Array:
         return check_reference(one_each(reference, self.domains, "reference"), len(self.domains))
 
-    def _setting(self, errors: Array | None) -> Setting:
+    def _setting(self, errors: Array | None, rounding: float) -> Setting:
         number = self.updates + 1
         size = self._check_step(self.step(number)) if callable(self.step) else float(self.step)
         factor = self.extrapolation
         if callable(self.step) and factor > 0:
             factor *= size / self._check_step(self.step(number + 1))
-        return Setting(size, self.nu, factor, self.smoothing, self.prior, self.weights, errors)
+        return Setting(
+            size, self.nu, factor, self.smoothing, self.prior, self.weights, errors, rounding
+        )
 
     def _shown(self, excess: Array, present: Array) -> tuple[Array, Array]:
         """Return the input of the rule, and the updated running averages."""

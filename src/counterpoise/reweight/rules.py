@@ -56,6 +56,8 @@ class Setting:
     """Weights in use when the losses were measured."""
     errors: Array | None = None
     """Standard errors of the losses, if they are known; NaN for those that are not."""
+    rounding: float = 0.0
+    """Losses that differ by less are equal but for rounding."""
 
 
 @dataclass(frozen=True)
@@ -288,8 +290,8 @@ class Adaptive(ProximalRule):
     Parameters
     ----------
     strength : float, default 0.5
-        Logarithm of the factor by which the weight of a domain exceeds its prior if its excess is
-        one standard deviation above the mean.
+        Logarithm of the factor by which a domain's weight, relative to its prior, exceeds that of a
+        domain with the mean excess if its own is one standard deviation higher.
     share : float in (0, 1], default 0.5
     """
 
@@ -307,13 +309,17 @@ class Adaptive(ProximalRule):
         self, state: RuleState, losses: Array, present: Array, setting: Setting
     ) -> Proximal:
         errors = None if setting.errors is None else setting.errors[present]
-        nu = self.pull(losses[present], setting.prior[present], errors)
+        nu = self.pull(losses[present], setting.prior[present], errors, setting.rounding)
         share = 1.0 if state.dual.iteration == 0 else self.share
         kappa = min(nu * ((1.0 - share) / share), LARGEST)
         return Proximal(state.dual.point, nu, kappa, setting.prior, get_divergence("kl"))
 
-    def pull(self, losses: Array, prior: Array, errors: Array | None = None) -> float:
-        """Return ``nu`` for losses and, if they are known, their standard errors.
+    def pull(
+        self, losses: Array, prior: Array, errors: Array | None = None, rounding: float = 0.0
+    ) -> float:
+        """Return ``nu`` for losses and, where they are known, their standard errors.
+
+        An unknown standard error counts as the largest known one.
 
         >>> rule = Adaptive(strength=0.5)
         >>> rule.pull(np.array([1.0, 3.0]), np.array([0.5, 0.5]))
@@ -323,11 +329,12 @@ class Adaptive(ProximalRule):
         size = float(np.abs(losses).max()) or 1.0  # so that no square overflows
         scaled = losses / size
         variance = float(share @ (scaled - share @ scaled) ** 2)
-        if variance == 0.0:
-            return 1.0  # all losses are equal, and the response is the prior
+        if math.sqrt(variance) <= rounding / size:
+            return PULL_OF_NOISE * max(rounding, size * math.sqrt(variance)) or 1.0
         signal = variance
-        if errors is not None and np.isfinite(errors).all():
-            signal = max(variance - float(share @ (errors / size) ** 2), 0.0)
+        if errors is not None and np.isfinite(errors).any():
+            noise = np.where(np.isfinite(errors), errors, np.nanmax(errors)) / size
+            signal = max(variance - float(share @ noise**2), 0.0)
         dulled = PULL_OF_NOISE
         if signal * PULL_OF_NOISE**2 > variance:
             dulled = math.sqrt(variance / signal)

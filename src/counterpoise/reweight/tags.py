@@ -18,7 +18,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from counterpoise.common.arguments import check_counts, check_weights, one_each
-from counterpoise.reweight.checks import check_domains, check_errors
+from counterpoise.reweight.checks import (
+    check_domains,
+    check_errors,
+    check_pieces,
+)
 
 Array = np.ndarray
 
@@ -26,11 +30,12 @@ BETWEEN = "+"
 
 
 class TagLosses(NamedTuple):
-    """Losses, counts and standard errors of tags; None for what was not given."""
+    """Losses, counts, standard errors of tags, and pieces behind them; None if not given."""
 
     losses: Array
     counts: Array | None
     errors: Array | None
+    pieces: Array | None = None
 
 
 class Tags:
@@ -70,6 +75,9 @@ class Tags:
                 f"the pattern {untagged[0]!r} has no tag, so no weight would reach it; give it one "
                 "of its own, or leave it out"
             )
+        blank = [name for name, tags in zip(self.domains, lists, strict=True) if "" in tags]
+        if blank:
+            raise ValueError(f"the pattern {blank[0]!r} has an empty tag; name it, or leave it out")
         self.tags = check_domains(sorted({tag for tags in lists for tag in tags}))
         number = {tag: t for t, tag in enumerate(self.tags)}
         has = np.zeros((len(lists), len(self.tags)))
@@ -111,27 +119,46 @@ class Tags:
         found = self.shares @ check_weights(weights, self.tags, zeros=True)
         return found / found.sum()
 
-    def losses(self, losses: Any, counts: Any = None, errors: Any = None) -> TagLosses:
+    def losses(
+        self, losses: Any, counts: Any = None, errors: Any = None, pieces: Any = None
+    ) -> TagLosses:
         """Return the losses of tags, from those of patterns.
 
         A pattern counts by its size, however much of it was evaluated. Errors of patterns are taken
-        to be independent. A tag's loss leaves out patterns without a loss or with a count of zero.
+        to be independent. A tag's loss leaves out patterns with a count of zero, and is unknown
+        if a loss of one of its other patterns is.
         """
         loss_P = one_each(losses, self.domains, "losses")
         given_P = None if counts is None else check_counts(counts, self.domains)
-        known = np.isfinite(loss_P) if given_P is None else np.isfinite(loss_P) & (given_P > 0)
-        share = self.shares * known[:, None]
-        total_T = share.sum(axis=0)
+        here = np.ones(len(loss_P), dtype=bool) if given_P is None else given_P > 0
+        broken = here & ~np.isfinite(loss_P)
+        share = self.shares * here[:, None]
         with np.errstate(invalid="ignore"):
-            share = share / total_T  # NaN where no pattern is known
-        loss_T = np.where(known, loss_P, 0.0) @ share
-        count_T = error_T = None
+            share = share / share.sum(axis=0)  # NaN where a tag has no pattern with tokens
+        loss_T = np.where(here & ~broken, loss_P, 0.0) @ share
+        loss_T = np.where((broken[:, None] & (share > 0)).any(axis=0), np.nan, loss_T)
+        count_T = error_T = piece_T = None
         if given_P is not None:
-            count_T = np.where(known, given_P, 0.0) @ (self.shares > 0)
+            count_T = given_P @ (self.shares > 0)
         if errors is not None:
-            error_P = np.where(known, check_errors(errors, self.domains), 0.0)
-            error_T = np.sqrt(error_P**2 @ share**2)
-        return TagLosses(loss_T, count_T, error_T)
+            error_P = check_errors(errors, self.domains)
+            part = np.where(share > 0, error_P[:, None] * share, 0.0) ** 2
+            error_T = np.sqrt(np.where(np.isnan(loss_T), np.nan, part.sum(axis=0)))
+            if pieces is not None:
+                piece_T = _pooled_pieces(part, check_pieces(pieces, self.domains))
+        return TagLosses(loss_T, count_T, error_T, piece_T)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self.domains)} patterns of {len(self.tags)} tags)"
+
+
+def _pooled_pieces(variances: Array, pieces: Array) -> Array:
+    """Return the pieces that sums of variances stand for, by Welch and Satterthwaite.
+
+    >>> _pooled_pieces(np.array([[1.0, 1.0], [1.0, 0.0]]), np.array([5.0, 9.0])).round(6).tolist()
+    [11.666667, 5.0]
+    """
+    freedom = np.maximum(pieces - 1.0, 1.0)[:, None]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found = variances.sum(axis=0) ** 2 / (variances**2 / freedom).sum(axis=0) + 1.0
+    return np.where(np.isfinite(found), found, float(pieces.max()))

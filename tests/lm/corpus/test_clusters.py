@@ -138,6 +138,20 @@ def test_a_failure_leaves_the_old_file(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["in.jsonl", "out.jsonl"]
 
 
+def test_a_source_is_not_overwritten_however_its_path_is_written(tmp_path, monkeypatch):
+    path = tmp_path / "in.jsonl"
+    path.write_text('{"text": "a b"}\n{"text": " "}\n')
+    monkeypatch.chdir(tmp_path)
+    for source, out in (
+        ("in.jsonl", path),
+        (path, "in.jsonl"),
+        (path, "../" + tmp_path.name + "/in.jsonl"),
+    ):
+        with pytest.raises(ValueError, match="is one of the files to read"):
+            cluster_documents(source, out, 1)
+    assert path.read_text().count("\n") == 2
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

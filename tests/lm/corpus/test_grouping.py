@@ -228,6 +228,13 @@ def test_names_can_be_files_on_any_disk():
     assert named_groups(counts, 1) == named_groups(dict(reversed(counts.items())), 1)
 
 
+def test_a_value_that_looks_like_a_changed_name_keeps_its_own_group():
+    changed = named_groups({"a/b": 5, "a:b": 5}, 1)["a/b"]
+    names = named_groups({"a/b": 5, "a:b": 5, changed: 5}, 1)
+    assert len(set(names.values())) == 3
+    assert names["a/b"] == changed
+
+
 def test_several_tags_make_a_pattern():
     by = GroupBy("tags", missing="none")
     assert label_of(["math", "en", "math"], by, "") == "en+math"

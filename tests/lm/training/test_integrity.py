@@ -129,7 +129,10 @@ def test_damaged_logs_are_restored_from_the_checkpoint(chosen, run, whole, name,
     file = run / name
     lines = file.read_bytes().split(b"\n")
     if how == "flipped":
-        lines[1] = lines[1].replace(b"1", b"7", 1)
+        at = next(i for i, byte in enumerate(lines[1]) if chr(byte).isdigit())
+        lines[1] = (
+            lines[1][:at] + (b"7" if lines[1][at : at + 1] != b"7" else b"8") + lines[1][at + 1 :]
+        )
     elif how == "cut":
         lines[1] = lines[1][:20]
     elif how == "garbage":

@@ -37,16 +37,16 @@ def test_shares_of_least_variance_survive_a_stop(corpus, tmp_path, monkeypatch, 
     assert [row["drawn_by"] for row in rows] != pytest.approx([row["weight"] for row in rows])
 
 
-def test_shares_follow_the_errors_of_the_evaluation(corpus, tmp_path):
+def test_shares_follow_the_spreads_of_the_evaluation(corpus, tmp_path):
     both = settings(corpus, reweight={"weigh": "both", "ratio": 4.0})
     train(both, tmp_path, progress=False)
     record = RunFolder(tmp_path).evaluations.read()[-1]
     last = JsonlLog(tmp_path / "weights.jsonl").read()[-1]
     assert last["step"] == record["step"]
-    errors = np.array([record["driving_errors"][name] for name in SIZES])  # equal counts
+    spreads = np.array([record["driving_spreads"][name] for name in SIZES])
     weights = np.array([last["domains"][name]["weight"] for name in SIZES])
     drawn_by = [last["domains"][name]["drawn_by"] for name in SIZES]
-    np.testing.assert_allclose(drawn_by, least_variance_shares(weights, errors, 4.0), rtol=1e-9)
+    np.testing.assert_allclose(drawn_by, least_variance_shares(weights, spreads, 4.0), rtol=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 from counterpoise.common.arguments import check_whole
 from counterpoise.lm.corpus.documents import Source, beginning, find_readers
 from counterpoise.lm.corpus.encoding import readable
-from counterpoise.lm.corpus.readers import JsonLinesReader, Reader, text_of
+from counterpoise.lm.corpus.readers import FileReader, JsonLinesReader, Reader, text_of
 from counterpoise.lm.corpus.tokens import PathLike
 from counterpoise.storage.files import replacing
 
@@ -189,7 +189,8 @@ def cluster_documents(
     if k > sample:
         raise ValueError(f"k={k} clusters cannot be found in sample={sample} documents; raise it")
     readers = find_readers(source, text, max_document_bytes)
-    if any(getattr(reader, "path", None) == path for reader in readers):
+    sources = [reader.path for reader in readers if isinstance(reader, FileReader)]
+    if path.exists() and any(of.exists() and path.samefile(of) for of in sources):
         raise ValueError(f"out={str(out)!r} is one of the files to read; choose another")
     texts = _sampled((shown for _, shown in _documents(readers, field)), sample, seed)
     if k > len(texts):

@@ -161,11 +161,11 @@ def split_documents(
         folder.mkdir(parents=True, exist_ok=True)
         for path in folder.glob("*.jsonl"):
             path.unlink()
-        counts = _count(name, readers, by, stopped)
+        counts, several = _count(name, readers, by, stopped)
         groups = named_groups(counts, by.least)
         state = {
             "format": FORMAT, "version": VERSION, **asked, "groups": groups,
-            "documents": dict(sorted(_summed(counts, groups).items())),
+            "documents": dict(sorted(_summed(counts, groups).items())), "several": several,
             "done": False, **NOTHING,
         }  # fmt: skip
         write_sealed(folder / STATE, state)
@@ -187,11 +187,10 @@ def named_groups(counts: Mapping[str, int], least: int) -> dict[str, str]:
     common = sorted(value for value, count in counts.items() if count >= least)
     plain = {value: _plain(value) for value in common}
     plain = {value: name for value, name in plain.items() if name.casefold() != OTHER}
-    shared = Counter(name.casefold() for name in plain.values())
-    groups = {
-        value: name if shared[name.casefold()] == 1 else f"{name}-{_hash(value)}"
-        for value, name in plain.items()
-    }
+    groups, hashed = dict(plain), set[str]()
+    while twice := _alike(groups) - hashed:
+        groups |= {value: f"{plain[value]}-{_hash(value)}" for value in twice}
+        hashed |= twice
     groups |= {value: OTHER for value in counts if value not in groups}
     if len(set(groups.values())) > MOST_DOMAINS:
         raise ValueError(
@@ -199,6 +198,12 @@ def named_groups(counts: Mapping[str, int], least: int) -> dict[str, str]:
             f"{MOST_DOMAINS:,} are made; raise least, or group by a coarser field"
         )
     return dict(sorted(groups.items()))
+
+
+def _alike(groups: Mapping[str, str]) -> set[str]:
+    """Return the values whose names differ from that of another in capitals only, or not at all."""
+    shared = Counter(name.casefold() for name in groups.values())
+    return {value for value, name in groups.items() if shared[name.casefold()] > 1}
 
 
 def domain_tags(folder: str | os.PathLike[str]) -> dict[str, list[str]]:
@@ -217,9 +222,11 @@ def domain_tags(folder: str | os.PathLike[str]) -> dict[str, list[str]]:
         state = read_sealed(
             path, "prepare the corpus again", kind=FORMAT, versions=(VERSION,), since=VERSION
         )
+        several = set(state["several"])
         for value, group in state["groups"].items():
             name = f"{path.parent.name}-{group}"
-            found[name] = [OTHER] if group == OTHER else value.split(BETWEEN)
+            tags = value.split(BETWEEN) if value in several else [value]
+            found[name] = [OTHER] if group == OTHER else tags
     if not found:
         raise FileNotFoundError(
             f"{str(Path(folder) / FOLDER)!r} has no groups; prepare the corpus with by=..., and "
@@ -289,11 +296,17 @@ def _summed(counts: Mapping[str, int], groups: Mapping[str, str]) -> Counter[str
 
 def _count(
     name: str, readers: Sequence[Reader], by: GroupBy, stopped: Sequence[int]
-) -> Counter[str]:
-    """Count the documents of every value."""
+) -> tuple[Counter[str], list[str]]:
+    """Count the documents of every value; return also the values that are several tags."""
     counts: Counter[str] = Counter()
-    for _, _, label, _ in _labelled(readers, by, 0, 0):
+    several: dict[str, bool] = {}
+    for _, _, label, _, listed in _labelled(readers, by, 0, 0):
         counts[label] += 1
+        if BETWEEN in label and several.setdefault(label, listed) != listed:
+            raise ValueError(
+                f"domain {name!r}: {by.field!r} is the text {label!r} in one document and a list "
+                "of these tags in another; rename one of them"
+            )
         if len(counts) > MOST_VALUES:
             raise ValueError(
                 f"domain {name!r} has more than {MOST_VALUES:,} values in {by.field!r}; group by a "
@@ -306,19 +319,24 @@ def _count(
             f"domain {name!r} has no document with text; give it another source, or leave it out"
         )
     logger.info("domain %s: %s values in %s", name, f"{len(counts):,}", by.field)
-    return counts
+    return counts, sorted(label for label, listed in several.items() if listed)
 
 
 def _labelled(
     readers: Sequence[Reader], by: GroupBy, part: int, row: int
-) -> Iterator[tuple[int, int, str, str]]:
-    """Yield reader, rows read of it, group and text of each document that is not blank."""
+) -> Iterator[tuple[int, int, str, str, bool]]:
+    """Yield reader, rows read of it, group, text and whether the group is a list of several tags.
+
+    Blank documents are left out.
+    """
     for number in range(part, len(readers)):
         skipped = row if number == part else 0
         rows = readers[number].labelled(skipped, by.field)
         for at, (value, text) in enumerate(rows, skipped + 1):
             if text and not text.isspace():
-                yield number, at, label_of(value, by, f"{readers[number].name!r}, row {at},"), text
+                label = label_of(value, by, f"{readers[number].name!r}, row {at},")
+                tagged = isinstance(value, (list, tuple)) and not all(map(_is_missing, value))
+                yield number, at, label, text, tagged
 
 
 def _begun(folder: Path, asked: Mapping[str, Any], overwrite: bool) -> dict[str, Any] | None:
@@ -430,7 +448,7 @@ def _write(
     files = _Files(folder, state)
     part, row = state["part"], state["row"]
     documents = _labelled(readers, by, part, row)
-    for part, row, label, text in documents:
+    for part, row, label, text, _ in documents:
         if label not in state["groups"]:
             raise ValueError(f"the source of domain {name!r} changed while it was read; try again")
         files.add(state["groups"][label], text)

@@ -77,6 +77,15 @@ class Samples(Dataset[dict[str, torch.Tensor]]):
         labels = ids.masked_fill(attention == 0, IGNORED)
         return {"input_ids": ids, "labels": labels, "attention_mask": attention}
 
+    @property
+    def documents(self) -> Array:
+        """The document of each sample; of a packed one, that in its middle."""
+        numbers = np.arange(self._count) * self._all // self._count
+        if not self.packed:
+            return numbers
+        ends = self.tokens.ends(0, self.tokens.n_documents)
+        return np.searchsorted(ends, numbers * self.length + self.length // 2, side="right")
+
     def mean_tokens(self) -> float:
         """Mean number of tokens per sample of the split, without padding."""
         if self.packed:

@@ -279,6 +279,8 @@ class Trainer:
                 "report": by_split[chosen.report].losses,
                 "driving": by_split[chosen.driving].losses,
                 "driving_errors": by_split[chosen.driving].errors,
+                "driving_pieces": by_split[chosen.driving].pieces,
+                "driving_spreads": by_split[chosen.driving].spreads,
                 "weights": self.steering.reweighter.as_dict(),
                 "shares": {name: values["share"] for name, values in report.items()},
                 "epochs": {name: values["epochs"] for name, values in report.items()},
