@@ -45,7 +45,8 @@ class Steering:
     reweighter : Reweighter, optional
         Its weights become the mixture's, from the first sample on. By default, one with the rule
         ``"adaptive"`` that starts from the mixture's weights or, with tags, from equal weights of
-        the tags.
+        the tags. Its first update makes all weights equal; pass a `Reweighter` with a ``prior``
+        if others are to be pulled towards.
     mixture : MixtureDataset, optional
         Without one, the caller applies the weights.
     update_at_start : bool, optional

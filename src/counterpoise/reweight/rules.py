@@ -39,6 +39,8 @@ Array = np.ndarray
 LIFT = 1e-6
 # Where noise explains the whole spread of the losses, the pull exceeds the spread by this factor.
 PULL_OF_NOISE = 1e6
+# Losses whose spread is less than this share of them are equal.
+EQUAL = 1e-12
 # A measured pull stays within this and its inverse, whatever the losses.
 LARGEST = 1e300
 
@@ -280,12 +282,14 @@ class Adaptive(ProximalRule):
 
     The pull towards the prior is ``nu = spread / strength``, where ``spread`` is the standard
     deviation of the excess losses over the domains. The weights' logarithms therefore respond to
-    standardised losses: nats or tenths of a nat make no difference. Where standard errors of the
-    losses are known, the part of the spread that they explain moves nothing.
+    standardised losses: nats or tenths of a nat make no difference. Two parts of the spread move
+    nothing: what the standard errors of the losses explain, where they are known, and what is no
+    more than the *drift*, the change of the mean excess since the last update. While all losses
+    fall fast, as in a model that begins to learn, the next evaluation will order the domains anew.
 
-    The first update goes all the way to that response, because the first weights come from no
-    measurement. Later ones go ``share`` of the way, in logarithms, which averages the responses and
-    damps weights that swing.
+    The first update goes all the way to the prior, because nothing is known about the drift, and
+    the first weights come from no measurement. Later ones go ``share`` of the way, in logarithms,
+    which averages the responses and damps weights that swing.
 
     Parameters
     ----------
@@ -305,17 +309,35 @@ class Adaptive(ProximalRule):
             raise ValueError(f"share must be a number in (0, 1]; got {share!r}")
         self.strength, self.share = float(strength), float(share)
 
+    def start(self, weights: Array, prior: Array) -> RuleState:
+        return RuleState(DualState.start(weights), {"last": np.full(len(prior), -np.inf)})
+
+    def advance(
+        self, state: RuleState, losses: Array, present: Array, setting: Setting
+    ) -> RuleState:
+        moved = super().advance(state, losses, present, setting)
+        return moved.moved(moved.dual, last=np.where(present, losses, state.extra["last"]))
+
     def proximal(
         self, state: RuleState, losses: Array, present: Array, setting: Setting
     ) -> Proximal:
         errors = None if setting.errors is None else setting.errors[present]
-        nu = self.pull(losses[present], setting.prior[present], errors, setting.rounding)
+        fixed = max(self.drift(state.extra["last"], losses, present, setting), setting.rounding)
+        nu = self.pull(losses[present], setting.prior[present], errors, fixed)
         share = 1.0 if state.dual.iteration == 0 else self.share
         kappa = min(nu * ((1.0 - share) / share), LARGEST)
         return Proximal(state.dual.point, nu, kappa, setting.prior, get_divergence("kl"))
 
+    def drift(self, last: Array, losses: Array, present: Array, setting: Setting) -> float:
+        """Return how much the mean excess has changed; infinite if no last one is known."""
+        known = present & np.isfinite(last)
+        if not known.any():
+            return math.inf
+        share = setting.prior[known] / setting.prior[known].sum()
+        return abs(float(share @ losses[known] - share @ last[known]))
+
     def pull(
-        self, losses: Array, prior: Array, errors: Array | None = None, rounding: float = 0.0
+        self, losses: Array, prior: Array, errors: Array | None = None, drift: float = 0.0
     ) -> float:
         """Return ``nu`` for losses and, where they are known, their standard errors.
 
@@ -329,16 +351,15 @@ class Adaptive(ProximalRule):
         size = float(np.abs(losses).max()) or 1.0  # so that no square overflows
         scaled = losses / size
         variance = float(share @ (scaled - share @ scaled) ** 2)
-        if math.sqrt(variance) <= rounding / size:
-            return PULL_OF_NOISE * max(rounding, size * math.sqrt(variance)) or 1.0
-        signal = variance
+        spread = max(math.sqrt(variance), EQUAL)
+        signal = variance - min(drift / size, spread) ** 2
         if errors is not None and np.isfinite(errors).any():
             noise = np.where(np.isfinite(errors), errors, np.nanmax(errors)) / size
-            signal = max(variance - float(share @ noise**2), 0.0)
+            signal -= float(share @ np.minimum(noise, PULL_OF_NOISE) ** 2)
         dulled = PULL_OF_NOISE
         if signal * PULL_OF_NOISE**2 > variance:
             dulled = math.sqrt(variance / signal)
-        nu = size * (math.sqrt(variance) / self.strength * dulled)
+        nu = size * (spread / self.strength * dulled)
         return min(max(nu, 1.0 / LARGEST), LARGEST)
 
 

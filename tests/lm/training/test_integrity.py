@@ -69,6 +69,12 @@ def flip(path, seed=0):
     path.write_bytes(bytes(data))
 
 
+def with_another_digit(line):
+    """Change the first digit of a line."""
+    at = next(i for i, byte in enumerate(line) if chr(byte).isdigit())
+    return line[:at] + (b"7" if line[at : at + 1] != b"7" else b"8") + line[at + 1 :]
+
+
 @pytest.mark.parametrize("name", [MODEL, OPTIMIZER, STATE, "config.json", *LOGS])
 @pytest.mark.parametrize("how", ["flipped", "cut"])
 def test_a_damaged_checkpoint_is_refused_and_the_one_before_offered(chosen, run, whole, name, how):
@@ -129,10 +135,7 @@ def test_damaged_logs_are_restored_from_the_checkpoint(chosen, run, whole, name,
     file = run / name
     lines = file.read_bytes().split(b"\n")
     if how == "flipped":
-        at = next(i for i, byte in enumerate(lines[1]) if chr(byte).isdigit())
-        lines[1] = (
-            lines[1][:at] + (b"7" if lines[1][at : at + 1] != b"7" else b"8") + lines[1][at + 1 :]
-        )
+        lines[1] = with_another_digit(lines[1])
     elif how == "cut":
         lines[1] = lines[1][:20]
     elif how == "garbage":
@@ -160,7 +163,7 @@ def test_a_damaged_log_of_a_finished_run_is_not_reported(whole, tmp_path, name):
     shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
     file = tmp_path / name
     lines = file.read_bytes().split(b"\n")
-    lines[2] = lines[2].replace(b"2", b"3", 1)
+    lines[2] = with_another_digit(lines[2])
     file.write_bytes(b"\n".join(lines))
     with pytest.raises(DamagedFile, match=f"{name}', line 3, is damaged"):
         write_report(tmp_path)
