@@ -60,7 +60,28 @@ def differing(corpus, folder, out):
     return trained(corpus, folder, out, pp=2, evaluate=evaluate)
 
 
-JOBS = {job.__name__: job for job in (saved, resumed, sharded, differing)}
+def staged(corpus, folder, out):
+    """Only the last stage of a pipeline has losses."""
+
+    def evaluate(trainer):
+        return None if dist.get_rank() == 0 else {"x": 3.0, "y": 2.0, "z": 3.0}
+
+    return trained(corpus, folder, out, pp=2, evaluate=evaluate)
+
+
+def lacking(corpus, folder, out):
+    """No rank has the losses of all domains."""
+
+    def evaluate(trainer):
+        return {"x": 1.0} if dist.get_rank() == 0 else {"x": 3.0, "y": 2.0}
+
+    try:
+        return trained(corpus, folder, out, pp=2, evaluate=evaluate)
+    except ValueError as error:
+        return {"error": str(error)}
+
+
+JOBS = {job.__name__: job for job in (saved, resumed, sharded, differing, staged, lacking)}
 
 
 def main(job, corpus, folder, out):

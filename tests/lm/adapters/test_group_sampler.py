@@ -44,6 +44,37 @@ def test_rows_and_batches_repeat_as_the_trainer_asks():
     assert abs(np.bincount(np.searchsorted([12, 18], firsts, side="right")) - [12, 6, 3]).max() <= 3
 
 
+@pytest.mark.parametrize(
+    ("rows", "copies", "together", "batches"),
+    [(2, 1, 1, 10), (2, 1, 4, 8), (2, 2, 4, 20), (2, 3, 2, 30), (4, 3, 2, 12), (10, 1, 4, 4)],
+)
+def test_an_epoch_is_a_whole_number_of_steps(rows, copies, together, batches):
+    """Of the 21 rows, as many as fit; no row is lost, since the next epoch goes on."""
+    sampler = GroupSampler(GROUPS, rows=rows, copies=copies, together=together)
+    assert sampler.batches == batches
+    assert len(list(sampler)) == len(sampler) == batches * rows
+    plain = GroupSampler(GROUPS, rows=rows, copies=copies)
+    assert read(sampler, 40) == read(plain, 40)
+
+
+@pytest.mark.parametrize("copies", [1, 3])
+@pytest.mark.parametrize("trained", [1, 6, 7, 13])
+def test_the_epoch_of_a_resume_ends_where_it_would_have(copies, trained):
+    """Batches that the trainer skips are there to be counted; the others are the epoch's rest."""
+    sampler = GroupSampler(GROUPS, rows=4, copies=copies)
+    epochs = [read(sampler, sampler.batches) for _ in range(4)]
+    resumed = GroupSampler(GROUPS, rows=4, copies=copies)
+    read(resumed, trained)
+    resumed.resume_after(trained)
+    epoch, before = divmod(trained, sampler.batches)
+    found = np.array(list(resumed)).reshape(-1, 4)
+    assert len(found) == sampler.batches
+    assert found[before:].tolist() == epochs[epoch][before:]
+    for _ in range(sampler.batches - before):
+        resumed.count_batch()
+    assert np.array(list(resumed)).reshape(-1, 4).tolist() == epochs[epoch + 1]
+
+
 @pytest.mark.parametrize(("copies", "ahead"), [(1, 0), (1, 1), (1, 5), (2, 1), (3, 4), (4, 1)])
 def test_new_weights_hold_from_the_first_batch_that_cannot_have_been_read(copies, ahead):
     sampler = GroupSampler(GROUPS, rows=2, copies=copies, ahead=ahead, weights=[1, 0, 0])

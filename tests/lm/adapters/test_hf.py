@@ -11,6 +11,7 @@ from lm_problems import markov_corpus, small_llama
 
 from counterpoise import ReweightWarning
 from counterpoise.lm import JsonlLog, held_out
+from counterpoise.lm.adapters.hf_loss import _WeighedLoss
 from counterpoise.reweight import Fixed
 
 pytestmark = pytest.mark.slow
@@ -23,7 +24,8 @@ def corpus(tmp_path_factory):
 
 def hf(
     corpus, steps, folder, resume=None, workers=0, dropout=0.0, metric="loss", collator=None,
-    more_sets=None, save_steps=6, update_at_start=False, sampling="weights", **options,
+    more_sets=None, save_steps=6, update_at_start=False, sampling="weights", model=None,
+    **options,
 ):  # fmt: skip
     from transformers import Trainer, TrainingArguments
 
@@ -31,7 +33,7 @@ def hf(
 
     mixture, reweighter = begin(corpus)
     trainer = Trainer(
-        model=small_llama(dropout=dropout),
+        model=model or small_llama(dropout=dropout),
         args=TrainingArguments(
             output_dir=str(folder), max_steps=steps, per_device_train_batch_size=4,
             eval_strategy="steps", eval_steps=3, save_strategy="steps", save_steps=save_steps,
@@ -245,6 +247,99 @@ def test_trainer_with_weighed_losses_resumes_and_accumulates(corpus, tmp_path):
     again, resumed = hf(corpus, 6, tmp_path, resume=str(tmp_path / "checkpoint-3"), **options)
     assert torch.equal(parameters(long.model), parameters(again.model))
     assert steering.state_dict() == resumed.state_dict()
+
+
+@pytest.mark.parametrize("other", ["web_samples", "web_steps"])
+def test_trainer_domains_may_look_like_its_own_metrics(tmp_path, other):
+    """Those of "web" have "samples_per_second", too."""
+    names = ("web", other)
+    corpus = markov_corpus(tmp_path / "corpus", dict.fromkeys(names, 3000))
+    trainer, steering = hf(corpus, 3, tmp_path / "a")
+    losses = {name: e[k] for e in trainer.state.log_history for name in names
+              if (k := f"eval_{name}_loss") in e}  # fmt: skip
+    last = steering.record()["domains"]
+    assert {name: last[name]["loss"] for name in names} == pytest.approx(losses)
+
+
+def test_trainer_collators_that_change_the_rows_of_weighed_losses_are_refused(corpus, tmp_path):
+    from transformers import DataCollatorWithFlattening, default_data_collator
+
+    flat = DataCollatorWithFlattening()
+    hf(corpus, 3, tmp_path / "drawn", collator=flat)  # losses that count once may be in any row
+    with pytest.raises(ValueError, match="DataCollatorWithFlattening made 1 rows of 'input_ids'"):
+        hf(corpus, 3, tmp_path / "flat", collator=flat, sampling="fixed")
+
+    def swapped(samples):
+        return default_data_collator([samples[1], samples[0], *samples[2:]])
+
+    with pytest.raises(ValueError, match="collator swapped put sample 1 of a batch in row 0"):
+        hf(corpus, 3, tmp_path / "swapped", collator=swapped, sampling="fixed")
+
+    def longer(samples):
+        batch = default_data_collator(samples)
+        more = {"input_ids": 0, "labels": -100}
+        return {k: torch.nn.functional.pad(batch[k], (0, 3), value=v) for k, v in more.items()}
+
+    plain, _ = hf(corpus, 3, tmp_path / "plain", sampling="fixed")
+    padded, _ = hf(corpus, 3, tmp_path / "padded", collator=longer, sampling="fixed")
+    torch.testing.assert_close(parameters(plain.model), parameters(padded.model))
+
+
+def test_rows_that_change_on_the_way_to_the_loss_are_refused():
+    weighed = _WeighedLoss(None, "flat")
+    weighed._factors = torch.ones(4)
+    logits, labels = torch.zeros(1, 8, 5), torch.ones(1, 8, dtype=torch.long)
+    with pytest.raises(ValueError, match="collator flat made 1 rows from 4 samples"):
+        weighed.of_tokens({"logits": logits}, labels)
+
+
+def small_bert():
+    from transformers import BertConfig, BertForMaskedLM
+
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=32, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=32, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+    )  # fmt: skip
+    return BertForMaskedLM(config)
+
+
+def masked(samples):
+    """Hide every fifth token, and ask for those."""
+    ids = torch.stack([s["input_ids"] for s in samples])
+    hidden = torch.arange(ids.shape[1]) % 5 == 0
+    return {"input_ids": ids.masked_fill(hidden, 1), "labels": ids.masked_fill(~hidden, -100)}
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_trainer_models_of_other_tokens_than_the_next_are_refused(corpus, tmp_path, known):
+    """By what transformers knows of their losses, or by the loss of the first batch."""
+    model = small_bert()
+    says = "this Trainer has a BertForMaskedLM, whose loss is another"
+    if not known:
+        model.loss_type = None
+        says = "the model's own loss of the first batch is .* and that mean is .*sampling='weights'"
+    with pytest.raises(ValueError, match=says):
+        hf(corpus, 3, tmp_path, model=model, collator=masked, sampling="fixed")
+
+
+def test_trainer_losses_of_gpt2_are_weighed(corpus, tmp_path):
+    """transformers does not know its loss, which is that of next tokens."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    config = GPT2Config(
+        vocab_size=32, n_positions=LENGTH, n_embd=16, n_layer=1, n_head=2, bos_token_id=0,
+        eos_token_id=0, pad_token_id=0,
+    )  # fmt: skip
+    _, steering = hf(corpus, 3, tmp_path, model=GPT2LMHeadModel(config), sampling="fixed")
+    assert steering.reweighter.updates == 1
+
+
+def test_comparing_the_first_loss_leaves_the_random_numbers_of_dropout_alone(corpus, tmp_path):
+    """Before the first update all factors are 1, so that the plain loss is the same."""
+    plain, _ = hf(corpus, 3, tmp_path / "a", dropout=0.3)
+    weighed, _ = hf(corpus, 3, tmp_path / "b", dropout=0.3, sampling="fixed")
+    torch.testing.assert_close(parameters(plain.model), parameters(weighed.model))
 
 
 def test_trainer_losses_that_cannot_be_weighed_are_refused(corpus, tmp_path):

@@ -1,6 +1,7 @@
 """torchtitan: the same samples on any number of ranks, and a resume on another."""
 
 import json
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -18,6 +19,7 @@ from counterpoise.lm.adapters.torchtitan import (
     STATE,
     MixtureDataLoader,
     build_dataloader_fn,
+    document_positions,
     held_out_losses,
     reweight,
 )
@@ -52,6 +54,12 @@ def test_batches_are_the_mixtures_split_into_inputs_and_labels(corpus):
         assert starts[:, 0].all()
         assert torch.equal(starts[:, 1:], ids[:, :-2] == 0), "documents end in token 0"
     assert "positions" not in batches(loader_of(corpus, positions=False), 1)[0][0]
+
+
+def test_positions_are_on_the_device_of_the_tokens():
+    """Held-out batches are split after they were moved to a card."""
+    positions = document_positions(torch.zeros(2, 6, dtype=torch.long, device="meta"), end=0)
+    assert (positions.device.type, positions.shape) == ("meta", (2, 6))
 
 
 def test_data_parallel_ranks_share_the_batches(corpus):
@@ -242,19 +250,47 @@ def test_tensor_parallel_ranks_read_the_same_samples(corpus, two, tmp_path):
 
 
 @pytest.mark.distributed
-def test_what_the_first_rank_measures_counts_everywhere(corpus, tmp_path):
-    found = run("differing", corpus, tmp_path, tmp_path / "out", 2)
+@pytest.mark.parametrize(("job", "loss"), [("differing", 1.0), ("staged", 3.0)])
+def test_what_the_first_rank_with_all_domains_measures_counts_everywhere(
+    corpus, tmp_path, job, loss
+):
+    found = run(job, corpus, tmp_path, tmp_path / "out", 2)
     assert found[0]["state"] == found[1]["state"]
-    assert found[1]["logged"]["2"]["domains/x/loss"] == 1.0
+    assert found[1]["logged"]["2"]["domains/x/loss"] == loss
 
 
-def test_releases_with_mean_losses_are_refused(monkeypatch):
+@pytest.mark.distributed
+def test_all_ranks_name_the_domains_that_no_rank_measures(corpus, tmp_path):
+    first, second = run("lacking", corpus, tmp_path, tmp_path / "out", 2)
+    assert first == second
+    assert "no loss for ['z'] on rank 1" in first["error"]
+
+
+def test_releases_that_do_not_fit_are_refused(monkeypatch):
     from counterpoise.lm.adapters import torchtitan
 
-    for release, fits in (("0.2.1", False), ("0.2.2", True), ("0.3.0.dev1", True)):
+    for release, says in (
+        ("0.2.1", "0.2.1 returns mean losses"),
+        ("0.2.2", None),
+        ("0.2.2+cpu", None),
+        ("0.3.0.dev1", None),
+        ("0.4.0", "0.4.0 is newer than this adapter"),
+    ):
         monkeypatch.setattr(torchtitan, "version", lambda _, release=release: release)
-        if fits:
+        if says is None:
             torchtitan._check_version()
         else:
-            with pytest.raises(RuntimeError, match=r"0\.2\.1 returns mean losses"):
+            with pytest.raises(RuntimeError, match=re.escape(says)):
                 torchtitan._check_version()
+
+
+def test_what_newer_releases_ask_of_a_dataloader_is_refused(corpus, monkeypatch):
+    from counterpoise.lm.adapters import torchtitan
+
+    config = MixtureDataLoader.Config(corpus=str(corpus.folder))
+    asked = {"max_context_length": 16, "num_tokens_per_batch": 64, "tokenizer": None}
+    with pytest.raises(TypeError, match=r"num_tokens_per_batch.*works with torchtitan 0\.2\.2 and"):
+        config.build(dp_world_size=1, dp_rank=0, **asked)
+    monkeypatch.setattr(torchtitan, "version", lambda _: "0.3.0.dev1")
+    with pytest.raises(ImportError, match=r"has no torchtitan.*: it is newer than this"):
+        torchtitan._bases()

@@ -2,19 +2,31 @@
 
 import json
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from lm_adapters import parameters
+from lm_adapters import LENGTH, make_corpus, parameters
 from lm_problems import small_llama
 from paths import SUPPORT
 from ranks import run_ranks
-from trl_runs import TASKS, WORDS, Judge, grpo, prompts_of, quiet, tokenizer_of, weights_of
+from trl_runs import (
+    TASKS,
+    WORDS,
+    Judge,
+    by_rows,
+    grpo,
+    prompts_of,
+    quiet,
+    tokenizer_of,
+    weights_of,
+)
 
 from counterpoise import Reweighter, ReweightWarning
-from counterpoise.lm import DifficultyBins, JsonlLog
-from counterpoise.lm.adapters.trl import reweight
+from counterpoise.lm import DifficultyBins, JsonlLog, Steering
+from counterpoise.lm.adapters.group_sampler import GroupSampler
+from counterpoise.lm.adapters.trl import GroupReweightingCallback, reweight
 
 pytestmark = pytest.mark.slow
 
@@ -176,6 +188,78 @@ def test_other_trainers_follow_evaluations_and_resume_to_the_bit(tmp_path, worke
     again, resumed = sft(tmp_path / "b", 8, resume, dataloader_num_workers=workers)
     assert resumed.state() == callback.state()
     assert torch.equal(parameters(trainer.model), parameters(again.model))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("accumulation", [1, 2])
+@pytest.mark.parametrize("strategy", ["steps", "epoch"])
+def test_a_resume_is_exact_where_an_epoch_ends(tmp_path, strategy, accumulation, workers):
+    """Nine batches are an epoch, or four steps of two; the logs' epochs are the same, too."""
+    options = {
+        "gradient_accumulation_steps": accumulation, "eval_strategy": strategy,
+        "dataloader_num_workers": workers,
+    }  # fmt: skip
+    steps = 11 if accumulation == 1 else 7
+    seen, whole, callback = by_rows(tmp_path, steps, **options)
+    resume = str(tmp_path / "checkpoint-3")
+    later, trainer, resumed = by_rows(tmp_path / "b", steps, resume, **options)
+    assert later == seen[3 * accumulation :]
+    assert resumed.state() == callback.state()
+    assert callback.steering.reweighter.updates >= 1
+    assert torch.equal(parameters(whole.model), parameters(trainer.model))
+    keys = ("step", "epoch", "loss", "eval_hard_loss")
+    logs = [[[e.get(k) for k in keys] for e in t.state.log_history] for t in (whole, trainer)]
+    assert logs[0] == logs[1]
+
+
+def test_groups_may_be_integers(tmp_path):
+    """Also where a Trainer takes only strings as names of evaluation sets."""
+    _, trainer, callback = by_rows(tmp_path, 6, tasks=[7] * 9 + [12] * 9)
+    assert callback.steering.reweighter.updates == 2
+    assert callback.sampler.domains == [7, 12]
+    assert sorted(trainer.eval_dataset) == ["12", "7"]
+    state = json.loads((tmp_path / "checkpoint-6/trainer_state.json").read_text())
+    saved = state["stateful_callbacks"]["GroupReweightingCallback"]["attributes"]["steering"]
+    assert saved["mixture"]["names"] == [7, 12]
+    with pytest.raises(ValueError, match=r"there is none for \[12\]"):
+        by_rows(tmp_path, 1, tasks=[7] * 9 + [12] * 9, sets={"7": prompts_of()})
+
+
+@pytest.mark.distributed
+def test_ranks_of_one_model_read_the_same_rows(tmp_path):
+    make_corpus(tmp_path / "corpus")
+    run_ranks(SUPPORT / "trl_runs.py", tmp_path / "out", "split", tmp_path / "corpus", ranks=2)
+    first, second = (json.loads((tmp_path / f"out/{rank}.json").read_text()) for rank in range(2))
+    assert first == second
+    assert first["drawn"] == sum(len(rows) for _, rows in first["seen"]) == 5 * 2
+    alone, _, _ = by_rows(tmp_path / "alone", 5)
+    assert first["seen"] == alone
+    for mixture in ("early", "late"):
+        assert "shares samples out to 2 of 2 ranks instead of 1" in first[mixture]
+        assert "MixtureDataset(mesh=...)" in first[mixture]
+    assert np.shape(first["meshed"]) == (2, 2, LENGTH)
+    assert "TRL counts each rank's completions as others" in first["rewarded"]
+
+
+def test_errors_rest_on_as_many_pieces_as_there_are_prompts():
+    """So that the certificate allows for errors of few prompts."""
+    sampler = GroupSampler(TASKS, names=["easy", "hard"], weights=[0.5, 0.5], rows=6, repeats=2)
+    callback = GroupReweightingCallback(
+        Steering(weights_of(), sampler), sampler, every=1, best=1.0, signal="reward", bins=None,
+        metric="loss", sets=(),
+    )  # fmt: skip
+    losses = [np.linspace(0.1, 0.9, 6)[sampler.codes[sampler.batch] == k] for k in range(2)]
+    callback.record(np.repeat(1.0 - np.linspace(0.1, 0.9, 6), 2))
+    callback.on_step_end(None, SimpleNamespace(global_step=1), None)
+    counts = [len(found) for found in losses]
+    assert counts == [2, 4]
+    errors = [found.std(ddof=1) / np.sqrt(len(found)) for found in losses]
+    expected = weights_of()
+    expected.update([found.mean() for found in losses], counts, 1, errors=errors, pieces=counts)
+    account = callback.steering.reweighter.state_dict()["account"]
+    assert account.keys() == expected.state_dict()["account"].keys()
+    for key, value in expected.state_dict()["account"].items():
+        assert account[key] == pytest.approx(value), key
 
 
 def test_set_up_is_checked(tmp_path):

@@ -22,6 +22,11 @@ def corpus(tmp_path_factory):
     return numbered_corpus(tmp_path_factory.mktemp("corpus") / "c", SIZES, LENGTH)
 
 
+def flattened(samples):
+    """Put all samples into one row, as collators without padding do."""
+    return {"input_ids": torch.cat([s["input_ids"] for s in samples])[None]}
+
+
 def rows(batch):
     """The samples of a batch, each with its factor."""
     factors = batch["loss_weight"].tolist()
@@ -149,6 +154,20 @@ def test_batches_fetched_but_not_trained_on_keep_their_factors(corpus):
     assert repeated == seen[2:]
 
 
+def test_batches_of_other_entries_are_counted_by_their_first_tensor(corpus):
+    def collate(samples):
+        kept = samples[1:] if dropping else samples
+        return {"name": "n", "scale": torch.tensor(2.0), "x": torch.ones(len(kept), 3)}
+
+    mixture = MixtureDataset(corpus, LENGTH)
+    mixture.set_weights(HALVES, loss_weights=[1.0, 1.0, 2.0])
+    dropping = False
+    assert next(iter(mixture.loader(4, collate_fn=collate)))["loss_weight"].shape == (4,)
+    dropping = True
+    with pytest.raises(ValueError, match="collator collate made 3 rows of 'x' from 4 samples"):
+        next(iter(mixture.loader(4, collate_fn=collate)))
+
+
 def test_what_would_lose_a_factor_is_refused(corpus):
     mixture = MixtureDataset(corpus, LENGTH)
     with pytest.raises(ValueError, match="weights=None keeps the weights; give loss_weights"):
@@ -160,6 +179,8 @@ def test_what_would_lose_a_factor_is_refused(corpus):
         next(iter(mixture))
     with pytest.raises(TypeError, match="let collate_fn return a dictionary"):
         next(iter(mixture.loader(2, collate_fn=list)))
+    with pytest.raises(ValueError, match="collator flattened made 1 rows of 'input_ids' from 2"):
+        next(iter(mixture.loader(2, collate_fn=flattened)))
     dropping = MixtureDataset(corpus, LENGTH, exhaustion="drop")
     with pytest.raises(ValueError, match="use exhaustion='repeat' or 'stop'"):
         dropping.set_weights(HALVES, loss_weights=[1.0, 1.0, 2.0])

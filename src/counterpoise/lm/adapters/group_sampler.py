@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat
+from math import gcd
 from typing import Any
 
 import numpy as np
@@ -38,6 +40,14 @@ class GroupSampler(Sampler[int]):
     ahead : int, default 0
         Batches, copies counted, that the trainer's loader may have read but not trained on. New
         weights hold from the batch after them.
+    together : int, default 1
+        Batches of one optimiser step. An epoch is a whole number of such steps, at least one, as
+        close to one pass over the rows as that allows; the order continues in the next epoch.
+
+    Attributes
+    ----------
+    batches : int
+        Batches of an epoch, copies counted.
 
     Examples
     --------
@@ -58,6 +68,7 @@ class GroupSampler(Sampler[int]):
         repeats: int = 1,
         copies: int = 1,
         ahead: int = 0,
+        together: int = 1,
     ) -> None:
         self.domains = list(dict.fromkeys(groups)) if names is None else list(names)
         self.rows, self.repeats = check_whole("rows", rows, 1), check_whole("repeats", repeats, 1)
@@ -72,6 +83,9 @@ class GroupSampler(Sampler[int]):
         if weights is not None:
             first = check_weights(weights, self.domains, zeros=True)
         self._size = len(codes)
+        unit = check_whole("together", together, 1) // gcd(together, self.copies)
+        self.batches = max(self._size // self.rows // unit, 1) * unit * self.copies
+        self._skipped = 0  # batches of the next epoch that were trained on before a resume
         self._used = RowDraws(self.domains, codes, first, seed=seed)  # where training stands,
         self._read = self._used  # and where the loader reads
         self._batch: Array | None = None
@@ -95,17 +109,29 @@ class GroupSampler(Sampler[int]):
         return self._used.codes
 
     def __len__(self) -> int:
-        return self._size // self.rows * self.rows * self.repeats * self.copies
+        return self.batches * self.rows * self.repeats
 
     def __iter__(self) -> Iterator[int]:
-        """Yield an epoch of rows, from where training stands."""
+        """Yield an epoch of rows, from where training stands.
+
+        Batches that the trainer will skip come first, as row 0 again and again.
+        """
         read = self._read = self._used.copy()
-        first = self.done
-        for _ in range(self._size // self.rows):
+        left, self._skipped = self.batches - self._skipped, 0
+        yield from repeat(0, len(self) - left * self.rows * self.repeats)
+        copies = self.copies - self.done
+        while left > 0:
             batch = np.repeat(read.take(self.rows), self.repeats).tolist()
-            for _ in range(first, self.copies):
+            for _ in range(min(copies, left)):
                 yield from batch
-            first = 0
+            left, copies = left - copies, self.copies
+
+    def resume_after(self, batches: int) -> None:
+        """Let the next iteration be the rest of an epoch of which so many batches came before.
+
+        The trainer skips as many, so that its steps, logs and evaluations stay where they were.
+        """
+        self._skipped = check_whole("batches", batches) % self.batches
 
     def count_batch(self) -> None:
         """Note that a batch, or a copy of one, was trained on."""

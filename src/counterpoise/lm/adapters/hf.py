@@ -16,8 +16,10 @@ try:
 except ImportError as error:
     raise not_installed("the adapter for the Trainer needs", *TRAINER, error=error) from error
 
-from counterpoise.lm.adapters.hf_loss import weigh_losses_of
+from counterpoise.lm.adapters.hf_loss import check_order, weigh_losses_of
+from counterpoise.lm.adapters.hf_ranks import check_mixture
 from counterpoise.lm.mixture.dataset import MixtureDataset
+from counterpoise.lm.mixture.loader import name_of
 from counterpoise.lm.steering import Steering, default_reweighter
 from counterpoise.reweight.reweighter import Reweighter, ReweightWarning
 from counterpoise.reweight.sampling import Sampling, get_sampling
@@ -31,9 +33,11 @@ class ReweightingCallback(TrainerCallback, ExportableState):
     Its state is part of every checkpoint's ``trainer_state.json``.
     """
 
-    def __init__(self, steering: Steering, metric: str, sets: Iterable[str]) -> None:
+    def __init__(self, steering: Steering, metric: str, sets: Iterable[Any]) -> None:
         self.steering, self.metric = steering, metric
-        self._sets = sorted(sets, key=len, reverse=True)  # "web_code" before "web"
+        self._domains = {str(name): name for name in steering.reweighter.domains}
+        names = map(str, sets)
+        self._sets = sorted(names, key=len, reverse=True)  # "web_code" before "web"
         self._found: dict[Any, float] = {}
         self._step = -1
 
@@ -58,24 +62,32 @@ class ReweightingCallback(TrainerCallback, ExportableState):
         # With a dictionary of evaluation sets this is called once for each of them.
         if state.global_step != self._step:
             self._found, self._step = {}, state.global_step
-        evaluated = (
-            name for name in self._sets if any(k.startswith(f"eval_{name}_") for k in metrics)
-        )
-        name = next(evaluated, None)
-        if name in self.steering.reweighter.domains:
+        name = self._evaluated(metrics)
+        if name in self._domains:
             key = f"eval_{name}_{self.metric}"
             if key not in metrics:
                 raise ValueError(
                     f"metric={self.metric!r}: the evaluation of domain {name!r} has no {key!r}; "
                     f"choose from {sorted(metrics)[:10]!r}"
                 )
-            self._found[name] = metrics[key]
+            self._found[self._domains[name]] = metrics[key]
         if len(self._found) == len(self.steering.reweighter.domains):
             found, self._found = self._found, {}
             self.steering.observe(found, step=state.global_step)
 
     def state(self) -> dict[str, Any]:
         return {"args": {}, "attributes": {"steering": self.steering.state_dict()}}
+
+    def _evaluated(self, metrics: dict[str, float]) -> str:
+        """Return the name of the set that metrics are of; an empty one if it has none.
+
+        All keys begin with it. Those of "web" may do so with "web_samples", too, since a Trainer
+        adds "samples_per_second".
+        """
+        keys = [key for key in metrics if key.startswith("eval_")]
+        whole = [n for n in self._sets if keys and all(k.startswith(f"eval_{n}_") for k in keys)]
+        exact = [n for n in self._sets if f"eval_{n}_{self.metric}" in metrics]
+        return next(iter(whole + exact), "")
 
 
 def reweight(
@@ -106,15 +118,17 @@ def reweight(
         moves the weights; see `Steering`.
     sampling : {"weights", "fixed"} or Sampling, default "weights"
         Shares that samples are drawn by; see `Steering`. With ``"fixed"``, the Trainer's loss is
-        weighed. It must then be the mean loss of next tokens. ``"variance"`` needs the spread of
-        losses within domains, which a Trainer does not measure.
+        weighed. It must then be the mean loss of next tokens, and ``data_collator`` must leave each
+        sample in a row of its own. ``"variance"`` needs the spread of losses within domains, which
+        a Trainer does not measure.
     logs : optional
         See `Steering`.
 
     Notes
     -----
     The Trainer then reads the mixture through its own loader. Ranks and workers share it without
-    reading for one another, and a checkpoint resumes exactly, without skipping batches.
+    reading for one another, and a checkpoint resumes exactly, without skipping batches. With tensor
+    or context parallelism, give the mixture the model's mesh.
     """
     mixture, args = trainer.train_dataset, trainer.args
     if not isinstance(mixture, MixtureDataset):
@@ -134,6 +148,7 @@ def reweight(
     if any(isinstance(c, ReweightingCallback) for c in trainer.callback_handler.callbacks):
         raise ValueError("this Trainer is reweighted already; make a new one")
     check_arguments(args)
+    check_mixture(trainer, mixture)
     if args.eval_strategy == "no":
         warnings.warn(
             "eval_strategy='no': without evaluations the weights will not move; use 'steps'",
@@ -164,7 +179,7 @@ def reweight(
         pin_memory=args.dataloader_pin_memory and torch.cuda.is_available(),
         lag=lag,
         with_domain=False,
-        collate_fn=None if plain else _WithDomain(trainer.data_collator),
+        collate_fn=None if plain else _WithDomain(trainer.data_collator, chosen.apart),
     )
     args.ignore_data_skip = True
     vars(trainer)["get_train_dataloader"] = lambda: loader
@@ -188,11 +203,19 @@ def check_arguments(args: Any) -> None:
 
 
 class _WithDomain:
-    """Wrap a collator that does not know domains, and add them to what it returns."""
+    """Wrap a collator that does not know domains, and add them to what it returns.
 
-    def __init__(self, collator: Callable[[list[Any]], Any]) -> None:
-        self.collator = collator
+    If samples have factors of their losses, rows in another order are refused.
+    """
+
+    def __init__(self, collator: Callable[[list[Any]], Any], weighed: bool) -> None:
+        self.collator, self.weighed = collator, weighed
+        self.__name__ = name_of(collator)
 
     def __call__(self, samples: list[dict[str, Any]]) -> Any:
         domains = torch.stack([s.pop(DOMAIN) for s in samples])
-        return {**self.collator(samples), DOMAIN: domains}
+        ids = [s.get("input_ids") for s in samples]
+        batch = self.collator(samples)
+        if self.weighed:
+            check_order(ids, batch, self.__name__)
+        return {**batch, DOMAIN: domains}

@@ -1,13 +1,15 @@
 """torchtitan: a dataloader over a mixture, and `reweight`, which steers it from a Trainer's steps.
 
 Works with torchtitan 0.2.2 (``TrainSpec.build_dataloader_fn``) and 0.3
-(``Trainer.Config.dataloader``). Nothing here imports torchtitan 0.2; of 0.3, only the base classes
-of dataloaders. The tests use a trainer with the public surface that `Trainer` writes down, because
+(``Trainer.Config.dataloader``), but not with its main branch since 20 August 2026, whose batches
+are one row of tokens. Nothing here imports torchtitan 0.2; of 0.3, only the base classes of
+dataloaders. The tests use a trainer with the public surface that `Trainer` writes down, because
 torchtitan's own cannot be imported beside the tested packages without Triton.
 """
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
@@ -30,9 +32,11 @@ from counterpoise.reweight.reweighter import Reweighter, ReweightWarning
 from counterpoise.torch.distributed import rank_of, reduce_sums, world_size
 
 Batch = tuple[dict[str, torch.Tensor], torch.Tensor]
+Found = DomainLosses[str] | Mapping[str, float] | None
 
 STATE, STATE_VERSION = "counterpoise", 1
-FIRST_VERSION = (0, 2, 2)
+FIRST_VERSION, LAST_VERSION = (0, 2, 2), (0, 3)
+FITTING = "Counterpoise works with torchtitan 0.2.2 and 0.3; install one of them"
 REMEDY = "change the weights less often than the loader's lag passes, or lower the lag"
 
 
@@ -73,7 +77,13 @@ def _bases() -> tuple[Any, Any]:
         before = True
     if before:
         return object, PlainConfig
-    base = import_module("torchtitan.components.dataloader").BaseDataLoader
+    try:
+        base = import_module("torchtitan.components.dataloader").BaseDataLoader
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"torchtitan {version('torchtitan')} has no {error.name}: it is newer than this "
+            f"adapter. {FITTING}"
+        ) from error
     return base, base.Config
 
 
@@ -128,12 +138,19 @@ class MixtureDataLoader(BaseDataLoader):  # type: ignore[misc, valid-type]
         *,
         dp_world_size: int,
         dp_rank: int,
-        seq_len: int,
-        local_batch_size: int,
+        seq_len: int | None = None,
+        local_batch_size: int | None = None,
         **unused: Any,
     ) -> None:
         if not config.corpus:
             raise ValueError("corpus='' is no folder; set MixtureDataLoader.Config(corpus=...)")
+        if seq_len is None or local_batch_size is None:
+            raise TypeError(
+                "torchtitan must pass seq_len and local_batch_size to its dataloader; got "
+                f"seq_len={seq_len!r}, local_batch_size={local_batch_size!r} and "
+                f"{sorted(unused)!r}. Its main branch since 20 August 2026 passes "
+                f"max_context_length and num_tokens_per_batch instead. {FITTING}"
+            )
         self.config = config
         self.corpus = Corpus.open(config.corpus)
         self.mixture = MixtureDataset(
@@ -229,7 +246,7 @@ def reweight(
     samples: Mapping[str, Sequences] | None = None,
     limit: int | None = None,
     batch_size: int | None = None,
-    evaluate: Callable[[Trainer], DomainLosses[str] | Mapping[str, float]] | None = None,
+    evaluate: Callable[[Trainer], Found] | None = None,
     update_at_start: bool | None = None,
     logs: Any = (),
 ) -> Steering:
@@ -253,8 +270,9 @@ def reweight(
         Held-out samples per batch on each rank; that of training if None.
     evaluate : callable, optional
         Called with the trainer on every rank; returns each domain's loss, or what `domain_losses`
-        returns. What rank 0 finds counts. Needed with pipeline or context parallelism, where a
-        model cannot simply be called.
+        returns. What the first rank finds that has all domains counts; the others may return None,
+        as all but the last stage of a pipeline do. Needed with pipeline or context parallelism,
+        where a model cannot simply be called.
     update_at_start : bool, optional
         Whether to evaluate before the first step as well; see `Steering`.
     logs : optional
@@ -348,7 +366,7 @@ def document_positions(ids: torch.Tensor, end: int) -> torch.Tensor:
     >>> document_positions(torch.tensor([[5, 6, 0, 7, 0, 0, 8]]), end=0).tolist()
     [[0, 1, 2, 0, 1, 0, 0]]
     """
-    places = torch.arange(ids.shape[1]).expand_as(ids)
+    places = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
     starts = torch.zeros_like(places)
     starts[:, 1:] = torch.where(ids[:, :-1] == end, places[:, 1:], 0)
     return places - starts.cummax(dim=1).values
@@ -365,17 +383,20 @@ def data_group(parallel_dims: Any) -> Any:
 
 
 def _check_version() -> None:
-    """Refuse releases of torchtitan whose loss functions return means instead of sums."""
+    """Refuse releases whose loss functions return means instead of sums, and unknown ones."""
     try:
         found = version("torchtitan")
     except PackageNotFoundError:
         return
-    numbers = tuple(int(part) for part in found.split(".")[:3] if part.isdigit())
+    public, _, _ = found.partition("+")
+    numbers = tuple(int(part) for part in public.split(".")[:3] if part.isdigit())
     if numbers < FIRST_VERSION:
         raise RuntimeError(
             f"torchtitan {found} returns mean losses, which this adapter would take for sums; "
-            f"install {'.'.join(map(str, FIRST_VERSION))} or a later one"
+            f"install {'.'.join(map(str, FIRST_VERSION))} or 0.3"
         )
+    if numbers[:2] > LAST_VERSION:
+        raise RuntimeError(f"torchtitan {found} is newer than this adapter. {FITTING}")
 
 
 def _check_plain(parallel_dims: Any) -> None:
@@ -391,24 +412,39 @@ def _check_plain(parallel_dims: Any) -> None:
             )
 
 
-def _same_everywhere(
-    found: DomainLosses[str] | Mapping[str, float], names: list[str]
-) -> DomainLosses[str]:
-    """Give every rank what rank 0 found, to the bit: ranks outside a data-parallel group too."""
-    if not isinstance(found, DomainLosses):
-        nothing = dict.fromkeys(names, float("nan"))
-        found = DomainLosses(dict(found), dict.fromkeys(names, 1.0), nothing)
-    missing = [name for name in names if name not in found.losses]
+def _same_everywhere(found: Found, names: list[str]) -> DomainLosses[str]:
+    """Give every rank, to the bit, what the first rank with the most domains found.
+
+    Every rank joins both reductions, whatever it found, and all raise the same error.
+    """
+    columns = _columns(found)
+    table = [[float(column.get(name, math.nan)) for name in names] for column in columns]
+    has = [name in columns[0] for name in names]
+    numbers = torch.zeros(world_size(), dtype=torch.float64)
+    numbers[rank_of()] = sum(has)
+    source = int(reduce_sums(numbers).argmax())
+    values = torch.tensor([has, *table], dtype=torch.float64)
+    if rank_of() != source:
+        values = torch.zeros_like(values)
+    there, *rows = reduce_sums(values).tolist()
+    missing = [name for name, one in zip(names, there, strict=True) if not one]
     if missing:
-        raise ValueError(f"evaluate returned no loss for {missing[:5]!r}; return one per domain")
-    columns = [[column[name] for name in names] for column in vars(found).values()]
-    table = torch.tensor(columns, dtype=torch.float64)
-    if rank_of() != 0:
-        table = torch.zeros_like(table)
-    losses, counts, errors = (
-        dict(zip(names, row, strict=True)) for row in reduce_sums(table).tolist()
-    )
-    return DomainLosses(losses, counts, errors)
+        raise ValueError(
+            f"evaluate returned no loss for {missing[:5]!r} on rank {source}, and no rank has one "
+            "for more domains; return one per domain on at least one rank"
+        )
+    losses, counts, errors, *others = (dict(zip(names, row, strict=True)) for row in rows)
+    unknown = [all(math.isnan(value) for value in column.values()) for column in others]
+    known = [{} if none else column for none, column in zip(unknown, others, strict=True)]
+    return DomainLosses(losses, counts, errors, *known)
+
+
+def _columns(found: Found) -> list[Mapping[str, float]]:
+    """Return losses and what else is known of them, in the order of `DomainLosses`."""
+    if isinstance(found, DomainLosses):
+        return list(vars(found).values())
+    losses = dict(found or {})
+    return [losses, dict.fromkeys(losses, 1.0), {}, {}, {}]
 
 
 def _metrics(steering: Steering) -> dict[str, float]:

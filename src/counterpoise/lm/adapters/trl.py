@@ -16,6 +16,7 @@ import torch
 from counterpoise.common.arguments import check_choice, check_whole
 from counterpoise.lm.adapters.group_sampler import GroupSampler
 from counterpoise.lm.adapters.hf import ReweightingCallback, check_arguments
+from counterpoise.lm.adapters.hf_ranks import ranks_per_sample
 from counterpoise.lm.mixture.difficulty import DifficultyBins
 from counterpoise.lm.steering import Steering
 from counterpoise.reweight.reweighter import Reweighter, ReweightWarning
@@ -54,6 +55,7 @@ class GroupReweightingCallback(ReweightingCallback):
         super().on_train_begin(args, state, control, **kwargs)
         saved = state.stateful_callbacks[type(self).__name__]["attributes"]
         if state.global_step > 0:
+            self.sampler.resume_after(state.global_step * args.gradient_accumulation_steps)
             self._sums = np.array(saved["sums"], dtype=float)
             if self.bins is not None and saved["bins"] is not None:
                 self.bins.load_state_dict(saved["bins"])
@@ -107,7 +109,7 @@ class GroupReweightingCallback(ReweightingCallback):
         errors = np.where(counts > 1, errors, np.nan)
         if self.bins is not None:
             self.sampler.regroup(self.bins.codes)
-        self.steering.observe(means, counts, step, errors=errors, absent_ok=True)
+        self.steering.observe(means, counts, step, errors=errors, pieces=counts, absent_ok=True)
         self._sums = np.zeros_like(self._sums)
 
 
@@ -175,7 +177,8 @@ def reweight(
         raise ValueError("DifficultyBins need a trainer with rewards; pass groups by name")
     sampler = _make_sampler(trainer, groups, args.seed if seed is None else seed)
     sets = trainer.eval_dataset if isinstance(trainer.eval_dataset, dict) else {}
-    missing = [name for name in sampler.domains if name not in sets]
+    sets = {str(name): data for name, data in sets.items()}
+    missing = [name for name in sampler.domains if str(name) not in sets]
     if missing and not rewarded:
         raise ValueError(
             "the Trainer's eval_dataset must be a dictionary with a dataset for every group; there "
@@ -191,7 +194,9 @@ def reweight(
         metric=metric,
         sets=() if rewarded else sets,
     )
-    args.ignore_data_skip = True
+    if sets:
+        trainer.eval_dataset = sets  # a Trainer takes no other names than strings
+    args.ignore_data_skip = False  # it skips what the sampler yields instead of earlier rows
     vars(trainer)[SAMPLER] = lambda dataset=None: sampler
     vars(trainer)["get_train_dataloader"] = _with_generator(trainer.get_train_dataloader)
     if rewarded:
@@ -218,15 +223,23 @@ def _make_sampler(trainer: Any, groups: Any, seed: int) -> GroupSampler:
             f"groups has {len(groups)} entries for {len(data)} rows of train_dataset; give one for "
             "each row (a trainer that packs texts changes the rows)"
         )
+    shared = ranks_per_sample(trainer)
     ahead = 1 + args.dataloader_num_workers * (args.dataloader_prefetch_factor or 2)  # accelerate
     own = getattr(trainer, SAMPLER)()
     if hasattr(own, "mini_repeat_count"):
+        if shared > 1:
+            raise ValueError(
+                f"{shared} ranks hold parts of one model or sequence, but TRL counts each rank's "
+                "completions as others; train with rewards without tensor and context parallelism"
+            )
         rows, repeats, copies = own.batch_size, own.mini_repeat_count, own.repeat_count
     else:
-        rows, repeats, copies = args.train_batch_size * trainer.accelerator.num_processes, 1, 1
+        readers = trainer.accelerator.num_processes // shared
+        rows, repeats, copies = args.train_batch_size * readers, 1, 1
     return GroupSampler(
-        groups, names=names, seed=seed, rows=rows, repeats=repeats, copies=copies, ahead=ahead
-    )
+        groups, names=names, seed=seed, rows=rows, repeats=repeats, copies=copies, ahead=ahead,
+        together=args.gradient_accumulation_steps,
+    )  # fmt: skip
 
 
 def _with_generator(make: Callable[[], Any]) -> Callable[[], Any]:

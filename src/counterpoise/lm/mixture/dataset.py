@@ -109,7 +109,7 @@ class MixtureDataset(IterableDataset[Sample]):
         self.length, self.packed, self.proportions = int(length), packed, proportions
         self.batch_size = check_whole("batch_size", batch_size, 1)
         self._ranks = (rank, world_size) if mesh is None else _rank_in(mesh, rank, world_size)
-        self._find_rank()
+        self.find_rank()
         self.mean_tokens = np.array([s.mean_tokens() for s in self.samples])
         sizes = np.array([len(s) for s in self.samples], dtype=np.int64)
         tokens = sizes * self.mean_tokens
@@ -259,7 +259,7 @@ class MixtureDataset(IterableDataset[Sample]):
 
     def begin_iteration(self, reader: MixtureDataset) -> int:
         """Start an iteration of a loader, whose reader runs ahead; return its number."""
-        self._find_rank()
+        self.find_rank()
         self._finish_batch()
         self._ahead = True
         self.iteration += 1
@@ -302,7 +302,7 @@ class MixtureDataset(IterableDataset[Sample]):
             self._draws.take(self.whole_batch)
             self._within = 0
 
-    def _find_rank(self) -> None:
+    def find_rank(self) -> None:
         """Find the rank late, since frameworks may set up torch.distributed late."""
         given, size = self._ranks
         if (given is None) != (size is None):

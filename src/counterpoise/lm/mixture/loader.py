@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -101,6 +101,7 @@ class MixtureLoader(DataLoader[Any]):
                 batch = unpacked(batch)
             if loss_weights is not None:
                 batch = with_loss_weights(batch, loss_weights)
+                check_rows(batch, len(loss_weights), self.collate_fn)
             if not self._with_domain and isinstance(batch, dict):
                 batch.pop("domain", None)
             yield batch
@@ -116,3 +117,21 @@ class MixtureLoader(DataLoader[Any]):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Call `MixtureDataset.load_state_dict`; a running iteration then ends with an error."""
         self.mixture.load_state_dict(state)
+
+
+def check_rows(batch: dict[str, Any], count: int, collate_fn: Callable[..., Any]) -> None:
+    """Refuse a batch without one row for each sample, since the loss of each has a factor."""
+    sizes = {key: len(v) for key, v in batch.items() if torch.is_tensor(v) and v.ndim > 0}
+    tokens = [key for key in ("input_ids", "labels") if key in sizes]
+    for key in tokens or list(sizes)[:1]:
+        if sizes[key] != count:
+            raise ValueError(
+                f"the collator {name_of(collate_fn)} made {sizes[key]} rows of {key!r} from "
+                f"{count} samples, but the loss of each sample has a factor of its own; use a "
+                "collator that leaves each sample in its row, or draw samples by the weights"
+            )
+
+
+def name_of(function: Any) -> str:
+    """Return what a function, or an object that is called like one, is known by."""
+    return getattr(function, "__name__", type(function).__name__)
