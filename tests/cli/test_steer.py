@@ -83,6 +83,42 @@ def test_errors_are_a_line_and_a_code(files, capsys, words, code, message):
     assert "Traceback" not in shown
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["--publish", "losses.jsonl"],
+            "--publish losses.jsonl would write weights to 'losses.jsonl', which is the file of",
+        ),
+        (["--publish", "./linked.jsonl"], "which is the file of losses; give another name"),
+        (
+            ["--losses", "w.state.json", "--publish", "w.json"],
+            "would write the watcher's state to 'w.state.json', which is the file of losses",
+        ),
+        (
+            ["--publish", "table.csv", "--domains", "web,code"],
+            "'table.csv' is not a file of counterpoise weights; give another name",
+        ),
+        (
+            ["--publish", "taken.json"],
+            "'taken.state.json', where the watcher keeps its state, is another file; give another",
+        ),
+    ],
+)
+def test_no_other_file_is_written_to(files, capsys, words, message):
+    rows = (files / "losses.jsonl").read_bytes()
+    (files / "linked.jsonl").symlink_to(files / "losses.jsonl")
+    (files / "table.csv").write_text("a,b\n1,2\n")
+    (files / "taken.state.json").write_text('{"mine": 1}')
+    (files / "w.state.json").write_bytes(rows)
+    before = {path.name: path.read_bytes() for path in files.iterdir()}
+    assert steer("--once", *words) == 1
+    shown = capsys.readouterr().err
+    assert message in shown
+    assert "remove" not in shown
+    assert {path.name: path.read_bytes() for path in files.iterdir()} == before
+
+
 def test_names_of_domains_bring_no_control_characters(files, capsys):
     row = {"step": 1, "losses": {"a\x9b31m": 1.0, "b": 1.0}}
     (files / "losses.jsonl").write_text(json.dumps(row) + "\n")

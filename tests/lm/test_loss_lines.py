@@ -29,9 +29,10 @@ def read(file):
 def test_a_line_has_losses_and_what_else_is_known():
     found = parse_losses(
         b'{"step": 7, "losses": {"web": 2, "code": null}, "counts": {"web": 3, "code": 0},'
-        b' "errors": {"web": 0.1, "code": null}, "total": 3}\r\n'
+        b' "errors": {"web": 0.1, "code": null}, "pieces": {"web": 9, "code": 0}, "total": 3}\r\n'
     )
     assert (found.step, found.total, found.counts) == (7, 3, {"web": 3.0, "code": 0.0})
+    assert found.pieces == {"web": 9.0, "code": 0.0}
     assert found.losses["web"] == 2.0
     assert math.isnan(found.losses["code"])
     assert math.isnan(found.errors["code"])
@@ -56,6 +57,14 @@ def test_a_line_has_losses_and_what_else_is_known():
         ('{"step": 1, "losses": {"web": 1, "web": 2}}', "a name comes twice"),
         ('{"step": 1, "losses": {"web": 1}, "error": {}}', "there is no entry 'error'"),
         ('{"step": 1, "losses": {"web": 1}, "total": "3"}', "its total must be a number"),
+        (
+            '{"step": 1, "losses": {"web": 1%s}}' % ("0" * 400),
+            r"its losses for 'web' must be a number below 1\.8e\+308; got 10000000\.\.\., which",
+        ),
+        (
+            '{"step": 1, "losses": {"web": 1}, "total": 1%s}' % ("0" * 400),
+            r"its total must be a number below 1\.8e\+308",
+        ),
     ],
 )
 def test_what_is_no_line_of_losses_is_refused(text, message):
@@ -93,6 +102,7 @@ def test_many_lines_come_in_parts(path, monkeypatch):
         read(file)
 
 
+@pytest.mark.parametrize("restarted", [False, True])
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -102,10 +112,13 @@ def test_many_lines_come_in_parts(path, monkeypatch):
         (line(1) + line(3) + line(4), "its line 2 is not the one that was read"),
     ],
 )
-def test_a_file_that_was_cut_or_replaced_is_refused(path, content, message):
+def test_a_file_that_was_cut_or_replaced_is_refused(path, content, message, restarted):
     path.write_bytes(line(1) + line(2))
     file = LossFile(path)
     read(file)
+    if restarted:  # and has read nothing since
+        state, file = file.state_dict(), LossFile(path)
+        file.resume(state)
     path.unlink()
     if content is not None:
         path.write_bytes(content)
@@ -125,6 +138,33 @@ def test_a_state_knows_the_bytes_that_were_read(path):
         path.write_bytes(content)
         with pytest.raises(ValueError, match="its first 72 bytes are not those that were read"):
             LossFile(path).resume(file.state_dict())
+
+
+@pytest.mark.parametrize("chunk", [10, 36, 50, 1000])
+def test_a_restart_knows_the_end_of_what_was_read(path, monkeypatch, chunk):
+    """However the file is read in parts, and although no line has come since."""
+    monkeypatch.setattr(loss_lines, "CHUNK", chunk)
+    path.write_bytes(line(1) + line(2) + line(3))
+    file = LossFile(path)
+    while read(file):
+        pass
+    again = LossFile(path)
+    again.resume(file.state_dict())
+    path.write_bytes(line(1) + line(2) + line(3) + line(4))
+    assert again.pending() == [line(4)]
+    path.write_bytes(line(1) + line(2) + line(3)[:-4] + b"9}}\n" + line(4))
+    with pytest.raises(ValueError, match="its line 3 is not the one that was read"):
+        again.pending()
+
+
+def test_a_file_says_when_there_is_more_to_read(path, monkeypatch):
+    monkeypatch.setattr(loss_lines, "CHUNK", 80)
+    path.write_bytes(line(1) + line(2) + line(3) + line(4)[:20])
+    file, more = LossFile(path), []
+    while read(file):
+        more.append(file.behind)
+    assert more == [True, False]
+    assert not file.behind
 
 
 def test_a_folder_is_no_file_of_losses(tmp_path):

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import threading
+import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,6 +24,12 @@ from counterpoise.reweight.tags import Tags
 
 SIZES = {"a": 40, "b": 11, "c": 90}
 HALVES = {"web": 0.5, "code": 0.5}
+
+
+def old(path):
+    """Let a file have been written a minute ago."""
+    then = path.stat().st_mtime_ns - 60 * 10**9
+    os.utime(path, ns=(then, then))
 
 
 def published(update, step=None, **options):
@@ -95,16 +104,21 @@ def test_a_damaged_file_is_refused(tmp_path):
         (whole.replace('"step": 10', '"step": 11'), DamagedFile, "do not match their checksum"),
         (whole[:-20], DamagedFile, "not JSON"),
         (whole.replace('"version": 1', '"version": 9'), ValueError, "has version 9"),
-        ("{}", ValueError, "is not a counterpoise weights"),
+        (whole.replace('"weights": {', '"weights": ['), DamagedFile, "not JSON"),
+        ("{}", ValueError, "is not a file of counterpoise weights; give another name"),
+        ('{"step": 1}\n{"step": 2}\n', ValueError, "is not a file .* give another name"),
     ):
         path.write_text(text)
         with pytest.raises(kind, match=message):
             PublishedWeights.read(path)
+        with pytest.raises(kind, match=message):
+            Publisher(path).check(["web", "code"])
 
 
 def test_new_weights_are_seen_when_the_file_changes(tmp_path, monkeypatch):
     path = tmp_path / "weights.json"
     published(0).write(path)
+    old(path)
     file = WeightsFile(path, ["code", "web"])
     assert file.current == published(0)
     read, real = [], PublishedWeights.read.__func__
@@ -114,10 +128,29 @@ def test_new_weights_are_seen_when_the_file_changes(tmp_path, monkeypatch):
     assert file.newer() is None
     assert not read, "a file that did not change is not read"
     published(1).write(path)
+    old(path)
     assert file.newer() == published(1)
     published(1).write(path)  # the same again, by a run that was resumed
+    old(path)
+    assert file.newer() is None
     assert file.newer() is None
     assert len(read) == 2
+
+
+def test_new_weights_with_an_old_time_are_seen(tmp_path):
+    """Some file systems count time in steps of two seconds, and use a place on disk again."""
+    path, other = tmp_path / "weights.json", tmp_path / "other.json"
+    published(10).write(path)
+    now = time.time_ns() // 2_000_000_000 * 2_000_000_000
+    os.utime(path, ns=(now, now))
+    file, before = WeightsFile(path, ["web", "code"]), path.stat()
+    replace(PublishedWeights.read(path), update=11).write(other)
+    path.write_bytes(other.read_bytes())  # in place
+    os.utime(path, ns=(now, now))
+    after = path.stat()
+    for what in ("st_ino", "st_size", "st_mtime_ns"):
+        assert getattr(before, what) == getattr(after, what)
+    assert file.newer().update == 11
 
 
 @pytest.mark.parametrize(
@@ -182,6 +215,27 @@ def test_steering_publishes_every_update(tmp_path):
     assert found.weights == steering.reweighter.as_dict()
     with pytest.raises(TypeError, match="publish must be a path or a Publisher; got 3"):
         Steering(Reweighter(["web", 7]), publish=3)
+
+
+def test_without_steps_no_step_is_named(tmp_path):
+    """Weights that no step is known for hold from no step that a reader could wait for."""
+    path = tmp_path / "weights.json"
+    steering, losses = (
+        Steering(Reweighter(["web", "code"]), publish=path),
+        {"web": 2.0, "code": 3.0},
+    )
+    found = [PublishedWeights.read(path)]
+    for step in (None, None, 100, None):
+        steering.observe(losses, step=step)
+        found.append(PublishedWeights.read(path))
+    assert [(one.step, one.from_step) for one in found] == [
+        (0, 1), (0, None), (0, None), (100, 101), (100, None)
+    ]  # fmt: skip
+    fresh = Steering(Reweighter(["web", "code"]), publish=tmp_path / "fresh.json")
+    fresh.observe(losses)
+    state = fresh.state_dict()
+    fresh.load_state_dict(state)
+    assert PublishedWeights.read(tmp_path / "fresh.json").from_step is None
 
 
 def test_a_mixture_says_from_which_sample_weights_hold(mixture, tmp_path):

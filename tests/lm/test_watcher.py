@@ -16,7 +16,10 @@ from paths import environment
 from ranks import start
 
 from counterpoise import Reweighter
-from counterpoise.lm import PublishedWeights, Publisher, Watcher, watch
+from counterpoise.common.stopping import Stopped
+from counterpoise.lm import PublishedWeights, Publisher, Watcher, loss_lines, watch
+from counterpoise.lm.loss_lines import LossFile
+from counterpoise.lm.published import WeightsFile
 from counterpoise.lm.training.settings import ReweightSettings
 from counterpoise.lm.watcher import settings_of
 
@@ -79,13 +82,18 @@ def test_references_counts_and_errors_count(files):
         "losses": {"web": 3.0, "code": 2.5, "books": 1.0},
         "counts": {"web": 10, "code": 0, "books": 5},
         "errors": dict.fromkeys(DOMAINS, 0.1),
+        "pieces": {"web": 6, "code": 3, "books": 4},
         "total": 15,
     }
-    files[0].write_text(json.dumps(row) + "\n")
-    (published,) = once(files, references=reference)
+    second = {**row, "step": 6, "counts": None, "total": None}
+    files[0].write_text("".join(json.dumps(one) + "\n" for one in (row, second)))
+    watcher, told = Watcher(*files, PD_KL, references=reference), []
+    watch(watcher, once=True, tell=told.append)
     reweighter = Reweighter(DOMAINS, step=0.5, nu=0.1, reference=reference)
     reweighter.update(row["losses"], row["counts"], 5, absent_ok=True)
-    assert published.weights == reweighter.as_dict()
+    assert told[0].weights == reweighter.as_dict()
+    reweighter.update(row["losses"], step=6, errors=row["errors"], pieces=row["pieces"])
+    assert watcher.reweighter.certificate().as_dict() == reweighter.certificate().as_dict()
 
 
 def test_an_evaluation_before_the_first_step_counts_as_in_steering(files):
@@ -145,6 +153,160 @@ def test_a_kill_between_state_and_weights_is_mended(files, monkeypatch):
     assert not files[1].exists()
     assert once(files) == [], "nothing is counted twice"
     assert files[1].read_bytes() == files[1].with_name("whole.json").read_bytes()
+
+
+class Interrupted(KeyboardInterrupt):
+    """What a second Ctrl-C raises, anywhere."""
+
+
+def interrupted(owner, name, lost, at):
+    """Return a method that is interrupted in its call number ``at``, when some is still undone."""
+    method, calls = getattr(owner, name), []
+
+    def called(self, *args, **options):
+        calls.append(1)
+        before = {key: getattr(self, key) for key in lost}
+        found = method(self, *args, **options)
+        if len(calls) == at:
+            vars(self).update(before)
+            raise Interrupted
+        return found
+
+    return called
+
+
+@pytest.mark.parametrize("settings", [PD_KL, ReweightSettings()])
+@pytest.mark.parametrize("at", [1, 4, 9])
+@pytest.mark.parametrize(
+    ("owner", "name", "lost"),
+    [
+        (Reweighter, "update", ["global_step"]),
+        (Reweighter, "update", ["updates", "global_step", "weights"]),
+        (Reweighter, "update", []),
+        (Reweighter, "state_dict", []),
+        (LossFile, "count", ["lines", "crc"]),
+        (LossFile, "count", []),
+    ],
+)
+def test_an_interrupted_line_counts_once(files, settings, at, owner, name, lost, monkeypatch):
+    """In the update, after it, and when half of its place in the file is noted."""
+    write(files[0], losses(9))
+    whole = files[1].with_name("whole.json")
+    once((files[0], whole), settings)
+    watcher = Watcher(*files, settings)
+    monkeypatch.setattr(owner, name, interrupted(owner, name, lost, at))
+    with pytest.raises(Interrupted):
+        watch(watcher, once=True)
+    monkeypatch.undo()
+    if at == 4:
+        watch(watcher, once=True)  # the same watcher continues as another one does
+    else:
+        once(files, settings)
+    assert files[1].read_bytes() == whole.read_bytes()
+
+
+def test_who_is_told_may_fail(files):
+    """As ``head -1`` does: the line counts, once."""
+    write(files[0], losses(9))
+    once((files[0], files[1].with_name("whole.json")))
+    told = []
+
+    def tell(published):
+        told.append(published.update)
+        if published.update in (1, 5):
+            raise BrokenPipeError
+
+    for _ in range(2):
+        with pytest.raises(BrokenPipeError):
+            watch(Watcher(*files, PD_KL), once=True, tell=tell)
+        assert (
+            json.loads(files[1].with_suffix(".state.json").read_text())["read"]["lines"]
+            == (told[-1])
+        )
+    told += [published.update for published in once(files)]
+    assert told == list(range(1, 10))
+    assert files[1].read_bytes() == files[1].with_name("whole.json").read_bytes()
+
+
+def test_a_backlog_is_published_at_its_end(files, monkeypatch):
+    """Also if it is read in many parts, by a watcher that is stopped and started again."""
+    monkeypatch.setattr(loss_lines, "CHUNK", 200)
+    write(files[0], losses(40))
+    seen, real = [], Publisher.publish
+    monkeypatch.setattr(
+        Publisher, "publish", lambda self, found: (seen.append(found.update), real(self, found))
+    )
+
+    def stop(published):
+        if published.update in (7, 20):
+            signal.raise_signal(signal.SIGTERM)
+
+    for _ in range(2):
+        with pytest.raises(Stopped):
+            watch(Watcher(*files, PD_KL, domains=DOMAINS), once=True, tell=stop)
+    assert not seen
+    once(files, domains=DOMAINS)
+    assert seen == [40]
+    write(files[0], [(410, dict.fromkeys(DOMAINS, 1.0))], "a")
+    once(files, domains=DOMAINS)
+    assert seen == [40, 41]
+
+
+def test_readers_do_not_see_a_watcher_read_again(files, monkeypatch):
+    """The remedy when the trainer goes back: fewer lines, and no state."""
+    write(files[0], losses(5))
+    once(files, domains=DOMAINS)
+    checkpoint = PublishedWeights.read(files[1])
+    write(files[0], losses(8))
+    once(files, domains=DOMAINS)
+    write(files[0], losses(5))
+    files[1].with_suffix(".state.json").unlink()
+    reader, real = WeightsFile(files[1], DOMAINS), Publisher.publish
+
+    def publish(self, found):
+        real(self, found)
+        reader.resume(checkpoint)
+        assert reader.newer() is None, "the loader was at the same checkpoint"
+
+    monkeypatch.setattr(Publisher, "publish", publish)
+    once(files, domains=DOMAINS)
+    assert PublishedWeights.read(files[1]) == checkpoint
+
+
+def test_later_weights_stay_until_there_are_losses(files, caplog):
+    write(files[0], losses(3))
+    once(files)
+    later = files[1].read_bytes()
+    files[1].with_suffix(".state.json").unlink()
+    for rows in ([], [(0, dict.fromkeys(DOMAINS, 1.0))]):  # a line of step 0 makes no update
+        write(files[0], rows)
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "counterpoise"):
+            once(files, domains=DOMAINS)
+        assert caplog.text.count("holds later weights; they stay until a line of losses") == 1
+        assert files[1].read_bytes() == later
+    files[1].with_suffix(".state.json").unlink()
+    write(files[0], [])
+    with files[0].open("a") as file:
+        file.write("no losses\n")
+    with pytest.raises(ValueError, match="line 1: it is not JSON"):
+        once(files, domains=DOMAINS)
+    assert files[1].read_bytes() == later
+    write(files[0], losses(1))
+    once(files, domains=DOMAINS)
+    assert PublishedWeights.read(files[1]).update == 1
+
+
+def test_the_first_line_may_be_corrected(files):
+    """A watcher that follows on does not keep the domains of a line that it refused."""
+    files[0].write_text('{"step": 1, "losses": {"wbe": 1.0}, "counts": {"web": 1}}\n')
+    watcher = Watcher(*files, PD_KL)
+    watcher.start()
+    with pytest.raises(ValueError, match="line 1"):
+        watcher.advance()
+    write(files[0], losses(2))
+    assert watcher.advance() == 2
+    assert PublishedWeights.read(files[1]).domains == tuple(DOMAINS)
 
 
 @pytest.mark.parametrize(
@@ -303,3 +465,35 @@ def test_a_killed_watcher_publishes_what_it_would_have(files, tmp_path):
     said = (tmp_path / "said").read_text()
     assert "step 600, update 60: web 0." in said
     assert "stopped after line 60 of" in said
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGTERM")
+def test_two_signals_change_no_weights(files, tmp_path):
+    """Asked to stop, and to stop at once, while a long file is read."""
+    rows = [(i + 1, table) for i, (_, table) in enumerate(losses(3000))]
+    write(files[0], rows)
+    whole = files[1].with_name("whole.json")
+    once((files[0], whole))
+    state = files[1].with_suffix(".state.json")
+    stopped = 0
+    with contextlib.ExitStack() as stack:
+        for number in range(4):
+            state.unlink(missing_ok=True)
+            said = tmp_path / f"said-{number}"
+            with said.open("w") as out:
+                process = begin(stack, files, out)
+                wait_for(partial(_has_said, said, "update"))
+                time.sleep(0.02 * number)
+                process.send_signal(signal.SIGTERM)
+                process.send_signal(signal.SIGINT)
+                assert process.wait(60) in (75, 130)
+            stopped += not files[1].exists() or PublishedWeights.read(files[1]).update < 3000
+            once(files)
+            assert files[1].read_bytes() == whole.read_bytes()
+            files[1].unlink()
+    assert stopped > 0
+
+
+def _has_said(path, word):
+    return word in path.read_text()

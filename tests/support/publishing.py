@@ -14,3 +14,13 @@ def publisher_of(folder, domains, weights):
 
     write(0)
     return write
+
+
+def read_until(stream, error):
+    """Return what a stream yields before an error; its end is none."""
+    found = []
+    try:
+        while True:
+            found.append(next(stream))
+    except error:
+        return found

@@ -108,7 +108,8 @@ def steer(
     """Publish weights that follow the losses in a growing file, for a trainer in any language.
 
     The trainer appends a line of JSON after every evaluation and reads the weights, a small JSON
-    file that is replaced whole. A loss may be null; "counts", "errors" and "total" are optional.
+    file that is replaced whole. A loss may be null; "counts", "errors", "pieces" and "total" are
+    optional.
 
     \b
     {"step": 400, "losses": {"web": 2.9, "code": 1.4}}

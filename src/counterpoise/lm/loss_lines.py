@@ -6,6 +6,7 @@ import io
 import json
 import math
 import os
+import sys
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +16,8 @@ from typing import Any
 from counterpoise.common.arguments import is_number
 from counterpoise.storage.files import check_regular, open_regular
 
-ENTRIES = ("step", "losses", "counts", "errors", "total")
+TABLES = ("losses", "counts", "errors", "pieces")  # entries with a number for each domain
+ENTRIES = ("step", *TABLES, "total")
 FORM = '{"step": 400, "losses": {"web": 2.9, "code": 1.4}}'
 CHUNK = 1 << 20
 # Bytes of one line; more is no line of losses.
@@ -34,6 +36,7 @@ class LossLine:
     losses: dict[str, float]
     counts: dict[str, float] | None = None
     errors: dict[str, float] | None = None
+    pieces: dict[str, float] | None = None
     total: float | None = None
 
 
@@ -62,12 +65,9 @@ def parse_losses(line: bytes) -> LossLine:
     step, total = found["step"], found.get("total")
     if isinstance(step, bool) or not isinstance(step, int) or step < 0:
         raise ValueError(f"its step must be a whole number >= 0; got {step!r}")
-    if total is not None and not (is_number(total) and math.isfinite(total)):
+    if total is not None and not (is_number(total) and math.isfinite(_float(total, "its total"))):
         raise ValueError(f"its total must be a number; got {total!r}")
-    tables = {
-        key: None if found.get(key) is None else _numbers(key, found[key])
-        for key in ("losses", "counts", "errors")
-    }
+    tables = {key: None if found.get(key) is None else _numbers(key, found[key]) for key in TABLES}
     if not tables["losses"]:
         raise ValueError(f"it has no losses; write a line such as {FORM}")
     return LossLine(step=step, total=total, **tables)  # type: ignore[arg-type]
@@ -88,7 +88,21 @@ def _numbers(entry: str, value: Any) -> dict[str, float]:
             raise ValueError(
                 f"its {entry} must be numbers, or null if unknown; domain {name!r} has {number!r}"
             )
-    return {name: math.nan if number is None else float(number) for name, number in value.items()}
+    return {
+        name: math.nan if number is None else _float(number, f"its {entry} for {name!r}")
+        for name, number in value.items()
+    }
+
+
+def _float(number: float, what: str) -> float:
+    try:
+        return float(number)
+    except OverflowError:
+        digits = str(number)
+        raise ValueError(
+            f"{what} must be a number below {sys.float_info.max:.2g}; got {digits[:8]}..., which "
+            f"has {len(digits)} digits"
+        ) from None
 
 
 class LossFile:
@@ -100,22 +114,26 @@ class LossFile:
         What was read so far.
     crc : int
         Checksum of these bytes, which shows after a restart whether they are still the same.
+    behind : bool
+        Whether the file had more to read than the lines that `pending` returned.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self.bytes = self.lines = self.crc = 0
         self._last = b""
+        self.behind = False
 
     def resume(self, state: Mapping[str, Any]) -> None:
         """Continue after the bytes of a state; raise ValueError if they are no longer there."""
-        size, crc, left = int(state["bytes"]), 0, int(state["bytes"])
+        size, crc, left, tail = int(state["bytes"]), 0, int(state["bytes"]), b""
         with self._opened() as file:
             while left and (data := file.read(min(left, CHUNK))):
-                crc, left = zlib.crc32(data, crc), left - len(data)
+                crc, left, tail = zlib.crc32(data, crc), left - len(data), (tail + data)[-CHUNK:]
         if left or crc != int(state["crc"]):
             raise self._changed(f"its first {size:,} bytes are not those that were read")
         self.bytes, self.lines, self.crc = size, int(state["lines"]), crc
+        self._last = tail[tail.rfind(b"\n", 0, -1) + 1 :]
 
     def state_dict(self) -> dict[str, int]:
         """Return what was read so far."""
@@ -130,11 +148,11 @@ class LossFile:
         if not self.bytes and not self.path.exists():
             return []
         with self._opened() as file:
-            known = len(self._last)
+            size, known = os.fstat(file.fileno()).st_size, len(self._last)
+            if size < self.bytes:
+                raise self._changed(f"it is shorter than the {self.bytes:,} bytes that were read")
             file.seek(self.bytes - known)
             data = file.read(known + CHUNK)
-            if len(data) < known:
-                raise self._changed(f"it is shorter than the {self.bytes:,} bytes that were read")
             if data[:known] != self._last:
                 raise self._changed(f"its line {self.lines} is not the one that was read")
             data = data[known:]
@@ -145,6 +163,7 @@ class LossFile:
                         f"{str(self.path)!r}, line {self.lines + 1}, is longer than {LONGEST:,} "
                         f"bytes; write lines such as {FORM}"
                     )
+            self.behind = size > file.tell()
         *lines, _ = data.split(b"\n")
         return [line + b"\n" for line in lines]
 

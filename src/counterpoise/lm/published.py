@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ import numpy as np
 from counterpoise.common.arguments import check_weights, check_whole
 from counterpoise.lm.sealed import read_sealed, write_sealed
 from counterpoise.reweight.checks import check_domains
+from counterpoise.storage.files import read_regular
 
 if TYPE_CHECKING:
     from counterpoise.lm.corpus.tokens import Tokens
@@ -30,6 +32,8 @@ Array = np.ndarray
 FORMAT = "counterpoise weights"
 VERSION = 1
 REMEDY = "remove it, and start the run that publishes it again"
+# Nanoseconds within which two versions of a file may have one time: FAT counts in steps of 2 s.
+COARSE = 4_000_000_000
 
 Name = str | int
 
@@ -47,7 +51,8 @@ class PublishedWeights:
     step : int
         Training step of the losses behind the last update; 0 if steps are not counted.
     from_step : int or None
-        First training step that the weights are meant for.
+        First training step that the weights are meant for; None if it is not known, because the
+        last update was made without a step.
     from_sample : int or None
         First sample that the weights hold for, if the publisher numbers samples. Then
         ``from_step`` is None.
@@ -93,11 +98,13 @@ class PublishedWeights:
         corpus: str | None = None,
     ) -> PublishedWeights:
         """Describe a reweighter's weights, or other ones that it led to."""
+        step = max(reweighter.global_step, 0)
+        known = from_sample is None and _knows_step(reweighter)
         return cls(
             reweighter.as_dict() if weights is None else weights,
             update=reweighter.updates,
-            step=max(reweighter.global_step, 0),
-            from_step=None if from_sample is not None else max(reweighter.global_step, 0) + 1,
+            step=step,
+            from_step=step + 1 if known else None,
             from_sample=from_sample,
             corpus=corpus,
         )
@@ -153,7 +160,14 @@ class PublishedWeights:
                 f"there are no weights in {str(file)!r}; start the run that publishes them first, "
                 "or correct the path"
             )
-        found = read_sealed(file, REMEDY, kind=FORMAT, versions=(VERSION,), since=VERSION)
+        try:
+            found = read_sealed(file, REMEDY, kind=FORMAT, versions=(VERSION,), since=VERSION)
+        except ValueError:
+            if is_of(file, FORMAT):
+                raise
+            raise ValueError(
+                f"{str(file)!r} is not a file of {FORMAT}; give another name, or move the file"
+            ) from None
         try:
             return cls.from_dict(found)
         except (ValueError, TypeError) as error:
@@ -230,10 +244,11 @@ class WeightsFile:
     def newer(self) -> PublishedWeights | None:
         """Return the file's weights if they are new, and None otherwise.
 
-        The file is read only if its time, size or place on disk has changed.
+        The file is read only if its time, size or place on disk has changed, or if it was written
+        so shortly before that another version may have had the same.
         """
         mark = self._marked()
-        if mark == self._mark:
+        if mark is not None and mark == self._mark:
             return None
         found = self._read()
         if found != self.current:
@@ -259,9 +274,13 @@ class WeightsFile:
         return repr(str(self.path))
 
     def _marked(self) -> tuple[int, ...] | None:
+        """Return what tells one version of the file from the next; None if nothing does yet."""
+        now = time.time_ns()
         try:
             status = os.stat(self.path)
         except FileNotFoundError:
+            return None
+        if status.st_mtime_ns > now - COARSE:
             return None
         return status.st_ino, status.st_size, status.st_mtime_ns
 
@@ -301,6 +320,11 @@ class Publisher:
         return f"Publisher({str(self.path)!r}, corpus={self.corpus!r})"
 
 
+def is_of(path: Path, kind: str) -> bool:
+    """Return whether a file, damaged or not, is of a format rather than some other file."""
+    return f'"{kind}"'.encode() in read_regular(path)
+
+
 def get_publisher(publish: Any) -> Publisher | None:
     """Make a publisher of a path."""
     if publish is None or isinstance(publish, Publisher):
@@ -318,3 +342,12 @@ def corpus_identity(tokens: Mapping[str, Tokens]) -> str:
     }
     text = json.dumps(known, sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def _knows_step(reweighter: Reweighter) -> bool:
+    """Return whether the last update, if there was one, was made with a step."""
+    if reweighter.updates == 0:
+        return True
+    if reweighter.last is None:  # its state was restored
+        return reweighter.global_step > 0
+    return reweighter.last.step is not None

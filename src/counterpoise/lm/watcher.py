@@ -12,14 +12,15 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from counterpoise.common.arguments import is_number
 from counterpoise.common.stopping import Stopped, asked_to_stop
 from counterpoise.common.toml import as_table, build
 from counterpoise.lm.loss_lines import LossFile, LossLine, parse_losses
-from counterpoise.lm.published import PublishedWeights, Publisher, get_publisher
+from counterpoise.lm.published import PublishedWeights, Publisher, get_publisher, is_of
 from counterpoise.lm.sealed import read_sealed, write_sealed
 from counterpoise.lm.training.domains import reweighter_of
 from counterpoise.lm.training.settings import ReferenceSettings, ReweightSettings
@@ -36,6 +37,14 @@ PATIENCE = 0.1  # seconds within which a request to stop is noticed
 Tell = Callable[[PublishedWeights], None]
 
 
+class Progress(NamedTuple):
+    """What is known after a line that was read to its end."""
+
+    read: dict[str, int]
+    reweighter: dict[str, Any]
+    weights: PublishedWeights
+
+
 class Watcher:
     """Weights that follow the losses in a growing file.
 
@@ -43,8 +52,8 @@ class Watcher:
     ----------
     losses : path
         Lines ``{"step": 400, "losses": {"web": 2.9, "code": 1.4}}``, by rising step. Optional
-        entries are ``counts``, ``errors`` and ``total``, as in `Reweighter.update`. A loss may be
-        null.
+        entries are ``counts``, ``errors``, ``pieces`` and ``total``, as in `Reweighter.update`. A
+        loss may be null.
     publish : path or Publisher
         File of the weights. The watcher's state is beside it, in ``weights.state.json``.
     settings : ReweightSettings, optional
@@ -76,57 +85,91 @@ class Watcher:
                 "see; give it reference losses by domain"
             )
         self.references = None if references is None else dict(references)
-        self.losses = LossFile(losses)
-        self.reweighter: Reweighter | None = None
+        self._check_paths(Path(losses))
         named = [domains, self.settings.prior, self.settings.start, self.references]
         known = next((names for names in named if names and not isinstance(names, str)), None)
-        if known is not None:
-            self._begin(list(known))
+        self._domains = None if known is None else list(known)
+        self._kept: Progress | None = None  # after the last whole line
+        self._saved: Progress | None = None  # in the state
+        self._shown: PublishedWeights | None = None  # in the file of weights
+        self._begin(losses)
 
     @property
     def state_path(self) -> Path:
         return self.publisher.path.with_suffix(".state.json")
 
     def start(self) -> None:
-        """Continue from the state, if there is one, and publish the weights."""
+        """Continue from the state, if there is one, and publish the weights.
+
+        If there are losses to read, the weights are published after the last of them, because
+        readers refuse weights that go back. Later weights in the file stay until a line of losses
+        makes an update.
+        """
+        self._begin(self.losses.path)
         if self.state_path.exists():
             self._resume()
-        if self.reweighter is not None:
-            self.publisher.check(self.reweighter.domains)
-            self._publish(self.reweighter)
+        if self.reweighter is None:
+            return
+        self.publisher.check(self.reweighter.domains)
+        self._keep(self.reweighter)
+        self._saved = self._kept
+        if not self.losses.pending():
+            self._publish()
 
     def advance(self, tell: Tell | None = None) -> int:
         """Read what is new in the file of losses; return the number of lines.
 
-        The weights of the last line are published. ``tell`` is called after every update. An error
-        in a line counts for nothing: the lines before it are kept.
+        A long file is read in parts, one a call. The weights of the last line are published when
+        there are no more. ``tell`` is called after every update. An error in a line counts for
+        nothing: the lines before it are kept.
         """
-        done = 0
+        before = self.losses.lines
         try:
-            for line in self.losses.pending():
-                self._follow(line, tell)
-                self.losses.count(line)
-                done += 1
-        finally:
-            if done and self.reweighter is not None:
-                self._save(self.reweighter)
-                self._publish(self.reweighter)
-        return done
+            self._read(tell)
+        except Exception:
+            if self._kept is not None and not self._goes_back(self._kept.weights):
+                self._publish()
+            raise
+        if not self.losses.behind:
+            self._publish()
+        return self.losses.lines - before
 
-    def _begin(self, domains: list[str]) -> Reweighter:
+    def _begin(self, losses: str | os.PathLike[str]) -> None:
+        """Begin with the first line and, if the domains are known, with the first weights."""
+        self.losses = LossFile(losses)
+        known = self._domains
+        self.reweighter = None if known is None else self._made(known)
+        self._kept = self._saved = None
+        self._shown = None
+
+    def _made(self, domains: list[str]) -> Reweighter:
         if self.references is not None and set(self.references) != set(domains):
             raise ValueError(
                 f"references name {sorted(self.references)!r}, but the domains are "
                 f"{sorted(domains)!r}; give one to each"
             )
-        self.reweighter = reweighter_of(self.settings, domains, None, self.references)
-        if self.settings.update_at_start or self.reweighter.rule.measures:
-            self.reweighter.begin_run(-1)
-        return self.reweighter
+        reweighter = reweighter_of(self.settings, domains, None, self.references)
+        if self.settings.update_at_start or reweighter.rule.measures:
+            reweighter.begin_run(-1)
+        return reweighter
 
-    def _follow(self, line: bytes, tell: Tell | None) -> None:
+    def _read(self, tell: Tell | None) -> None:
+        """Follow the pending lines; whatever happens, save how far the last whole one led."""
+        try:
+            for line in self.losses.pending():
+                updated = self._follow(line)
+                self.losses.count(line)
+                if self.reweighter is not None:
+                    self._keep(self.reweighter)
+                if updated and tell is not None and self._kept is not None:
+                    tell(self._kept.weights)
+        finally:
+            self._save()
+
+    def _follow(self, line: bytes) -> bool:
+        """Update the weights by a line; return whether it made an update."""
         if not line.strip():
-            return
+            return False
         where = f"{str(self.losses.path)!r}, line {self.losses.lines + 1}"
         try:
             read = parse_losses(line)
@@ -147,44 +190,82 @@ class Watcher:
                 f"{where}: {error}. Correct or remove the line; write null for a domain without a "
                 "loss. Other domains need another file of weights"
             ) from None
-        if reweighter.updates > before and tell is not None:
-            tell(self._described(reweighter))
+        self.reweighter = reweighter
+        return reweighter.updates > before
 
     def _first(self, domains: list[str]) -> Reweighter:
         """Make the reweighter of the domains that the first line names."""
-        reweighter = self._begin(domains)
+        reweighter = self._made(domains)
         self.publisher.check(domains)
         return reweighter
 
-    def _described(self, reweighter: Reweighter) -> PublishedWeights:
-        return PublishedWeights.of(reweighter, corpus=self.publisher.corpus)
+    def _keep(self, reweighter: Reweighter) -> None:
+        """Note how far the lines have led; an interrupted line leaves the note as it was."""
+        found = PublishedWeights.of(reweighter, corpus=self.publisher.corpus)
+        weights = replace(found, from_step=found.step + 1)  # every line has a step
+        self._kept = Progress(self.losses.state_dict(), reweighter.state_dict(), weights)
 
-    def _publish(self, reweighter: Reweighter) -> None:
-        self.publisher.publish(self._described(reweighter))
+    def _publish(self) -> None:
+        if self._kept is None or self._kept.weights == self._shown:
+            return
+        weights = self._kept.weights
+        if weights.update == 0 and self._goes_back(weights):
+            logger.warning(
+                "%s holds later weights; they stay until a line of losses makes an update",
+                self.publisher.path,
+            )
+        else:
+            self.publisher.publish(weights)
+        self._shown = weights
+
+    def _goes_back(self, weights: PublishedWeights) -> bool:
+        return self.publisher.updates() > weights.update
+
+    def _check_paths(self, losses: Path) -> None:
+        """Raise ValueError if the weights or the state would replace the losses."""
+        publish = self.publisher.path
+        for path, what in ((publish, "weights"), (self.state_path, "the watcher's state")):
+            if _same_file(losses, path):
+                raise ValueError(
+                    f"publish={str(publish)!r} would write {what} to {str(path)!r}, which is the "
+                    "file of losses; give another name"
+                )
 
     def _options(self) -> dict[str, Any]:
         """Return what must not change between two starts."""
         found = as_table(self.settings)
         return {**found, "references": self.references, "corpus": self.publisher.corpus}
 
-    def _save(self, reweighter: Reweighter) -> None:
+    def _save(self) -> None:
         # Before the weights: if the process is killed in between, the next one publishes them.
+        kept = self._kept
+        if kept is None or kept is self._saved:
+            return
         state = {
             "format": FORMAT,
             "version": VERSION,
             "options": self._options(),
-            "domains": list(reweighter.domains),
-            "read": self.losses.state_dict(),
-            "reweighter": reweighter.state_dict(),
+            "domains": list(kept.weights.domains),
+            "read": kept.read,
+            "reweighter": kept.reweighter,
         }
         write_sealed(self.state_path, state)
+        self._saved = kept
 
     def _resume(self) -> None:
         remedy = "remove it, and the watcher reads the file of losses anew"
         where = repr(str(self.state_path))
-        state = read_sealed(
-            self.state_path, remedy, kind=FORMAT, versions=(VERSION,), since=VERSION
-        )
+        try:
+            state = read_sealed(
+                self.state_path, remedy, kind=FORMAT, versions=(VERSION,), since=VERSION
+            )
+        except ValueError:
+            if is_of(self.state_path, FORMAT):
+                raise
+            raise ValueError(
+                f"{where}, where the watcher keeps its state, is another file; give another name "
+                f"than publish={str(self.publisher.path)!r}"
+            ) from None
         before, now = state["options"], self._options()
         for name in [*now, *before]:
             if before.get(name) != now.get(name):
@@ -198,9 +279,10 @@ class Watcher:
                 f"{where} is of the domains {state['domains']!r}, and this watcher has {named!r}; "
                 "give the same, or another file of weights"
             )
-        reweighter = self._begin(state["domains"])
-        self.losses.resume(state["read"])
+        reweighter = self._made(state["domains"])
         reweighter.load_state_dict(state["reweighter"])
+        self.losses.resume(state["read"])
+        self.reweighter = reweighter
         logger.info("resumed after line %d of %s", self.losses.lines, self.losses.path)
 
 
@@ -210,7 +292,8 @@ def watch(
     """Follow the file of losses until asked to stop.
 
     After SIGTERM or Ctrl-C, what was read is saved and `counterpoise.common.stopping.Stopped` is
-    raised; the same call continues from there.
+    raised; the same call continues from there. A second request raises KeyboardInterrupt at once:
+    the line that is being read then is not saved, and is read again.
 
     Parameters
     ----------
@@ -265,6 +348,19 @@ def _update(reweighter: Reweighter, line: LossLine, where: str) -> None:
     """Update the weights; what the reweighter warns of goes to the log, with the line."""
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        reweighter.update(line.losses, line.counts, line.step, errors=line.errors, total=line.total)
+        reweighter.update(
+            line.losses,
+            line.counts,
+            line.step,
+            errors=line.errors,
+            pieces=line.pieces,
+            total=line.total,
+        )
     for warning in told:
         logger.warning("%s: %s", where, warning.message)
+
+
+def _same_file(one: Path, other: Path) -> bool:
+    if one.exists() and other.exists():
+        return one.samefile(other)
+    return one.resolve() == other.resolve()

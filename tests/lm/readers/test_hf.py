@@ -9,10 +9,11 @@ import json
 import datasets
 import numpy as np
 import pytest
-from publishing import publisher_of
+from publishing import publisher_of, read_until
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
+from counterpoise.lm import mixed
 from counterpoise.lm.mixture.draws import Change, Draws
 from counterpoise.lm.readers.hf import interleave
 from counterpoise.lm.readers.plain import ENDLESS
@@ -87,6 +88,54 @@ def test_a_resumed_iteration_is_the_one_that_went_on(cut, publish):
     assert ids(itertools.islice(again, 50)) == whole[:50], "a new iteration starts over"
 
 
+@pytest.mark.parametrize("cut", [1, 7, 25, 60])
+def test_a_streamed_dataset_starts_over_in_a_plain_stream(cut, publish):
+    """Every epoch after a resume is a whole one."""
+
+    def stream():
+        sources = {name: rows(name).take(8) for name in DOMAINS}
+        return mixed(sources, publish(0), exhaustion="repeat")
+
+    whole = list(itertools.islice(stream(), 120))
+    first = stream()
+    found = list(itertools.islice(first, cut))
+    state = json.loads(json.dumps(first.state_dict()))
+    again = stream()
+    again.load_state_dict(state)
+    assert found + list(itertools.islice(again, 120 - cut)) == whole
+
+
+def test_an_error_in_a_dataset_loses_nothing(publish):
+    """An iteration that failed is not at its end, and is resumed."""
+    failures, lost = iter([OSError("network")]), iter([TimeoutError(), EOFError()])
+
+    def mapped(sample):
+        """Fail twice for one sample; the dataset's own state is past it by then."""
+        if sample["id"] == "books-30" and (error := next(lost, None)) is not None:
+            raise error
+        return sample
+
+    def samples(name):
+        for i in range(SIZES[name]):
+            if name == "code" and i == 6 and (error := next(failures, None)) is not None:
+                raise error
+            yield {"id": f"{name}-{i}"}
+
+    def sources():
+        made = datasets.IterableDataset.from_generator
+        streams = {name: made(samples, gen_kwargs={"name": name}) for name in DOMAINS}
+        return {**streams, "books": streams["books"].map(mapped)}
+
+    drawn = iter(interleave(sources(), publish(0), exhaustion="drop"))
+    found = read_until(drawn, OSError)
+    assert 6 <= len(found) < 60
+    found += read_until(drawn, TimeoutError)
+    assert read_until(drawn, EOFError) == []
+    found += list(drawn)
+    assert ids(found) == ids(interleave(sources(), publish(0), exhaustion="drop"))
+    assert len(found) == sum(SIZES.values())
+
+
 def test_weights_and_sources_survive_a_resume_together(publish):
     """The state is of update 1; the file has moved on to update 2 by then."""
     first = interleaved(publish(1))
@@ -134,6 +183,34 @@ def test_a_stateful_loader_resumes_it(workers, publish):
     again = loader()
     again.load_state_dict(state)
     assert found + [batch["id"] for batch in itertools.islice(again, 13)] == whole
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_loader_resumes_although_the_weights_move_on(workers, publish):
+    """Its state is of the last batch, so no draw is made again by other weights."""
+
+    def loader():
+        samples = interleaved(path)
+        return StatefulDataLoader(samples, batch_size=4, num_workers=workers)
+
+    path = publish(0)
+    first, found = loader(), []
+    batches = iter(first)
+    for number in range(9):
+        found += next(batches)["id"]
+        if number == 3:
+            publish(1)
+    state = first.state_dict()
+    del batches, first
+    publish(2)
+    again = loader()
+    again.load_state_dict(state)
+    for batch in itertools.islice(again, 12):
+        found += batch["id"]
+    for name in DOMAINS:
+        assert numbers(found, name) == list(range(len(numbers(found, name))))
+    assert numbers(found, "books")
 
 
 def test_map_style_datasets_and_a_column_of_domains(publish):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import numpy as np
@@ -15,7 +16,12 @@ PATHS = {"web": "data/web", "code": "data/code"}
 
 
 def reference(weights, size):
-    """One dataset after the other is asked how far it is behind, as Megatron-LM does."""
+    """One dataset after the other is asked how far it is behind, as Megatron-LM does.
+
+    The builder of blends divides the weights by their sum, and the blend does so again.
+    """
+    for _ in range(2):
+        weights = (np.array(weights) / np.sum(weights)).tolist()
     counts, datasets, samples = [0] * len(weights), [], []
     for n in range(size):
         behind = [w * max(n, 1.0) - c for w, c in zip(weights, counts, strict=True)]
@@ -39,10 +45,41 @@ def schedule_of(*changes):
 def test_one_set_of_weights_is_chosen_as_megatron_does(k, seed):
     weights = shares(k, seed)
     found = schedule_of((0, weights)).indices(0, 700)
-    datasets, samples = reference(schedule_of((0, weights)).changes[0][1], 700)
+    datasets, samples = reference(weights, 700)
     assert found.dataset_index.tolist() == datasets
     assert found.dataset_sample_index.tolist() == samples
     assert (found.dataset_index.dtype, found.dataset_sample_index.dtype) == (np.int16, np.int64)
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        (0.4, 0.3, 0.2, 0.1),
+        (0.7, 0.2, 0.1),
+        (0.05, 0.25, 0.6, 0.1),
+        *itertools.permutations((0.5, 0.3, 0.15, 0.05)),
+        (0.1,) * 10,
+        (0.07,) * 13 + (0.09,),
+        (0.4000001, 0.3, 0.2, 0.1),  # nearly sums to 1
+    ],
+)
+def test_ties_between_datasets_fall_as_megatrons_do(weights, tmp_path):
+    """Round weights leave datasets equally far behind but for the last digit."""
+    schedule = BlendSchedule.starting({f"d{i}": w for i, w in enumerate(weights)})
+    schedule.write(tmp_path / "schedule.json")
+    for one in (schedule, BlendSchedule.read(tmp_path / "schedule.json")):
+        found = one.indices(0, 2000)
+        assert (found.dataset_index.tolist(), found.dataset_sample_index.tolist()) == reference(
+            weights, 2000
+        )
+
+
+def test_datasets_without_weight_do_not_change_a_tie():
+    """`blend` leaves them out, so Megatron does not see them."""
+    weights = [0.0, 0.05, 0.25, 0.0, 0.6, 0.1, 0.0, 0.0, 0.0]
+    found = schedule_of((0, weights)).indices(0, 2000).dataset_index
+    named = np.flatnonzero(weights)
+    assert found.tolist() == named[reference([w for w in weights if w], 2000)[0]].tolist()
 
 
 def test_equal_weights_take_turns():

@@ -7,7 +7,7 @@ import json
 
 import numpy as np
 import pytest
-from publishing import publisher_of
+from publishing import publisher_of, read_until
 
 from counterpoise.lm import mixed
 from counterpoise.lm.mixture.draws import Change, Draws
@@ -46,6 +46,30 @@ class Plain:
 
     def __iter__(self):
         return iter(itertools.count() if self.end is None else range(self.end))
+
+
+class Failing:
+    """A source that fails once, before a sample; its iterator is dead then."""
+
+    def __init__(self, source, before, error):
+        self.source, self.before, self.error = source, before, error
+
+    def __iter__(self):
+        for i, sample in enumerate(self.source):
+            if i == self.before and self.error is not None:
+                error, self.error = self.error, None
+                raise error
+            yield sample
+
+
+class FailingNumbers(Failing):
+    """The same, with the state of its source."""
+
+    def state_dict(self):
+        return self.source.state_dict()
+
+    def load_state_dict(self, state):
+        self.source.load_state_dict(state)
 
 
 @pytest.fixture
@@ -187,6 +211,56 @@ def test_an_iterator_is_read_once(publish):
     drawn = mixed(sources, publish(0), exhaustion="repeat")
     with pytest.raises(ValueError, match="'web' is an iterator, which cannot start again"):
         [next(drawn) for _ in range(100)]
+
+
+@pytest.mark.parametrize("exhaustion", ["stop", "drop", "repeat"])
+@pytest.mark.parametrize("kind", [Failing, FailingNumbers])
+@pytest.mark.parametrize("error", [OSError("network"), KeyboardInterrupt()])
+@pytest.mark.parametrize(
+    ("before", "ends", "count"),
+    [(0, (12, 50, 31), 80), (5, (12, 50, 31), 80), (230, (260, 900, 900), 700)],
+)
+def test_an_error_in_a_source_loses_nothing(exhaustion, kind, error, before, ends, count, publish):
+    """The next draw makes up for it, and so does a stream that resumes from there."""
+    whole = list(itertools.islice(stream(publish(0), Numbers, ends, exhaustion=exhaustion), count))
+
+    def failing():
+        sources = dict(zip(DOMAINS, map(Numbers, ends), strict=True))
+        sources["web"] = kind(sources["web"], before, error)
+        return mixed(sources, publish(0), seed=3, every=EVERY, exhaustion=exhaustion)
+
+    first = failing()
+    found = read_until(first, type(error))
+    assert found == whole[: len(found)]
+    state = json.loads(json.dumps(first.state_dict()))
+    again = stream(publish(0), Numbers, ends, exhaustion=exhaustion)
+    again.load_state_dict(state)
+    for drawn in (first, again):
+        assert found + list(itertools.islice(drawn, count - len(found))) == whole
+
+
+def test_an_error_while_a_source_is_read_again_loses_nothing(publish):
+    whole = list(itertools.islice(stream(publish(0)), 60))
+    first = stream(publish(0))
+    found = list(itertools.islice(first, 30))
+    sources = {name: Plain() for name in DOMAINS}
+    sources["web"] = Failing(Plain(), 3, OSError("network"))
+    again = mixed(sources, publish(0), seed=3, every=EVERY)
+    again.load_state_dict(first.state_dict())
+    found += read_until(again, OSError)
+    assert found + list(itertools.islice(again, 60 - len(found))) == whole
+
+
+@pytest.mark.parametrize("exhaustion", ["stop", "drop", "repeat"])
+def test_a_generator_that_failed_has_not_ended(exhaustion, publish):
+    sources = {"web": iter(Failing(range(50), 5, OSError("network")))}
+    sources |= {"code": range(50), "books": range(50)}
+    drawn = mixed(sources, publish(0), exhaustion=exhaustion)
+    with pytest.raises(OSError, match="network"):
+        list(drawn)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="'web' is an iterator, which cannot start again"):
+            list(drawn)
 
 
 @pytest.mark.parametrize(

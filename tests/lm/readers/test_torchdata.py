@@ -8,7 +8,14 @@ import itertools
 import numpy as np
 import pytest
 from publishing import publisher_of
-from torchdata.nodes import IterableWrapper, Loader, MultiNodeWeightedSampler, ParallelMapper
+from torchdata.nodes import (
+    Batcher,
+    IterableWrapper,
+    Loader,
+    MultiNodeWeightedSampler,
+    ParallelMapper,
+    Prefetcher,
+)
 
 from counterpoise.lm.mixture.draws import Change, Draws
 from counterpoise.lm.readers.plain import ENDLESS
@@ -71,6 +78,28 @@ def test_a_loader_resumes_it(mapped, cut, publish):
     again = Loader(sampler(publish(0), mapped))
     again.load_state_dict(state)
     assert found + list(itertools.islice(again, 120 - cut)) == whole
+
+
+@pytest.mark.parametrize("cut", [1, 4, 13])
+def test_nodes_that_read_ahead_resume_it(cut, publish):
+    """Also if the weights have moved on before they begin again."""
+    path, found = publish(0), []
+    first = Loader(Prefetcher(Batcher(sampler(path), 2), 3))
+    for number, batch in enumerate(first, 1):
+        found += batch
+        if number == 3:
+            publish(1)
+        if number == cut:
+            break
+    state = copy.deepcopy(first.state_dict())
+    publish(1)
+    again = Loader(Prefetcher(Batcher(sampler(path), 2), 3))
+    again.load_state_dict(state)
+    for batch in itertools.islice(again, 12):
+        found += batch
+    for name in DOMAINS:
+        samples = [sample for sample in found if sample[0] == name]
+        assert samples == [(name, i % SIZES[name]) for i in range(len(samples))]
 
 
 def test_a_reset_starts_again(publish):

@@ -71,20 +71,17 @@ class InterleavedDataset(torch.utils.data.IterableDataset[Any]):
         if self._loaded is not None:
             self._stream.load_state_dict(self._loaded)
             self._loaded = None
-        return self._samples(self._stream)
+        return map(self._sample, self._stream)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_stream": None}  # a worker opens its own
 
     def _opened(self, seed: int) -> MixedStream:
-        feeds = {name: Restarting(source) for name, source in self.sources.items()}
-        return MixedStream(feeds, self.weights, seed=seed, **self._options)
+        return MixedStream(self.sources, self.weights, seed=seed, **self._options)
 
-    def _samples(self, stream: MixedStream) -> Iterator[Any]:
-        for name, sample in stream:
-            if self.domain_column is not None:
-                sample = {**sample, self.domain_column: name}
-            yield sample
+    def _sample(self, drawn: tuple[Name, Any]) -> Any:
+        name, sample = drawn
+        return sample if self.domain_column is None else {**sample, self.domain_column: name}
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the iteration stands; that of a worker, in a worker."""
@@ -95,25 +92,6 @@ class InterleavedDataset(torch.utils.data.IterableDataset[Any]):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where a state was taken, from the next iteration on."""
         self._loaded = state
-
-
-class Restarting:
-    """A streamed dataset each of whose iterations starts anew, or where a state was taken."""
-
-    def __init__(self, dataset: Any) -> None:
-        self.dataset = dataset
-        self._start: Any = None
-
-    def __iter__(self) -> Iterator[Any]:
-        start, self._start = self._start, None
-        self.dataset.load_state_dict(start)  # it would keep an earlier one
-        return iter(self.dataset)
-
-    def state_dict(self) -> Any:
-        return self.dataset.state_dict()
-
-    def load_state_dict(self, state: Any) -> None:
-        self._start = state
 
 
 def interleave(
@@ -145,14 +123,20 @@ def interleave(
     Returns
     -------
     samples : InterleavedDataset
-        A torch ``IterableDataset`` with ``state_dict`` and ``load_state_dict``, for a DataLoader,
-        torchdata's ``StatefulDataLoader`` or a Trainer.
+        A torch ``IterableDataset`` with ``state_dict`` and ``load_state_dict``, for a DataLoader or
+        torchdata's ``StatefulDataLoader``.
 
     Notes
     -----
     Each worker looks at the file for itself, before every ``every``-th of its own draws. New
-    weights neither repeat nor lose a sample, and neither does a resume, unless a source has a
-    shuffle buffer: Datasets drops what is in it when it resumes.
+    weights neither repeat nor lose a sample, and neither does a resume by a state, unless a source
+    has a shuffle buffer: Datasets drops what is in it when it resumes, also after an error.
+
+    A ``StatefulDataLoader`` resumes by the state if its ``snapshot_every_n_steps`` is 1, the
+    default. From an older snapshot, its workers draw the batches since then again, by the weights
+    that are in the file by then. A Trainer resumes without a state: it draws all batches again that
+    it has trained on, so after a change of the weights samples repeat and others are never read.
+    For a Trainer, use `counterpoise.lm.adapters.hf`.
     """
     return InterleavedDataset(
         sources,

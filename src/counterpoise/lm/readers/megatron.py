@@ -87,7 +87,7 @@ class BlendSchedule:
         In the order of the datasets.
     changes : tuple of pairs
         Samples and the weights that hold from them on; the first is sample 0. Use `starting` and
-        `then`.
+        `then`. The weights are kept as they are given, and normalised as Megatron does.
 
     Notes
     -----
@@ -95,8 +95,11 @@ class BlendSchedule:
     the weights in force at each sample. The next sample is of the dataset whose ``due`` is
     furthest above what it has given, and the next one in that dataset's own order. Datasets
     without weight give nothing; while there are none, no dataset is ever more than one sample ahead
-    of its due. New weights are shares of what follows and do not make up for what came before. With
-    one set of weights, the decisions are Megatron's.
+    of its due. New weights are shares of what follows and do not make up for what came before.
+
+    With one set of weights, the decisions are Megatron's, ties included, where its C++ is compiled
+    for x86-64. Compilers for processors such as ARM may fuse its products with its differences, and
+    a tie between datasets can then fall otherwise.
 
     Examples
     --------
@@ -191,7 +194,7 @@ class BlendSchedule:
 
         counts = np.zeros(len(self.domains), dtype=np.int64)
         starts = np.array([at for at, _ in self.changes], dtype=np.int64)
-        weights = np.array([weights for _, weights in self.changes])
+        weights = np.array([_normalised(weights) for _, weights in self.changes])
         choose(starts, weights, start, counts, datasets, samples)
         return counts
 
@@ -210,3 +213,15 @@ class BlendSchedule:
         )
         changes = tuple((at, tuple(weights)) for at, weights in found["changes"])
         return cls(tuple(found["domains"]), changes)
+
+
+def _normalised(weights: tuple[float, ...]) -> Array:
+    """Divide by the sum twice, as Megatron's builder and blend do, without the zeros it refuses.
+
+    The last digits of the weights decide between datasets that are equally far behind.
+    """
+    found = np.array(weights)
+    positive = found > 0
+    for _ in range(2):
+        found[positive] /= np.sum(found[positive])
+    return found

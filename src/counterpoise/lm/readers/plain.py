@@ -197,8 +197,9 @@ def mixed(
     Parameters
     ----------
     sources : mapping of domains to iterables
-        If all have ``state_dict`` and ``load_state_dict``, a resume is as fast as theirs; others
-        are read again up to where they were.
+        One with ``state_dict`` and ``load_state_dict`` resumes by them: its next iteration must
+        continue where the state was taken, and later ones start anew. Others are read again up to
+        where they were.
     weights : path, default "weights.json"
         The file that a run publishes. It must exist, and be of the same domains.
     seed : int, default 0
@@ -223,6 +224,9 @@ def mixed(
     The domain of draw ``n`` depends on the seed and on the weights in force at ``n`` alone. Every
     source is read in its own order, so new weights neither repeat nor lose a sample. Draws are
     spread evenly, as those of a `MixtureDataset` are.
+
+    After an error in a source, the next draw continues the source where it was, as a resume does. A
+    generator cannot continue: every further draw from it is an error.
     """
     return MixedStream(
         sources, weights, seed=seed, every=every, exhaustion=exhaustion, corpus=corpus

@@ -40,7 +40,10 @@ class PublishedSampler(BaseNode[Any]):  # type: ignore[misc]
     Notes
     -----
     New weights hold from a known draw on and neither repeat nor lose a sample. A resume from the
-    state of a ``Loader`` continues the same stream as exactly as the source nodes resume.
+    state of a ``Loader`` continues the same stream as exactly as the source nodes resume, if nodes
+    after this one, such as ``Prefetcher`` and ``ParallelMapper``, have ``snapshot_frequency=1``,
+    the default. From an older snapshot, they draw the samples since then again, by the weights that
+    are in the file by then.
     """
 
     def __init__(
