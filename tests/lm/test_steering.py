@@ -236,7 +236,7 @@ def test_domain_losses_are_means_over_tokens(tmp_path):
         ).mean(1)
         spread = float(per_sequence.std()) * 15**0.5
         assert found.spreads[name] == pytest.approx(spread, rel=1e-4)
-        documents = data.documents.tolist()
+        documents = data.document_numbers.tolist()
         sums = [
             [15 * float(of), 15]
             for of in per_sequence  # loss and tokens of each sequence
@@ -247,10 +247,10 @@ def test_domain_losses_are_means_over_tokens(tmp_path):
                 for own in sorted(set(documents))
             ]
         ).T
-        n = whole.shape[1]
-        apart = whole[0] - float(expected) * whole[1]
-        error = math.sqrt(apart @ apart * n / (n - 1)) / whole[1].sum()
-        assert found.pieces[name] == n
+        left_out = [(whole[0].sum() - s) / (whole[1].sum() - n) for s, n in whole.T]
+        n = len(left_out)
+        error = math.sqrt((n - 1) / n * np.sum((np.array(left_out) - float(expected)) ** 2))
+        assert found.pieces[name] == pytest.approx(whole[1].sum() ** 2 / np.sum(whole[1] ** 2))
         assert found.errors[name] == pytest.approx(error, rel=1e-4)
     assert list(samples) == ["x", "y"]
     assert len(samples["x"]) == 12
@@ -270,7 +270,7 @@ class Listed:
     def __init__(self, values, documents=None):
         self.values = values
         if documents is not None:
-            self.documents = np.array(documents)
+            self.document_numbers = documents
 
     def __len__(self):
         return len(self.values)
@@ -310,6 +310,42 @@ def test_standard_errors_hold_where_documents_have_a_style():
         found = domain_losses(None, {"x": Listed(values, documents)}, loss=given_loss)
         z.append(found.losses["x"] / found.errors["x"])
     assert 0.9 < np.std(z) / math.sqrt(7 / 5) < 1.1  # Student's t with 7 degrees of freedom
+
+
+@pytest.mark.parametrize("effect", [0.0, 0.5])
+@pytest.mark.parametrize("rare", [1, 10, 20])
+def test_a_document_that_holds_most_of_the_text_leaves_much_in_doubt(rare, effect):
+    """Beside rare short documents; the deviation of the long one from a mean it makes is small."""
+    rng = np.random.default_rng(3)
+    documents = np.repeat(np.arange(rare + 1), [100 - rare] + [1] * rare)
+    ours, alarms = Reweighter(range(5), "static"), 0
+    for _ in range(100):
+        values = rng.normal(size=(5, 100)) + effect * rng.normal(size=(5, rare + 1))[:, documents]
+        samples = {k: Listed(row, documents) for k, row in enumerate(values)}
+        found = domain_losses(None, samples, loss=given_loss, batch_size=100)
+        ours.reset()
+        ours.update(found.losses, errors=found.errors, pieces=found.pieces)
+        alarms += not ours.certificate().noise_only
+    assert alarms <= 5
+    assert found.pieces[0] == pytest.approx(100**2 / ((100 - rare) ** 2 + rare))
+
+
+def test_documents_of_batches_are_not_told_apart():
+    """A model that returns one loss for a batch: every batch is a piece of text."""
+    data = Listed(np.arange(64.0), np.repeat([0, 1], [63, 1]))
+    found = domain_losses(
+        None, {"x": data}, loss=lambda model, batch: (batch["value"].sum(), torch.tensor(8.0))
+    )
+    of_batches = np.arange(64.0).reshape(8, 8).mean(axis=1)
+    assert found.pieces["x"] == 8
+    assert found.errors["x"] == pytest.approx(of_batches.std(ddof=1) / math.sqrt(8))
+
+
+def test_numbers_of_documents_are_checked():
+    for wrong in (np.zeros(3, dtype=int), np.zeros(4), ["a"] * 4, 7):
+        with pytest.raises(ValueError, match="document_numbers of the samples of 'x' must be 4"):
+            domain_losses(None, {"x": Listed([1.0] * 4, wrong)}, loss=given_loss)
+    assert domain_losses(None, {}).losses == {}
 
 
 def plain(corpus, steps, folder, resume=False, workers=0):

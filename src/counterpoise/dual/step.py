@@ -66,7 +66,8 @@ class DualState:
 class Proximal:
     """A step of the weights, before it meets the losses.
 
-    ``respond`` returns ``argmax_lam lam.losses - nu phi(lam) - kappa D(lam, centre)``.
+    ``respond`` returns ``argmax_lam lam.losses - nu phi(lam) - kappa D(lam, centre)``. A ``blind``
+    step takes all losses for equal.
     """
 
     centre: SimplexPoint
@@ -74,11 +75,12 @@ class Proximal:
     kappa: float
     prior: Array
     divergence: Divergence
+    blind: bool = False
 
     def respond(self, losses: Array, present: Array | None = None) -> SimplexPoint:
         """Return the weights after the step; groups that are not ``present`` keep theirs."""
         return proximal_weights(
-            losses,
+            np.zeros(len(losses)) if self.blind else losses,
             self.centre,
             nu=self.nu,
             kappa=self.kappa,

@@ -49,7 +49,8 @@ class DomainLosses(Generic[K]):
         Mean loss per token, and the tokens behind it.
     errors, pieces : dict
         Standard error of the loss, and the number of independent pieces of text that it rests on:
-        documents, where they are known, because parts of one document resemble one another.
+        documents, where they are known, because parts of one document resemble one another. Of
+        unequal documents, it is the number of equal ones that would tell as much.
     spreads : dict
         Standard deviation of the losses of single sequences, times the root of their tokens.
     """
@@ -128,16 +129,16 @@ def domain_losses(
     model : callable
         Switched to evaluation mode meanwhile, if it has one.
     samples : mapping of names to map-style datasets
-        If one has an attribute ``documents``, the number of each sample's document, neighbouring
-        samples of one document count as one piece of text, as they do for `held_out`. Otherwise,
-        and in a single document, standard errors take all samples to be independent.
+        If one has an attribute ``document_numbers``, the number of each sample's document,
+        neighbouring samples of one document count as one piece of text, as they do for `held_out`.
+        Otherwise, and in a single document, standard errors take all samples to be independent.
     batch_size : int, default 8
         On each rank.
     loss : callable, default `sequence_loss`
         ``(model, batch) -> (sums, counts)``, one of each per sequence, or one for the batch, which
-        is then one piece of text. With a mesh, they must be those of whole sequences on every
-        rank: sum them over context-parallel ranks, and send them on from the last stage of a
-        pipeline.
+        is then one piece of text, whatever its documents. With a mesh, they must be those of whole
+        sequences on every rank: sum them over context-parallel ranks, and send them on from the
+        last stage of a pipeline.
     device : optional
         Device of the batches; the model's by default.
     group : optional
@@ -155,7 +156,9 @@ def domain_losses(
     if device is None:
         first_of = next(iter(model.parameters()), None) if hasattr(model, "parameters") else None
         device = "cpu" if first_of is None else first_of.device
-    tallies = [_Tally(data) for data in samples.values()]
+    if not samples:
+        return DomainLosses({}, {}, {})
+    tallies = [_Tally(name, data) for name, data in samples.items()]
     with evaluating(model):
         for tally, data in zip(tallies, samples.values(), strict=True):
             for first in range(0, len(data), batch_size * world):
@@ -177,15 +180,12 @@ class _Tally:
     """Sums over the samples of one domain, in one vector that ranks can add.
 
     It has six moments over samples, and losses and tokens of blocks of samples: documents, or
-    neighbouring ones where there are many. A single document is no help, and its samples count as
-    blocks.
+    neighbouring ones where there are many.
     """
 
-    def __init__(self, data: Sequences) -> None:
-        numbers = np.asarray(getattr(data, "documents", np.arange(len(data))))
+    def __init__(self, name: Any, data: Sequences) -> None:
+        numbers = _document_numbers(name, data)
         blocks = np.cumsum(np.diff(numbers, prepend=numbers[:1]) != 0)
-        if len(blocks) and blocks[-1] == 0:
-            blocks = np.arange(len(data))
         number = int(blocks[-1]) + 1 if len(blocks) else 0
         self.blocks = torch.from_numpy(blocks * MOST_BLOCKS // max(number, MOST_BLOCKS))
         size = min(number, MOST_BLOCKS)
@@ -193,28 +193,41 @@ class _Tally:
         self.by_block = self.sums[MOMENTS:].view(2, size)
 
     def add(self, taken: list[int], sums: torch.Tensor, counts: torch.Tensor) -> None:
-        """Add samples by their sums of token losses and numbers of tokens."""
-        pair = torch.stack([sums.double().cpu().flatten(), counts.double().cpu().flatten()])
-        each = pair.shape[1] == len(taken)
-        where = self.blocks[taken] if each else self.blocks[taken[:1]].expand(pair.shape[1])
-        self.sums[:MOMENTS] += _moments(*pair)
-        self.by_block.index_add_(1, where, pair)
+        """Add samples, or a batch as a whole, by sums of token losses and numbers of tokens."""
+        s, n = sums.double().cpu().flatten(), counts.double().cpu().flatten()
+        self.sums[:MOMENTS] += torch.stack([s.sum(), n.sum(), (n > 0).sum(), s @ s, s @ n, n @ n])
+        if len(s) == len(taken):
+            self.by_block.index_add_(1, self.blocks[taken], torch.stack([s, n]))
 
     def measured(self, total: torch.Tensor) -> tuple[float, float, float, float, float]:
-        """Return loss, tokens, standard error, pieces and spread, from the sums of all ranks."""
-        samples = total[:MOMENTS].numpy()
-        blocks = _moments(*total[MOMENTS:].view(2, -1)).numpy()
+        """Return loss, tokens, standard error, pieces and spread, from the sums of all ranks.
+
+        Where documents cannot be told apart, samples are the pieces.
+        """
+        loss, tokens, pieces, *_ = moments = total[:MOMENTS].numpy()
         with np.errstate(divide="ignore", invalid="ignore"):
-            mean = samples[0] / samples[1]
-            error = _standard_error(blocks, mean)
-            spread = _standard_error(samples, mean) * np.sqrt(samples[1])
-        return float(mean), float(samples[1]), float(error), float(blocks[2]), float(spread)
+            mean = loss / tokens
+        error = _standard_error(moments, mean)
+        spread = error * np.sqrt(tokens)
+        s, n = total[MOMENTS:].view(2, -1).numpy()
+        s, n = s[n > 0], n[n > 0]
+        if len(n) > 1:
+            error, pieces = _jackknife_error(s, n, mean), n.sum() ** 2 / (n @ n)
+        return float(mean), float(tokens), float(error), float(pieces), float(spread)
 
 
-def _moments(sums: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
-    """Return sums over pieces of text of loss, tokens, 1, loss^2, loss * tokens and tokens^2."""
-    s, n = sums, counts
-    return torch.stack([s.sum(), n.sum(), (n > 0).sum(), s @ s, s @ n, n @ n])
+def _document_numbers(name: Any, data: Sequences) -> Array:
+    """Return the number of each sample's document; without such numbers, of each sample."""
+    given = getattr(data, "document_numbers", None)
+    if given is None:
+        return np.arange(len(data))
+    numbers = np.asarray(given)
+    if numbers.shape != (len(data),) or numbers.dtype.kind not in "iu":
+        raise ValueError(
+            f"document_numbers of the samples of {name!r} must be {len(data)} whole numbers, one "
+            f"for each sample; got {numbers.dtype} of shape {numbers.shape}"
+        )
+    return numbers
 
 
 def _standard_error(moments: Array, mean: float) -> float:
@@ -224,6 +237,16 @@ def _standard_error(moments: Array, mean: float) -> float:
         return np.nan
     square = max(ss - 2.0 * mean * sn + mean**2 * nn, 0.0)
     return np.sqrt(square * pieces / (pieces - 1.0)) / tokens
+
+
+def _jackknife_error(sums: Array, counts: Array, mean: float) -> float:
+    """Return the standard error of a ratio of sums over blocks, of which some may be large.
+
+    Each block is left out in turn. A block that holds most of the text pulls the mean towards
+    itself, so that its own deviation says too little.
+    """
+    moved = (sums - mean * counts) / (counts.sum() - counts)
+    return float(np.sqrt(moved @ moved * (len(counts) - 1.0) / len(counts)))
 
 
 @contextmanager

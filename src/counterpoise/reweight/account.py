@@ -17,6 +17,9 @@ rounds, the distances telescope: what is left of them is ``kappa_1 D(u, c_1)``, 
 ``u = e_i``. Elsewhere they are at most the mean of the corners with weights ``u``, since ``D`` is
 convex in ``u``, and differences of distances to two centres are linear. If the rule is shown other
 losses than the measured ones (clipped, averaged), the difference is kept as a vector.
+
+A step that is blind to the losses has no such inequality. What its round lost at most is booked,
+``max_i l_ti - w_t.l_t``, and the round has no pull in the objective.
 """
 
 from __future__ import annotations
@@ -48,7 +51,12 @@ class Round:
     errors: Array | None = None
     """Standard errors of the losses."""
     pieces: Array | None = None
-    """Independent pieces of text behind each standard error."""
+    """Independent pieces of text behind each standard error; NaN if unknown."""
+
+    @property
+    def lost(self) -> float:
+        """How much larger the largest excess is than the weighted one."""
+        return float(self.excess.max() - self.used @ self.excess)
 
 
 @dataclass(frozen=True)
@@ -57,8 +65,9 @@ class Account:
 
     Attributes
     ----------
-    rounds, left_out : int
-        Rounds that count, and rounds without a loss of some domain.
+    rounds, steps, left_out : int
+        Rounds that count, those whose step the inequality is used for, and rounds without a loss of
+        some domain.
     excess, used : arrays of shape (K,)
         Sums of excess losses and of weights in force.
     weighted : float
@@ -76,13 +85,13 @@ class Account:
     corners : array of shape (K,)
         Distances of the corners from the last step's result.
     unseen : array of shape (K,)
-        Sum of excess losses minus what the rule was shown.
+        Sum of excess losses minus what the rule was shown, over these steps.
     proximal : bool
         Whether every step so far was a proximal one.
     measured : int
         Rounds with a standard error of every loss.
     errors, squares, first : arrays of shape (K,)
-        Sums of standard errors and of their squares, and the first ones.
+        Sums of standard errors and of their squares, and the first positive ones.
     doubts : array of shape (K,)
         Inverse of the least degrees of freedom of a domain's standard errors; 0 if they are exact.
     log_level : float
@@ -90,6 +99,7 @@ class Account:
     """
 
     rounds: int
+    steps: int
     left_out: int
     excess: Array
     used: Array
@@ -114,8 +124,8 @@ class Account:
     def open(cls, K: int) -> Account:
         """Return an account without rounds."""
         zero = np.zeros(K)
-        return cls(0, 0, zero, zero, 0.0, 0.0, 0.0, 0.0, 0.0, zero, 0.0, zero, zero, True, 0, zero,
-                   zero, zero, zero, 0.0)  # fmt: skip
+        return cls(0, 0, 0, zero, zero, 0.0, 0.0, 0.0, 0.0, 0.0, zero, 0.0, zero, zero, True, 0,
+                   zero, zero, zero, zero, 0.0)  # fmt: skip
 
     def after(self, entry: Round | None) -> Account:
         """Return the account after a round.
@@ -136,21 +146,18 @@ class Account:
         return all(bool(np.isfinite(value).all()) for value in vars(self).values())
 
     def _with_losses(self, entry: Round) -> Account:
-        weighted = float(entry.used @ entry.excess)
-        nu, step = 0.0, entry.proximal
-        penalty = 0.0
-        if step is not None and step.nu:
+        nu, penalty, step = 0.0, 0.0, entry.proximal
+        if step is not None and step.nu and not step.blind:
             nu, penalty = step.nu, step.nu * step.divergence.value(entry.used, step.prior)
         return replace(
             self,
             rounds=self.rounds + 1,
             excess=self.excess + entry.excess,
             used=self.used + entry.used,
-            weighted=self.weighted + weighted,
-            apart=self.apart + (float(entry.excess.max()) - weighted),
+            weighted=self.weighted + float(entry.used @ entry.excess),
+            apart=self.apart + entry.lost,
             nu=self.nu + nu,
             penalty=self.penalty + penalty,
-            unseen=self.unseen + (entry.excess - entry.shown),
         )
 
     def state_dict(self) -> dict[str, Any]:
@@ -181,6 +188,8 @@ def _with_step(account: Account, entry: Round) -> Account:
     step = entry.proximal
     if step is None or not account.proximal:
         return replace(account, proximal=False)
+    if step.blind:
+        return replace(account, brackets=account.brackets + entry.lost)
     phi, prior = step.divergence, step.prior
     centre = _on_simplex(step.centre)
     point = replace(step, centre=centre).respond(entry.shown)
@@ -193,7 +202,7 @@ def _with_step(account: Account, entry: Round) -> Account:
     bracket = value(point) - step.kappa * phi.bregman(point, centre, prior) - value(used)
     corners = phi.corner_distances(centre.weights, prior)
     ends = phi.corner_distances(point.weights, prior)
-    if account.rounds == 1:
+    if account.steps == 0:
         distances = step.kappa * corners
     else:
         distances = max(step.kappa - account.carried, 0.0) * account.corners
@@ -206,6 +215,8 @@ def _with_step(account: Account, entry: Round) -> Account:
         account,
         brackets=account.brackets + bracket - float(entry.used @ (entry.excess - entry.shown)),
         distances=account.distances + distances,
+        unseen=account.unseen + (entry.excess - entry.shown),
+        steps=account.steps + 1,
         carried=step.kappa + step.nu,
         corners=ends,
     )
@@ -217,7 +228,9 @@ def _with_errors(account: Account, entry: Round) -> Account:
         return account
     number = account.measured + 1
     K = len(errors)
-    doubts = np.zeros(K) if entry.pieces is None else 1.0 / np.maximum(entry.pieces - 1.0, 1.0)
+    doubts = np.zeros(K)
+    if entry.pieces is not None:
+        doubts = 1.0 / np.maximum(np.where(np.isnan(entry.pieces), np.inf, entry.pieces) - 1.0, 1.0)
     # Bonferroni over domains, and over rounds by the shares 1 / (t (t + 1)), which sum to one.
     level = math.log(2 * K * number * (number + 1)) + log_level(entry.excess, errors, doubts)
     return replace(
@@ -225,7 +238,7 @@ def _with_errors(account: Account, entry: Round) -> Account:
         measured=number,
         errors=account.errors + errors,
         squares=account.squares + errors**2,
-        first=errors if account.measured == 0 else account.first,
+        first=np.where(account.first > 0, account.first, errors),
         doubts=np.maximum(account.doubts, doubts),
         log_level=min(account.log_level, level),
     )

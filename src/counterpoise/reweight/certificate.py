@@ -161,7 +161,7 @@ def certify(
         corner[worst] = 1.0
         pull = nu * divergence.value(corner, prior) - penalty if nu else 0.0
         theory, apart = float(granted_K[worst]) + pull, account.apart / n
-        bound, by_theory = min(theory, apart), theory <= apart
+        bound, by_theory = min(theory, apart), account.steps > 0 and theory < apart
     risk = divergence.risk(mean_K, prior, nu)
     regularized = risk - (weighted - penalty)
     if account.proximal:
@@ -204,13 +204,15 @@ def _radius(account: Account, log_alpha: float, fresh: bool) -> Array:
     with np.errstate(divide="ignore", invalid="ignore"):
         total = account.squares + start
         width = np.sqrt(total * (np.log(total / start) - 2.0 * (log_each + math.log(2)))) / n
+    width = np.where(start > 0, width, 0.0)  # all errors were zero
     if account.doubts.any():
         width = width * quantiles(log_each, account.doubts) / quantiles(log_each, np.zeros(K))
-    return np.where(start > 0, width, np.inf)
+    return width
 
 
 def _log_level(account: Account, mean_K: Array, fresh: bool) -> float:
     """Return the logarithm of the least level at which the domains differ."""
     if not fresh:
         return account.log_level
-    return least_log(lambda log_alpha: common_point(mean_K, _radius(account, log_alpha, True)))
+    found = least_log(lambda log_alpha: common_point(mean_K, _radius(account, log_alpha, True)))
+    return found if found < math.log(0.5) else 0.0

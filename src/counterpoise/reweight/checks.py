@@ -23,10 +23,10 @@ def check_errors(errors: Any, domains: tuple[Any, ...]) -> Array:
 
 
 def check_pieces(pieces: Any, domains: tuple[Any, ...]) -> Array:
-    """Return the numbers of independent pieces of text behind standard errors."""
+    """Return the numbers of independent pieces of text behind errors, NaN where unknown."""
     found = one_each(pieces, domains, "pieces")
-    if not (found >= 0).all():
-        raise ValueError(f"pieces must be numbers >= 0 of pieces of text; got {pieces!r}")
+    if (found < 0).any():
+        raise ValueError(f"pieces must be numbers >= 0, or NaN if unknown; got {pieces!r}")
     return found
 
 

@@ -41,9 +41,9 @@ from counterpoise.reweight.rules import Rule, RuleState, Setting, get_rule
 
 Array = np.ndarray
 
-STATE_VERSION = 2
-# States of version 1 have no account; one is opened when they are read.
-READABLE = (1, 2)
+STATE_VERSION = 3
+# States of earlier versions have no account of this form; one is opened when they are read.
+READABLE = (1, 2, 3)
 # Excess losses that differ by less than this share of the losses are taken to be equal.
 ROUNDING = 1e-12
 # Domains that `repr` shows at most.
@@ -304,7 +304,7 @@ class Reweighter:
             excess_K = loss_K - reference_K
         finite, counted = np.isfinite(excess_K), count_K > 0
         present = finite & counted
-        self._report(~finite & counted, ~counted, absent_ok)
+        missed = self._report(~finite & counted, ~counted, absent_ok)
         sizes = np.abs(np.concatenate([loss_K[present], reference_K[present]]))
         setting = self._setting(error_K, ROUNDING * float(sizes.max(initial=0.0)))
         shown, averages = self._shown(excess_K, present)
@@ -331,6 +331,7 @@ class Reweighter:
             _account=self._account.after(entry),
             _sum_of_weights=self._sum_of_weights + weights,
             weights=weights,
+            missed=missed,
             projections=self.projections + negative,
             updates=self.updates + 1,
             global_step=self.global_step if step is None else step,
@@ -466,10 +467,11 @@ class Reweighter:
             total=float(saved["total"]),
             iteration=int(saved["iteration"]),
         )
-        lacking = set(self.rule.start(self.start, self.prior).extra) - set(state["extra"])
-        if lacking:
+        extra = dict(self.rule.start(self.start, self.prior).extra)
+        lacking = set(extra) - set(state["extra"])
+        if lacking and state["version"] == STATE_VERSION:
             raise ValueError(f"state is damaged: the rule's own {sorted(lacking)!r} are not in it")
-        extra = {name: numbers(values) for name, values in state["extra"].items()}
+        extra |= {name: numbers(values) for name, values in state["extra"].items()}
         weights = numbers(state["weights"])
         for values in (weights, dual.weights, dual.previous):
             if not ((values >= 0).all() and abs(values.sum() - 1.0) < 1e-6):
@@ -478,12 +480,11 @@ class Reweighter:
         sum_of_weights = numbers(state["averages"]["sum_of_weights"])
         missed = numbers(state["missed"]).astype(int).tolist()
         account = Account.open(len(order))
-        same_prior = state["version"] > 1 and np.allclose(
-            numbers(state["prior"]), self.prior, rtol=1e-9, atol=0.0
-        )
-        if same_prior:
+        if state["version"] < STATE_VERSION:
+            pass
+        elif np.allclose(numbers(state["prior"]), self.prior, rtol=1e-9, atol=0.0):
             account = Account.from_state(state["account"], order)
-        elif state["version"] > 1:
+        else:
             warnings.warn(
                 "the state is of another prior; the certificate begins anew from here",
                 ReweightWarning,
@@ -557,9 +558,8 @@ class Reweighter:
     def _check_step(step: Any) -> float:
         return number_between("step", step, 0.0, positive=True)
 
-    def _report(self, broken: Array, absent: Array, absent_ok: bool) -> None:
-        for i in np.flatnonzero(broken | absent):
-            self.missed[self.domains[i]] += 1
+    def _report(self, broken: Array, absent: Array, absent_ok: bool) -> dict[Any, int]:
+        """Warn of domains without a usable loss; return how often each has had none by now."""
         for bad, what in ((broken, "a loss that is not a finite number"), (absent, "no tokens")):
             if bad.any() and not (absent_ok and bad is absent):
                 names = [self.domains[i] for i in np.flatnonzero(bad)]
@@ -568,3 +568,8 @@ class Reweighter:
                     ReweightWarning,
                     stacklevel=4,
                 )
+        lacking = (broken | absent).tolist()
+        return {
+            name: self.missed[name] + lacks
+            for name, lacks in zip(self.domains, lacking, strict=True)
+        }

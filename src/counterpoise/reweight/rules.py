@@ -37,9 +37,7 @@ Array = np.ndarray
 
 # The paper's listing uses log(lam + LIFT), so that a vanished weight can recover.
 LIFT = 1e-6
-# Where noise explains the whole spread of the losses, the pull exceeds the spread by this factor.
-PULL_OF_NOISE = 1e6
-# Losses whose spread is less than this share of them are equal.
+# Numbers that differ by less than this share of them are equal.
 EQUAL = 1e-12
 # A measured pull stays within this and its inverse, whatever the losses.
 LARGEST = 1e300
@@ -284,8 +282,9 @@ class Adaptive(ProximalRule):
     deviation of the excess losses over the domains. The weights' logarithms therefore respond to
     standardised losses: nats or tenths of a nat make no difference. Two parts of the spread move
     nothing: what the standard errors of the losses explain, where they are known, and what is no
-    more than the *drift*, the change of the mean excess since the last update. While all losses
-    fall fast, as in a model that begins to learn, the next evaluation will order the domains anew.
+    more than the *drift*, the root mean square change of the excess losses since the last update.
+    While losses change by more than they differ, as in a model that begins to learn, the next
+    evaluation orders the domains anew.
 
     The first update goes all the way to the prior, because nothing is known about the drift, and
     the first weights come from no measurement. Later ones go ``share`` of the way, in logarithms,
@@ -324,24 +323,30 @@ class Adaptive(ProximalRule):
         errors = None if setting.errors is None else setting.errors[present]
         fixed = max(self.drift(state.extra["last"], losses, present, setting), setting.rounding)
         nu = self.pull(losses[present], setting.prior[present], errors, fixed)
+        blind = math.isinf(nu)
+        nu = 1.0 if blind else nu
         share = 1.0 if state.dual.iteration == 0 else self.share
         kappa = min(nu * ((1.0 - share) / share), LARGEST)
-        return Proximal(state.dual.point, nu, kappa, setting.prior, get_divergence("kl"))
+        return Proximal(state.dual.point, nu, kappa, setting.prior, get_divergence("kl"), blind)
 
     def drift(self, last: Array, losses: Array, present: Array, setting: Setting) -> float:
-        """Return how much the mean excess has changed; infinite if no last one is known."""
+        """Return how much the excess losses have changed; infinite if that is unknown."""
         known = present & np.isfinite(last)
         if not known.any():
             return math.inf
         share = setting.prior[known] / setting.prior[known].sum()
-        return abs(float(share @ losses[known] - share @ last[known]))
+        with np.errstate(over="ignore"):
+            change = np.minimum(np.abs(losses[known] - last[known]), LARGEST)
+        size = float(change.max()) or 1.0  # so that no square overflows
+        return size * math.sqrt(float(share @ (change / size) ** 2))
 
     def pull(
         self, losses: Array, prior: Array, errors: Array | None = None, drift: float = 0.0
     ) -> float:
         """Return ``nu`` for losses and, where they are known, their standard errors.
 
-        An unknown standard error counts as the largest known one.
+        It is infinite if noise and drift explain the spread. An unknown standard error counts as
+        the largest known one.
 
         >>> rule = Adaptive(strength=0.5)
         >>> rule.pull(np.array([1.0, 3.0]), np.array([0.5, 0.5]))
@@ -351,15 +356,13 @@ class Adaptive(ProximalRule):
         size = float(np.abs(losses).max()) or 1.0  # so that no square overflows
         scaled = losses / size
         variance = float(share @ (scaled - share @ scaled) ** 2)
-        spread = max(math.sqrt(variance), EQUAL)
-        signal = variance - min(drift / size, spread) ** 2
+        signal = variance - min(drift / size, 1e6) ** 2
         if errors is not None and np.isfinite(errors).any():
             noise = np.where(np.isfinite(errors), errors, np.nanmax(errors)) / size
-            signal -= float(share @ np.minimum(noise, PULL_OF_NOISE) ** 2)
-        dulled = PULL_OF_NOISE
-        if signal * PULL_OF_NOISE**2 > variance:
-            dulled = math.sqrt(variance / signal)
-        nu = size * (spread / self.strength * dulled)
+            signal -= float(share @ np.minimum(noise, 1e6) ** 2)
+        if signal <= EQUAL * variance or variance <= EQUAL**2:
+            return math.inf
+        nu = size * (variance / math.sqrt(signal) / self.strength)
         return min(max(nu, 1.0 / LARGEST), LARGEST)
 
 

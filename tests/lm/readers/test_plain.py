@@ -11,6 +11,7 @@ from publishing import publisher_of, read_until
 
 from counterpoise.lm import mixed
 from counterpoise.lm.mixture.draws import Change, Draws
+from counterpoise.lm.readers.feed import Feed
 from counterpoise.lm.readers.plain import ENDLESS, Version
 
 EVERY = 20
@@ -286,3 +287,34 @@ def test_an_empty_source_is_named(publish):
     drawn = stream(publish(0), ends=(0, None, None), exhaustion="repeat")
     with pytest.raises(ValueError, match="source of domain 'web' is empty; leave the domain out"):
         list(itertools.islice(drawn, 100))
+
+
+class Live:
+    """A source that hands out its live state, and fails once."""
+
+    def __init__(self, size, fails):
+        self.size, self.fails, self.state = size, fails, {"at": 0}
+
+    def __iter__(self):
+        while self.state["at"] < self.size:
+            self.state["at"] += 1
+            if self.state["at"] == self.fails:
+                self.fails = None
+                raise OSError("once")
+            yield self.state["at"] - 1
+        self.state["at"] = 0
+
+    def state_dict(self):
+        return self.state
+
+    def load_state_dict(self, state):
+        self.state = dict(state)
+
+
+def test_a_source_that_hands_out_its_live_state_loses_nothing():
+    feed = Feed("web", Live(200, fails=151))
+    found = [feed.draw(False) for _ in range(150)]
+    with pytest.raises(OSError, match="once"):
+        feed.draw(False)
+    found += [feed.draw(False) for _ in range(50)]
+    assert found == list(range(200))

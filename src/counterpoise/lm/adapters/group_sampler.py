@@ -41,8 +41,8 @@ class GroupSampler(Sampler[int]):
         Batches, copies counted, that the trainer's loader may have read but not trained on. New
         weights hold from the batch after them.
     together : int, default 1
-        Batches of one optimiser step. An epoch is a whole number of such steps, at least one, as
-        close to one pass over the rows as that allows; the order continues in the next epoch.
+        Batches of one optimiser step. An epoch is a whole number of such steps: as many as fit in
+        one pass over the rows, and at least one. The order continues in the next epoch.
 
     Attributes
     ----------

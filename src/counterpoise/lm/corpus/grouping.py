@@ -222,8 +222,9 @@ def domain_tags(folder: str | os.PathLike[str]) -> dict[str, list[str]]:
         state = read_sealed(
             path, "prepare the corpus again", kind=FORMAT, versions=(VERSION,), since=VERSION
         )
-        several = set(state["several"])
-        for value, group in state["groups"].items():
+        groups = state["groups"]
+        several = set(state.get("several", groups))  # not written at first
+        for value, group in groups.items():
             name = f"{path.parent.name}-{group}"
             tags = value.split(BETWEEN) if value in several else [value]
             found[name] = [OTHER] if group == OTHER else tags

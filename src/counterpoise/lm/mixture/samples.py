@@ -78,7 +78,7 @@ class Samples(Dataset[dict[str, torch.Tensor]]):
         return {"input_ids": ids, "labels": labels, "attention_mask": attention}
 
     @property
-    def documents(self) -> Array:
+    def document_numbers(self) -> Array:
         """The document of each sample; of a packed one, that in its middle."""
         numbers = np.arange(self._count) * self._all // self._count
         if not self.packed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
@@ -52,7 +53,7 @@ class Feed:
             raise
         self.taken += 1
         if self.stateful and self.taken % KEEP_EVERY == 1:
-            self._kept = self._state()
+            self._kept = copy.deepcopy(self._state())  # a source may hand out its live state
         return sample
 
     def state_dict(self) -> dict[str, Any]:
