@@ -321,8 +321,8 @@ class Adaptive(ProximalRule):
         self, state: RuleState, losses: Array, present: Array, setting: Setting
     ) -> Proximal:
         errors = None if setting.errors is None else setting.errors[present]
-        fixed = max(self.drift(state.extra["last"], losses, present, setting), setting.rounding)
-        nu = self.pull(losses[present], setting.prior[present], errors, fixed)
+        drift = max(self.drift(state.extra["last"], losses, present, setting), setting.rounding)
+        nu = self.pull(losses[present], setting.prior[present], errors, drift)
         blind = math.isinf(nu)
         nu = 1.0 if blind else nu
         share = 1.0 if state.dual.iteration == 0 else self.share
