@@ -480,16 +480,15 @@ class Reweighter:
         sum_of_weights = numbers(state["averages"]["sum_of_weights"])
         missed = numbers(state["missed"]).astype(int).tolist()
         account = Account.open(len(order))
-        if state["version"] < STATE_VERSION:
-            pass
-        elif np.allclose(numbers(state["prior"]), self.prior, rtol=1e-9, atol=0.0):
-            account = Account.from_state(state["account"], order)
-        else:
-            warnings.warn(
-                "the state is of another prior; the certificate begins anew from here",
-                ReweightWarning,
-                stacklevel=3,
-            )
+        if state["version"] == STATE_VERSION:
+            if np.allclose(numbers(state["prior"]), self.prior, rtol=1e-9, atol=0.0):
+                account = Account.from_state(state["account"], order)
+            else:
+                warnings.warn(
+                    "the state is of another prior; the certificate begins anew from here",
+                    ReweightWarning,
+                    stacklevel=3,
+                )
         counters = {k: int(state[k]) for k in ("updates", "projections", "repeated", "global_step")}
         self._state = RuleState(dual, extra)
         self.weights = frozen(self._bounded(weights))  # the bounds may be new
